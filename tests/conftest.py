@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 
 # Whoever runs the tests in the background may have had SIGINT ignored, and the programs that they start would go on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -14,15 +13,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # each other took three quarters of the time. What is set outside holds.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
-
-# One kernel of OpenBLAS for the tests and for the programs that they start, whose results are compared bit by bit: the
-# command line takes the fastest that is remembered for this machine, and pytest's plugins have loaded NumPy already.
-from sketchselect import _blas_kernel  # noqa: E402
-
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    _cache = tempfile.TemporaryDirectory(prefix="sketchselect-tests-")
-    os.environ["XDG_CACHE_HOME"] = _cache.name
-    _blas_kernel.remember_kernel({"machine": _blas_kernel._machine(), "kernel": None})
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402

@@ -17,7 +17,7 @@ LAYERS = {"selectors", "cluster", "report", "job", "workflow", "cli", "integrati
 """Layers that can know the methods; below them a word is just a word."""
 
 EXAMPLES = {
-    "workflow.commands.inspection": "the job file of the demo",
+    "cli.installation": "the job file of the demo",
     "cli.files": "the help of options",
     "integrations.scanpy": "scanpy's key of the results of its own function",
 }
@@ -85,8 +85,8 @@ ABOVE_STEPS = {"execution", *LAYERS}
 STEP_EXAMPLES = {
     "job.schema": "what is expected of a key",
     "cli.shell": "the help of options",
-    "workflow.commands.authoring": "the job file of `init`",
-    "workflow.commands.inspection": "the job file of the demo",
+    "cli.authoring": "the job file of `init`",
+    "cli.installation": "the job file of the demo",
 }
 """Modules that may have the name of a step in a text."""
 

@@ -35,18 +35,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export DASK_DISTRIBUTED__WORKER__PRELOAD="[\"$here/preload.py\"]"
 # One BLAS thread in each process: the bits then do not depend on the number of cores, and processes do not fight.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
-# The kernel of OpenBLAS that the command line uses on such a machine; where its jobs name another, set the same here.
-if [ -z "${OPENBLAS_CORETYPE:-}" ]; then
-  OPENBLAS_CORETYPE=$(python3 - <<'PYTHON'
-import os
-from sketchselect._blas_kernel import use_kernel
-
-use_kernel("auto")
-print(os.environ.get("OPENBLAS_CORETYPE", ""))
-PYTHON
-)
-  if [ -n "$OPENBLAS_CORETYPE" ]; then export OPENBLAS_CORETYPE; fi
-fi
+# OPENBLAS_CORETYPE, if it is set where jobs start, must be set here too: bits depend on the kernel.
 # Dask's own value (64 KiB) turns off the reuse of large buffers, and every block is faulted in again.
 export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-134217728} MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
 

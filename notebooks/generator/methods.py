@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from generator.pictures import draw
+from sketchselect.cli.authoring import method_facts
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.registry import METHODS
-from sketchselect.workflow.commands.authoring import method_facts
 
 
 def method_pages(site: Path, folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Progress of passes: a bar on a terminal, a line now and then in a log, or the caller's own object; time by step."""
+"""Progress of passes: a bar on a terminal, a line now and then in a log, or the caller's own object; statistics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, TextIO, cast
+from typing import Any, Generic, TextIO, TypeVar, cast
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
@@ -18,6 +19,8 @@ from sketchselect.errors import BadParameter
 
 LINE_SECONDS = 5.0
 """Least time between two lines in a log."""
+
+T = TypeVar("T")
 
 EVENTS = ("start", "advance", "note", "finish")
 
@@ -40,6 +43,68 @@ class Laps(dict[str, float]):
             for name, seconds in laps.items():
                 sums[name] = sums.get(name, 0.0) + seconds
         return sums
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a pass, a part of one, or several passes read and did; they add up.
+
+    What a checkpoint already has is not counted as read.
+    """
+
+    rows_read: int = 0
+    rows_dropped: int = 0  # Rows left out of the result by the policy for non-finite values
+    bytes_read: int = 0
+    seconds: float = 0.0
+    n_partitions: int = 0
+    n_tasks: int = 0
+    n_resumed: int = 0  # Nodes taken from a checkpoint
+    n_saved: int = 0
+    worker_deaths: int = 0
+    projected_nbytes: int = 0  # Projected peak memory per process: the largest, in a sum
+    profile: Laps = field(default_factory=Laps)  # Seconds by step, of all tasks together
+    # What decides whether a node is saved: bytes as stored of all rows below, seconds of work that no file holds, and
+    # partitions whose rows are not those that the names of the nodes promise
+    covered: int = 0
+    unsaved_seconds: float = 0.0
+    n_changed: int = 0
+    notes: tuple[str, ...] = ()  # What the user should know, each text once
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics.total((self, other))
+
+    @classmethod
+    def total(cls, several: Iterable[Statistics]) -> Statistics:
+        """Return the sum of several."""
+        parts = list(several)
+        sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _SUMMED}
+        return cls(
+            **sums,
+            projected_nbytes=max((part.projected_nbytes for part in parts), default=0),
+            profile=Laps.total(part.profile for part in parts),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was read and done, by name: the sums that a manifest states."""
+        return {name: getattr(self, name) for name in _COUNTS}
+
+
+_SUMMED = [f.name for f in fields(Statistics) if f.name not in ("projected_nbytes", "profile", "notes")]
+_COUNTS = [name for name in _SUMMED[: _SUMMED.index("worker_deaths") + 1] if name != "seconds"]
+
+
+@dataclass(frozen=True)
+class Result(Generic[T]):
+    """The value of a pass, or the state of one of its nodes, and the statistics of computing it."""
+
+    value: T
+    stats: Statistics = field(default_factory=Statistics)
+
+    def __sizeof__(self) -> int:
+        # The size by which Dask decides where to merge.
+        return object.__sizeof__(self) + int(getattr(self.value, "nbytes", 0))
 
 
 class Progress:

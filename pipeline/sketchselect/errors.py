@@ -63,6 +63,10 @@ class DamagedFile(SketchSelectError, ValueError):
     """A file of sketchselect with a wrong checksum or format."""
 
 
+class BadPlugin(SketchSelectError):
+    """A part of another package that cannot be loaded, or is not what its entry point says."""
+
+
 class NotOurFolder(SketchSelectError):
     """An output path that exists and was not made by sketchselect; it is never overwritten."""
 

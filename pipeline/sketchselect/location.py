@@ -192,11 +192,7 @@ class Location:
         """Return size and modification time (or ETag) of one file, or None if there is none."""
         target = self if key is None else self.join(key)
         if self.is_local:
-            try:
-                status = os.stat(target.url)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-            return f"{status.st_size}:{status.st_mtime_ns}"
+            return file_version(target.url)
         fs, path = target.filesystem()
         try:
             fs.invalidate_cache()
@@ -314,6 +310,15 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
     elif isinstance(value, str) and len(value) >= 4:
         yield value
+
+
+def file_version(path: str) -> str | None:
+    """Return size and modification time of a local file, or None if there is none."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return f"{status.st_size}:{status.st_mtime_ns}"
 
 
 def version_of(info: Mapping[str, Any]) -> str:

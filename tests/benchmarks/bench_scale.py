@@ -2,13 +2,16 @@
 
     python tests/benchmarks/bench_scale.py predict FOLDER [--rows 16000] [--tasks 1000 10000] [--figure FILE.svg]
     python tests/benchmarks/bench_scale.py table [--price 0.05]
+    python tests/benchmarks/bench_scale.py formula
     python tests/benchmarks/bench_scale.py graph [--partitions 1000000]
 
 `predict` measures the mean costs of a partition (reading, summarising) and of a merge with all workers at work, of
 bringing a state to another worker, of a task and of a pass of one task, then passes on one and two workers over the
 same rows (strong scaling) and over twice the rows (weak scaling), of a sketch and of an exact Gram matrix, and prints
 what the simulator says from those costs. Both are in wall time and in processor time of the workers: on a busy machine
-only the second one compares. `table` is what the simulator says of 100 to 10,000 workers and 10^12 to 10^15 bytes.
+only the second one compares. `table` is what the simulator says of 100 to 10,000 workers and 10^12 to 10^15 bytes, and
+how far the formula of `sketchselect plan` is from it; `formula` compares the two on all partitions and fan-ins that the
+table chooses from.
 `graph` builds the tasks of very many partitions.
 """
 
@@ -27,15 +30,16 @@ from typing import Any
 import numpy as np
 from bench_large import COLUMNS, make_store
 from bench_overhead import peak_mib, tiny_store
+from simulation import simulate_pass
 
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.execution.clusters import local_cluster
-from sketchselect.execution.passes import Inputs, Pass
+from sketchselect.execution.plan import Inputs, Plan
 from sketchselect.execution.source import Rows
 from sketchselect.execution.summarize import SummaryPasses
 from sketchselect.execution.tasks import run_leaf, run_merge
-from sketchselect.workflow.plan.simulation import ClusterCosts, PassCosts, simulate_pass
+from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts, estimate_pass
 
 SPEC = {"sketch": sks.FrequentDirections(size=64), "stats": sks.ColumnStats()}
 WIDTHS = COLUMNS, COLUMNS // 4  # Columns: of a sketch, and of an exact Gram matrix
@@ -53,10 +57,10 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def planned(path: str) -> Pass[Any]:
+def planned(path: str) -> Plan[Any]:
     """Return the pass over a store, as `summarize` plans it."""
     bundle, options = sks.Bundle(SPEC), PassOptions(LocalEngine(1))
-    return SummaryPasses.of(Source(sks.open_matrix(path)), bundle, options).planned(bundle)
+    return SummaryPasses.of(Source(sks.open_matrix(path)), bundle, options).plan(bundle)
 
 
 def leaf_costs(path: str, first: int) -> dict[str, float]:
@@ -71,15 +75,15 @@ def leaf_costs(path: str, first: int) -> dict[str, float]:
     seconds, parts = {"read": 0.0, "compute": 0.0}, []
     for i, span in enumerate(spans):
         start = processor_seconds()
-        rows = Rows(work.spec.source.matrix.read_rows(span.start, span.stop))
+        rows = Rows(work.context.source.matrix.read_rows(span.start, span.stop))
         middle = processor_seconds()
-        part = run_leaf(work.spec, [span], rows)
+        part = run_leaf(work.context, [span], rows)
         if i >= 2:
             parts.append(part)
             seconds["read"] += (middle - start) / count
             seconds["compute"] += (processor_seconds() - middle) / count
     start = processor_seconds()
-    whole = run_merge(work.spec, parts, (spans[0].start, spans[-1].stop))
+    whole = run_merge(work.context, parts, (spans[0].start, spans[-1].stop))
     merge = (processor_seconds() - start) / max(1, count - 1)
     return {**seconds, "merge": merge, "state": float(whole.value.nbytes)}
 
@@ -151,9 +155,9 @@ def said_of(costs: dict[str, float], of_tasks: dict[str, Any], path: str, worker
     moved = 1 - 1 / workers
     network = costs["state"] / (moved * costs["send"]) if moved * costs.get("send", 0.0) else float("inf")
     cluster = ClusterCosts(workers, of_tasks["task"]["client"], network, cores=os.cpu_count())
-    wall = of_tasks["pass"]["wall"] + simulate_pass(model, cluster).seconds
+    wall = of_tasks["pass"]["wall"] + simulate_pass(model, cluster)
     used = replace(model, merge=model.merge + moved * costs.get("send_workers", 0.0), state_nbytes=0)
-    one = simulate_pass(used, ClusterCosts(1, task=0.0)).seconds
+    one = simulate_pass(used, ClusterCosts(1, task=0.0))
     return {"said": wall, "said_workers": of_tasks["pass"]["workers"] + one}
 
 
@@ -241,15 +245,15 @@ def pass_of(total: float, partition: float, fan_in: int) -> PassCosts:
     )
 
 
-def best(total: float, workers: int) -> tuple[float, str, float, int]:
-    """Return seconds, bottleneck, partition bytes and fan-in of the fastest pass."""
+def best(total: float, workers: int) -> tuple[float, str, float, int, float]:
+    """Return seconds, bottleneck, partition bytes and fan-in of the fastest pass, and the formula's seconds for it."""
     choices = []
     for partition in (16e6, 64e6, 256e6, 1e9, 4e9):
         for fan_in in (2, 4, 8, 16, 32):
-            done = simulate_pass(
-                pass_of(total, partition, fan_in), ClusterCosts(workers, store=STORE_BYTES), most_events=2_000
-            )
-            choices.append((done.seconds, done.bottleneck, partition, fan_in))
+            costs, cluster = pass_of(total, partition, fan_in), ClusterCosts(workers, store=STORE_BYTES)
+            estimate = estimate_pass(costs, cluster)
+            seconds = simulate_pass(costs, cluster, most_events=2_000)
+            choices.append((seconds, estimate.bottleneck, partition, fan_in, estimate.seconds))
     fastest = min(choices)[0]
     # Among those within a hundredth: the smallest partition, which takes the least memory, and our fan-in.
     return min((one for one in choices if one[0] <= 1.01 * fastest), key=lambda one: (one[2], abs(one[3] - 8)))
@@ -257,15 +261,34 @@ def best(total: float, workers: int) -> tuple[float, str, float, int]:
 
 def table(price: float) -> None:
     """Print time, bottleneck, price and the partition to choose, as a table in Markdown."""
-    print("| bytes | workers | time | bottleneck | price | partition | fan-in |\n|---|---|---|---|---|---|---|")
+    print("| bytes | workers | time | formula | bottleneck | price | partition | fan-in |\n" + 8 * "|---" + "|")
     for exponent in (12, 13, 14, 15):
         for workers in (100, 1000, 10_000):
-            seconds, why, partition, fan_in = best(10.0**exponent, workers)
+            seconds, why, partition, fan_in, formula = best(10.0**exponent, workers)
             print(
-                f"| 10^{exponent} | {workers:,} | {seconds / 60:,.1f} min | {why} | "
+                f"| 10^{exponent} | {workers:,} | {seconds / 60:,.1f} min | {formula / seconds - 1:+.1%} | {why} | "
                 f"{price * workers * seconds / 3600:,.2f} | {partition / 1e6:,.0f} MB | {fan_in} |",
                 flush=True,
             )
+
+
+def formula() -> None:
+    """Print how far the formula of `plan` is from the simulator: all bytes, workers, partitions and fan-ins."""
+    off: dict[int, list[float]] = {}
+    for exponent in (12, 13, 14, 15):
+        for workers in (100, 1000, 10_000):
+            for partition in (16e6, 64e6, 256e6, 1e9, 4e9):
+                for fan_in in (2, 4, 8, 16, 32):
+                    costs = pass_of(10.0**exponent, partition, fan_in)
+                    cluster = ClusterCosts(workers, store=STORE_BYTES)
+                    estimate, simulated = estimate_pass(costs, cluster).seconds, simulate_pass(costs, cluster)
+                    off.setdefault(workers, []).append(estimate / simulated - 1)
+    for workers, shares in off.items():
+        least, low, middle, high, most = np.quantile(shares, [0, 0.05, 0.5, 0.95, 1])
+        print(
+            f"{workers:,} workers, {len(shares)} passes: median {middle:+.1%}, 90 % from {low:+.1%} to {high:+.1%}, "
+            f"all from {least:+.1%} to {most:+.1%}"
+        )
 
 
 def graph(n_partitions: int, whole: bool) -> None:
@@ -277,7 +300,7 @@ def graph(n_partitions: int, whole: bool) -> None:
     columns = source.n_columns
     rows = source.n_rows // n_partitions
     options = PassOptions(LocalEngine(1), partition_bytes=8 * rows * columns)
-    work = SummaryPasses.of(source, sks.ColumnStats(), options).planned(sks.ColumnStats())
+    work = SummaryPasses.of(source, sks.ColumnStats(), options).plan(sks.ColumnStats())
     inputs, ready, n_tasks = Inputs(source), {}, 0
     for node in [work.tree.root] if whole else work.cuts(512):
         tasks = work.graph(node, inputs, ready)
@@ -290,9 +313,9 @@ def graph(n_partitions: int, whole: bool) -> None:
 
 
 def main() -> None:
-    """Run one of the three."""
+    """Run one of the four."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["predict", "table", "graph"])
+    parser.add_argument("what", choices=["predict", "table", "formula", "graph"])
     parser.add_argument("folder", type=Path, nargs="?", default=Path())
     parser.add_argument("--rows", type=int, default=16_000)
     parser.add_argument("--tasks", type=int, nargs="+", default=[1000, 10_000])
@@ -304,6 +327,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "table":
         table(given.price)
+    elif given.what == "formula":
+        formula()
     elif given.what == "graph":
         graph(given.partitions, given.whole)
     else:

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 import sketchselect as sks
 from sketchselect.execution import Source
-from sketchselect.execution.run import source_partitions
+from sketchselect.execution.engine import source_partitions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,18 +11,29 @@ from typing import Any
 
 import dask
 import numpy as np
-from bench_kmeans import clouds, dask_ml, ours, scikit_learn
-from bench_sparse import counts
-from bench_summaries import exact_gram, sketch_by_svd
+import scipy.sparse as sp
+from bench_large import BAND, make_store
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import sketchselect as sks
+from sketchselect.cluster import KMeansParameters, fit_kmeans
+from sketchselect.execution import LocalEngine, PassOptions, Source
+from sketchselect.linalg.barrier import sample_frobenius, sample_spectral
+from sketchselect.linalg.csr import as_csr
 from sketchselect.solvers import Lasso, solve_path, standardize
 
 OURS, FLOOR = "sketchselect", "floor"
-THREADS = 2
 
 Work = Callable[[], float | None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sizes that measure nothing, threads of k-means, and rows of the store."""
+
+    small: bool = False
+    threads: int = 2
+    rows: int = 20_000
 
 
 @dataclass(frozen=True)
@@ -41,44 +53,52 @@ def _single(work: Callable[[], Any]) -> Any:
 
 def _bare(work: Callable[[], Any]) -> Callable[[], Work]:
     """Return a side on one thread that has no figure of merit."""
-    return lambda: lambda: _single(work) and None
+
+    def run() -> None:
+        _single(work)
+
+    return lambda: run
 
 
-def kmeans(small: bool) -> Case:
+def kmeans(given: Setting) -> Case:
     """At most ten Lloyd iterations from the same centres, with tolerance 0, and the labels of the last centres.
 
     All but dask-ml stop where nothing changes any more, so iterations are noted; faiss does not label the rows in the
-    end.
+    end. dask-ml sums distances without squaring them where a fit stops early, so its inertia is another figure.
     """
-    return _lloyd(*((2000, 8, 5) if small else (200_000, 64, 50)))
+    return _lloyd(given, (2000, 8, 5), (200_000, 64, 50))
 
 
-def kmeans_narrow(small: bool) -> Case:
+def kmeans_narrow(given: Setting) -> Case:
     """The same on few columns."""
-    return _lloyd(*((2000, 4, 3) if small else (200_000, 16, 10)))
+    return _lloyd(given, (2000, 4, 3), (200_000, 16, 10))
 
 
-def kmeans_many(small: bool) -> Case:
+def kmeans_many(given: Setting) -> Case:
     """The same with many clusters."""
-    return _lloyd(*((1000, 20, 10) if small else (100_000, 200, 100)))
+    return _lloyd(given, (1000, 20, 10), (100_000, 200, 100))
 
 
-def kmeans_images(small: bool) -> Case:
+def kmeans_images(given: Setting) -> Case:
     """The same on rows as long as those of MNIST."""
-    return _lloyd(*((500, 98, 10) if small else (50_000, 784, 10)))
+    return _lloyd(given, (500, 98, 10), (50_000, 784, 10))
 
 
-def _lloyd(n: int, p: int, k: int) -> Case:
-    X, centers = clouds(n, p, k, "float32")
-
+def _lloyd(given: Setting, small: tuple[int, int, int], large: tuple[int, int, int]) -> Case:
+    n, p, k = small if given.small else large
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, p)).astype("float32")
+    X += rng.standard_normal((k, p)).astype("float32")[rng.integers(k, size=n)]
+    centers = X[rng.choice(n, k, replace=False)]
+    threads = ThreadpoolController()  # Looking for libraries takes milliseconds, which are no side's.
     notes: dict[str, str] = {}
 
-    def fit(name: str, make: Callable[[int], Any]) -> dict[str, Callable[[], Work]]:
+    def side(name: str, make: Callable[[], Callable[[], tuple[int, float]]]) -> dict[str, Callable[[], Work]]:
         def ready() -> Work:
-            run = make(THREADS)
+            fit = make()
 
             def work() -> float:
-                n_iter, inertia = run(X, centers, 10)
+                n_iter, inertia = fit()
                 notes[name] = f"{n_iter} iterations"
                 return float(inertia)
 
@@ -86,59 +106,78 @@ def _lloyd(n: int, p: int, k: int) -> Case:
 
         return {name: ready}
 
-    def intelex(n_threads: int) -> Any:
-        from sklearnex.cluster import KMeans
+    def ours() -> Any:
+        engine = LocalEngine(given.threads)
 
-        threads = ThreadpoolController()
+        def fit() -> tuple[int, float]:
+            parameters = KMeansParameters(k, centers, max_iter=10, tol=0.0)
+            result = fit_kmeans(Source(sks.open_matrix(X)), parameters, PassOptions(engine))
+            return result.n_iter, result.inertia
 
-        def run(X: Any, centers: Any, max_iter: int) -> tuple[int, float]:
-            model = KMeans(k, init=centers, n_init=1, max_iter=max_iter, tol=0.0, algorithm="lloyd")
-            with threads.limit(limits=n_threads):
+        return fit
+
+    def scikit_learn(module: str) -> Any:
+        cls = importlib.import_module(module).KMeans
+
+        def fit() -> tuple[int, float]:
+            model = cls(k, init=centers, n_init=1, max_iter=10, tol=0.0, algorithm="lloyd")
+            with threads.limit(limits=given.threads):
                 model.fit(X)
             return model.n_iter_, model.inertia_
 
-        return run
+        return fit
 
-    def faiss() -> Work:
+    def dask_ml() -> Any:
+        """On the threads of this process: a cluster of processes would have to copy the data."""
+        import dask.array as da
+        from dask_ml.cluster import KMeans
+
+        def fit() -> tuple[int, float]:
+            # Unnamed, it would hash all rows first.
+            lazy = da.from_array(X, name=False, chunks=(-(-n // given.threads), p))
+            model = KMeans(k, init=centers, max_iter=10, tol=0.0)
+            with threads.limit(limits=1), dask.config.set(scheduler="threads", num_workers=given.threads):
+                model.fit(lazy)
+            return model.n_iter_, model.inertia_
+
+        return fit
+
+    def faiss() -> Any:
         import faiss as library
 
-        library.omp_set_num_threads(THREADS)
+        library.omp_set_num_threads(given.threads)
 
-        def work() -> float:
+        def fit() -> tuple[int, float]:
             # Without max_points_per_centroid it fits a sample; its objective is that before its last step.
             model = library.Kmeans(p, k, niter=10, max_points_per_centroid=n, seed=0)
             model.train(X, init_centroids=centers)
-            notes["faiss-cpu"] = f"{len(model.obj)} iterations"
-            return float(model.obj[-1])
+            return len(model.obj), model.obj[-1]
 
-        return work
+        return fit
 
-    def floor() -> Work:
-        def work() -> None:
-            with threadpool_limits(THREADS):
-                for _ in range(10):
-                    np.matmul(X, centers.T)
-
-        return lambda: work()
+    def floor() -> None:
+        with threadpool_limits(given.threads):
+            for _ in range(10):
+                np.matmul(X, centers.T)
 
     return Case(
-        f"k-means, at most 10 Lloyd iterations, {n} x {p} float32, k = {k}",
+        f"k-means, at most 10 Lloyd iterations, {n} x {p} float32, k = {k}, {given.threads} threads",
         "sum of squared distances",
         {
-            **fit(OURS, ours),
-            **fit("scikit-learn", scikit_learn),
-            **fit("scikit-learn-intelex", intelex),
-            "faiss-cpu": faiss,
-            **fit("dask-ml", dask_ml),
-            FLOOR: floor,
+            **side(OURS, ours),
+            **side("scikit-learn", lambda: scikit_learn("sklearn.cluster")),
+            **side("scikit-learn-intelex", lambda: scikit_learn("sklearnex.cluster")),
+            **side("faiss-cpu", faiss),
+            **side("dask-ml", dask_ml),
+            FLOOR: lambda: floor,
         },
         notes,
     )
 
 
-def sketch(small: bool) -> Case:
-    """A sketch of rows in memory."""
-    n, p, size = (400, 60, 10) if small else (10_000, 1000, 50)
+def sketch(given: Setting) -> Case:
+    """A sketch of rows in memory, with all that could be in its place."""
+    n, p, size = (400, 60, 10) if given.small else (10_000, 1000, 50)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)) * 0.995 ** np.arange(p)
     gram = X.T @ X
@@ -147,7 +186,7 @@ def sketch(small: bool) -> Case:
         return float(np.abs(np.linalg.eigvalsh(gram - B.T @ B)).max() / np.trace(gram))
 
     def side(rows: Callable[[], Any]) -> Callable[[], Work]:
-        # The error of a result that is always the same is measured once, beside the clock.
+        # The error of a result that is always the same is measured once, and not timed.
         value = []
 
         def work() -> float:
@@ -177,10 +216,49 @@ def sketch(small: bool) -> Case:
             OURS: side(lambda: sks.FrequentDirections(size=size).from_block(X).sketch),
             "textbook": side(lambda: sketch_by_svd(X, size)),
             "da.linalg.svd_compressed": compressed,
-            "exact Gram matrix": _bare(lambda: [exact_gram(X)]),
+            "exact Gram matrix": _bare(lambda: exact_gram(X)),
             FLOOR: _bare(lambda: products_of(X, size)),
         },
     )
+
+
+def sketch_wide(given: Setting) -> Case:
+    """A sketch of many columns; the floor of float32 rows is its products in float64 too."""
+    n, p, size = (80, 400, 10) if given.small else (6000, 4000, 100)
+    X = np.random.default_rng(1).standard_normal((n, p))
+    single = X.astype("float32")
+
+    def side(rows: Any) -> Callable[[], Work]:
+        return lambda: lambda: float(_single(lambda: sks.FrequentDirections(size=size).from_block(rows)).shrinkage)
+
+    return Case(
+        f"a sketch of {size} rows of {n} x {p} float64, one thread",
+        "shrinkage",
+        {OURS: side(X), "the same of float32": side(single), FLOOR: _bare(lambda: products_of(X, size))},
+    )
+
+
+def sketch_by_svd(block: Any, size: int) -> Any:
+    """Frequent Directions as usually written: a buffer of 2 l rows, shrunk through an SVD."""
+    sketch = np.zeros((0, block.shape[1]))
+    for start in range(0, block.shape[0], size):
+        rows = np.vstack([sketch, block[start : start + size]])
+        if rows.shape[0] >= 2 * size - 1:
+            _, s, vt = np.linalg.svd(rows, full_matrices=False)
+            s2 = np.maximum(s[: size - 1] ** 2 - s[size - 1] ** 2, 0)
+            rows = np.sqrt(s2)[:, None] * vt[: size - 1]
+        sketch = rows
+    return sketch
+
+
+def exact_gram(block: Any) -> Any:
+    """Accumulate the Gram matrix over pieces of rows."""
+    p = block.shape[1]
+    gram, product = np.zeros((p, p), block.dtype), np.empty((p, p), block.dtype)
+    for start in range(0, block.shape[0], 2048):
+        piece = block[start : start + 2048]
+        gram += np.matmul(piece.T, piece, out=product)
+    return gram
 
 
 def products_of(X: Any, size: int) -> None:
@@ -192,75 +270,126 @@ def products_of(X: Any, size: int) -> None:
         np.matmul(factor, rows, out=out)
 
 
-def store(small: bool) -> Case:
-    """One pass over a store in Zarr."""
-    import dask.array as da
-    import zarr
+def moments(given: Setting) -> Case:
+    """Moments with a target, and their other forms.
 
-    n, p, size = (400, 50, 10) if small else (20_000, 2000, 64)
+    The aims are 1.3 times the floor, decayed 1.4, five folds 1.8, pairwise 6, and QR 2 times the bare QR.
+    """
+    n, p = (400, 200) if given.small else (8192, 1000)
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((n, p)), rng.standard_normal(n)
+    forms = {
+        OURS: sks.Moments(),
+        "decayed": sks.summaries.DecayedMoments(half_life=1000),
+        "five folds": sks.Folds(sks.Moments(), 5),
+        "pairwise": sks.Moments(missing="pairwise"),
+        "QR": sks.Moments(method="qr"),
+    }
+    return Case(
+        f"moments of {n} x {p} float64 with a target, one thread",
+        "none",
+        {
+            **{name: _bare(lambda form=form: form.from_block(X, y)) for name, form in forms.items()},
+            "bare QR": _bare(lambda: np.linalg.qr(X, mode="r")),
+            FLOOR: _bare(lambda: exact_gram(X)),
+        },
+    )
+
+
+def store(given: Setting) -> Case:
+    """One pass over a store in Zarr; with `--rows 500000` of 4 GB."""
+    import dask.array as da
+
+    n, p, size = (2 * BAND, 50, 10) if given.small else (given.rows, 2000, 64)
     folder = tempfile.TemporaryDirectory()
     path = str(Path(folder.name) / "rows.zarr")
-    array = zarr.create_array(path, shape=(n, p), chunks=(max(1, n // 10), p), dtype="float32")
-    array[:] = np.random.default_rng(0).standard_normal((n, p), dtype=np.float32)
+    make_store(Path(path), n, p)
     spec = {"sketch": sks.FrequentDirections(size=size), "stats": sks.ColumnStats()}
 
-    def ours_() -> Work:
+    def ours() -> Work:
         def work() -> float:
             _ = folder  # lives as long as the case
             return float(sks.summarize(path, spec, client="serial")["sketch"].shrinkage)
 
         return work
 
-    def compressed() -> Work:
-        def work() -> None:
-            _, s, v = da.linalg.svd_compressed(da.from_zarr(path), size, seed=0)
-            _single(lambda: dask.compute(s, v, scheduler="synchronous"))
+    def compressed() -> Any:
+        _, s, v = da.linalg.svd_compressed(da.from_zarr(path), size, seed=0)
+        return dask.compute(s, v, scheduler="synchronous")
 
-        return lambda: work()
-
-    def floor() -> Work:
+    def floor() -> None:
         matrix = sks.open_matrix(path)
-
-        def work() -> None:
-            for start in range(0, n, max(1, n // 10)):
-                products_of(matrix.read_rows(start, min(n, start + max(1, n // 10))).astype(float), size)
-
-        return lambda: _single(work)
+        for start in range(0, n, BAND):
+            products_of(matrix.read_rows(start, min(n, start + BAND)).astype(float), size)
 
     return Case(
         f"a pass over a Zarr store, {n} x {p} float32: sketch of {size} rows and column statistics, one thread",
         "shrinkage",
-        {OURS: ours_, "da.linalg.svd_compressed": compressed, FLOOR: floor},
+        {OURS: ours, "da.linalg.svd_compressed": _bare(compressed), FLOOR: _bare(floor)},
     )
 
 
-def sparse(small: bool) -> Case:
-    """A sketch of counts in CSR."""
-    n, p, size = (200, 500, 8) if small else (4096, 25_000, 64)
+def counts(n_rows: int, n_columns: int, density: float) -> Any:
+    """Return counts with columns of very different frequency, as documents and cells have them."""
+    rng = np.random.default_rng(0)
+    share = 1.0 / (10 + np.arange(n_columns))
+    columns = rng.choice(n_columns, size=(n_rows, int(density * n_columns)), p=share / share.sum())
+    ends = np.arange(n_rows + 1) * columns.shape[1]
+    return as_csr(sp.csr_array((1.0 + rng.poisson(1, columns.size), columns.ravel(), ends), shape=(n_rows, n_columns)))
+
+
+def sparse(given: Setting) -> Case:
+    """A sketch of counts in CSR; the aim is a fifth of what the same rows take when they are dense."""
+    n, p, size = (200, 500, 8) if given.small else (4096, 25_000, 64)
     X = counts(n, p, 0.01)
 
-    def ours_() -> Work:
-        return lambda: float(_single(lambda: sks.FrequentDirections(size).from_block(X)).shrinkage)
+    def side(rows: Callable[[], Any]) -> Callable[[], Work]:
+        def ready() -> Work:
+            values = rows()
+            return lambda: float(_single(lambda: sks.FrequentDirections(size).from_block(values)).shrinkage)
 
-    def truncated() -> Work:
+        return ready
+
+    def truncated() -> Any:
         from sklearn.decomposition import TruncatedSVD
 
-        return lambda: _single(lambda: TruncatedSVD(size, n_iter=4, random_state=0).fit(X)) and None
+        return TruncatedSVD(size, n_iter=4, random_state=0).fit(X)
 
-    def floor() -> Work:
-        right, left = np.ones((p, size)), np.ones((n, size))
-        return lambda: _single(lambda: [X @ right, X.T @ left]) and None
-
+    right, left = np.ones((p, size)), np.ones((n, size))
     return Case(
         f"a sketch of {size} rows of {n} x {p} counts, 1 % of them not zero, one thread",
         "shrinkage",
-        {OURS: ours_, "scikit-learn TruncatedSVD": truncated, FLOOR: floor},
+        {
+            OURS: side(lambda: X),
+            "the same rows, dense": side(X.toarray),
+            "scikit-learn TruncatedSVD": _bare(truncated),
+            FLOOR: _bare(lambda: [X @ right, X.T @ left]),
+        },
     )
 
 
-def lasso(small: bool) -> Case:
+def barrier(given: Setting) -> Case:
+    """Barrier sampling; the aim is 8 times its products, 2 n k^2 flops a step, at the rate of a large product."""
+    n, k, steps = (2000, 20, 50) if given.small else (20_000, 20, 200)
+    rng = np.random.default_rng(0)
+    vectors = np.linalg.qr(rng.standard_normal((n, k)) * rng.exponential(size=(n, 1)))[0]
+    norms = rng.exponential(size=n)
+    # A square product of about as many flops as the run.
+    square = rng.standard_normal((round((n * k * k * steps) ** (1 / 3)),) * 2)
+    return Case(
+        f"barrier sampling of {n} columns, k = {k}, {steps} steps, one thread",
+        "none",
+        {
+            OURS: _bare(lambda: sample_spectral(vectors, steps)),
+            "with the Frobenius norm": _bare(lambda: sample_frobenius(vectors, norms, steps)),
+            FLOOR: _bare(lambda: square @ square),
+        },
+    )
+
+
+def lasso(given: Setting) -> Case:
     """A lasso path of 50 penalties from rows."""
-    n, p = (300, 20) if small else (10_000, 500)
+    n, p = (300, 20) if given.small else (10_000, 500)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)) + rng.standard_normal((n, 1))
     y = X[:, ::10].sum(axis=1) + rng.standard_normal(n)
@@ -301,14 +430,14 @@ def lasso(small: bool) -> Case:
             OURS: ours_,
             "scikit-learn": peer,
             "skglm": skglm,
-            FLOOR: _bare(lambda: [exact_gram(X)]),
+            FLOOR: _bare(lambda: exact_gram(X)),
         },
     )
 
 
-def stream(small: bool) -> Case:
+def stream(given: Setting) -> Case:
     """Correlations with a target along a stream."""
-    n, p = (200, 5) if small else (5000, 50)
+    n, p = (200, 5) if given.small else (5000, 50)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p))
     y = X[:, 0] + rng.standard_normal(n)
@@ -342,9 +471,9 @@ def stream(small: bool) -> Case:
     )
 
 
-def genes(small: bool) -> Case:
+def genes(given: Setting) -> Case:
     """Highly variable genes of counts."""
-    n, p = (300, 200) if small else (10_000, 5000)
+    n, p = (300, 200) if given.small else (10_000, 5000)
     X = counts(n, p, 0.05)
     n_top = p // 10
 
@@ -381,7 +510,10 @@ def genes(small: bool) -> Case:
     )
 
 
-CASES: dict[str, Callable[[bool], Case]] = {
-    one.__name__: one
-    for one in (kmeans, kmeans_narrow, kmeans_many, kmeans_images, sketch, store, sparse, lasso, stream, genes)
+CASES: dict[str, Callable[[Setting], Case]] = {
+    case.__name__: case
+    for case in (
+        *(kmeans, kmeans_narrow, kmeans_many, kmeans_images),
+        *(sketch, sketch_wide, moments, store, sparse, barrier, lasso, stream, genes),
+    )
 }

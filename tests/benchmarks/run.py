@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from cases import CASES, FLOOR, OURS, Case  # noqa: E402
+from cases import CASES, FLOOR, OURS, Case, Setting  # noqa: E402
 
 MISSING = "not installed"
 REST = 0.2
@@ -104,12 +104,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)}; or a script: {scripts}")
     parser.add_argument("--small", action="store_true", help="sizes that measure nothing")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2, help="threads of k-means")
+    parser.add_argument("--rows", type=int, default=20_000, help="rows of the store; 500000 are 4 GB")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(CASES):
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     warnings.simplefilter("ignore")
     for name in given.names or CASES:
-        case = CASES[name](given.small)
+        case = CASES[name](Setting(given.small, given.threads, given.rows))
         for line in lines(name, case, measure(case, 1 if given.small else given.repeats)):
             print(line, flush=True)
 

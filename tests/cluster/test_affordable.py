@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect._text import format_seconds
-from sketchselect.cluster.certificates.block import BlockOptions
-from sketchselect.cluster.certificates.certify import CONFIDENCE, SHARE, Affordable, affordable_blocks
+from sketchselect.cluster.certificates.block import CONFIDENCE, SHARE, Affordable, BlockOptions, affordable_blocks
 from sketchselect.execution import Source
 from sketchselect.readers import open_matrix
 
@@ -56,7 +55,7 @@ def test_the_cost_is_said_in_seconds_and_as_a_share_only_below_all() -> None:
     assert f"all 7 blocks of rows are solved, for about {format_seconds(small.seconds)} of one core" in small.sentence()
     assert "%" not in small.sentence()
     assert large.sentence().endswith(
-        f"one core, {100 * large.cost_share:.0f} % of what this run is reckoned to cost without them"
+        f"one core, {100 * large.cost_share:.0f} % of what this run is estimated to cost without them"
     )
 
 

@@ -19,7 +19,7 @@ from sketchselect.cluster import blocks_certificate
 from sketchselect.cluster.certificates import block as block_certificate
 from sketchselect.errors import BadParameter, Incompatible, Interrupted
 from sketchselect.execution import Checkpoint, Source
-from sketchselect.execution.run import source_partitions
+from sketchselect.execution.engine import source_partitions
 from sketchselect.job.schema import CertificateSettings
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import BlockBound, Bundle

@@ -13,7 +13,7 @@ import pytest
 from sketchselect.cluster.kmeans.passes import BlockEngine, Passes, open_passes
 from sketchselect.errors import Interrupted, PartitionFailed
 from sketchselect.execution import LocalEngine, PassOptions, Source
-from sketchselect.execution.passes import Reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.readers import open_matrix
 
 ROWS = 73

@@ -11,9 +11,9 @@ from tests.passing import serial
 
 from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import passes, seeding
-from sketchselect.cluster.kmeans.coreset import coreset_rows
 from sketchselect.errors import BadParameter
 from sketchselect.execution import LocalEngine, PassOptions, Source
+from sketchselect.linalg.kmeans.sample import sample_size
 from sketchselect.readers import open_matrix
 
 from .data import blobs, exact_distances, exact_sums
@@ -130,7 +130,8 @@ def test_many_clusters_are_seeded_where_the_rows_are():
 def test_candidates_are_about_ten_k_and_weighted_by_their_rows():
     X = blobs(6, 4000, 3)
     run = passes.open_passes(Source(open_matrix(X)), 2, serial())
-    points, weights, _ = seeding._oversample(run, X[:1], 30, seed=1)
+    candidates, _ = seeding._oversample(run, X[:1], 30, seed=1)
+    points, weights = candidates.rows, candidates.weights
     assert 5 * 60 * 0.6 < len(points) < 5 * 60 * 1.4
     labels = exact_distances(X, points).argmin(axis=1)
     assert weights.tolist() == np.bincount(labels, minlength=len(points)).tolist()
@@ -172,7 +173,7 @@ def test_the_number_of_starts_depends_on_the_work_of_comparing_them_and_on_its_m
     sizes = (10, 100), (16, 20_000), (30, 40_000), (500, 784), (16, 1_000_000)
     assert [seeding.n_starts("auto", k, p) for k, p in sizes] == [10, 10, 10, 4, 1]
     assert [seeding.n_directions(10, k, p) for k, p in sizes[:3]] == [None, 64, 64]
-    assert [coreset_rows(k, p) for k, p in sizes] == [2000, 2000, 1677, 10_000, 320]
+    assert [sample_size(k, p) for k, p in sizes] == [2000, 2000, 1677, 10_000, 320]
     assert seeding.n_starts(3, 16, 1_000_000) == 3
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
-BUILT = ("job/overlays/small", "job/overlays/planned", "job/overlays/object-store", "cluster")
+BUILT = ("job/overlays/small", "job/base", "job/overlays/object-store", "cluster")
 CUSTOM = "kubernetes.dask.org/v1"
 
 

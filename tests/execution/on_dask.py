@@ -11,7 +11,7 @@ import cloudpickle
 import distributed  # noqa: F401
 
 from sketchselect.execution import PassOptions, reduce_blocks
-from sketchselect.execution.passes import Reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.summaries import Bundle, FrequentDirections, Moments
 
 # Worker processes cannot import this file.

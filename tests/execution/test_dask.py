@@ -13,8 +13,8 @@ from sketchselect.execution import (
     LocalEngine,
     PassOptions,
     Source,
-    as_engine,
     local_cluster,
+    open_engine,
     summarize,
     summarize_source,
 )
@@ -53,7 +53,7 @@ def test_an_address_is_enough(engine, store, expected, monkeypatch):
     address = engine.client.scheduler.address
     assert summarize(store[0], DESCRIPTION, y=store[1][:, 0], client=address, **OPTIONS) == expected
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
-    with as_engine("env") as other:
+    with open_engine("env") as other:
         assert other.n_slots == 2
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter, NotFinite, SourceChanged
-from sketchselect.execution import LocalEngine, as_engine, summarize
+from sketchselect.execution import LocalEngine, open_engine, summarize
 from sketchselect.execution.client import surrounding_client
 from sketchselect.execution.engine import LOCAL_LEAVES
 from sketchselect.readers import open_matrix
@@ -119,7 +119,7 @@ def test_a_large_tree_is_computed_subtree_by_subtree(tiny, monkeypatch):
 
 
 def kind_for(source):
-    with as_engine(None, open_matrix(source)) as engine:
+    with open_engine(None, open_matrix(source)) as engine:
         return engine.kind
 
 
@@ -171,5 +171,5 @@ def test_persisted_arrays_are_computed_where_they_are(X, tmp_path):
 def test_a_scheduler_file_that_is_none_is_named(tmp_path):
     (tmp_path / "no.json").write_text("{}")
     for name in ("no.json", "absent.json"):
-        with pytest.raises(Exception, match=rf"{name}: not the scheduler file"), as_engine(tmp_path / name):
+        with pytest.raises(Exception, match=rf"{name}: not the scheduler file"), open_engine(tmp_path / name):
             pass

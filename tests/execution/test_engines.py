@@ -20,9 +20,9 @@ from sketchselect.errors import (
     Terminated,
     WillNotFit,
 )
-from sketchselect.execution import LocalEngine, PassOptions, Source, as_engine, reduce_blocks, summarize
+from sketchselect.execution import LocalEngine, PassOptions, Source, open_engine, reduce_blocks, summarize
 from sketchselect.execution.engine import CLIENTS
-from sketchselect.execution.passes import Reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments, encode
 
@@ -320,7 +320,7 @@ def test_states_are_not_changed_by_later_merges():
 
 @pytest.mark.parametrize("client", ["process", 3, "localhost:8786", object()])
 def test_what_is_no_engine_is_refused(client):
-    with pytest.raises(BadParameter, match=f"client must be {re.escape(CLIENTS)}, got "), as_engine(client):
+    with pytest.raises(BadParameter, match=f"client must be {re.escape(CLIENTS)}, got "), open_engine(client):
         pass
 
 
@@ -340,7 +340,7 @@ def test_what_a_client_may_be_is_said_in_one_place():
 
 def test_the_environment_must_name_a_scheduler(monkeypatch):
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
-    with pytest.raises(BadParameter, match="DASK_SCHEDULER_ADDRESS"), as_engine("env"):
+    with pytest.raises(BadParameter, match="DASK_SCHEDULER_ADDRESS"), open_engine("env"):
         pass
 
 

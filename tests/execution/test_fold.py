@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
+from sketchselect._progress import Result
 from sketchselect.execution.source import Source
-from sketchselect.execution.summarize import SummariseBlock, fold_summaries, merge_summaries
-from sketchselect.execution.tasks import Part, PassSpec, Span, run_leaf
+from sketchselect.execution.summarize import SummariseBlock, merge_summaries, merge_summaries_in_place
+from sketchselect.execution.tasks import Reduction, Span, TaskContext, run_leaf
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import DecayedDirections
 
@@ -30,9 +31,14 @@ def pieces(description: Any) -> list[Any]:
     return [description.from_block(ROWS[s.start : s.stop], start=s.start) for s in SPANS]
 
 
-def spec(description: Any) -> PassSpec[Any]:
+def reduction(leaf: Any) -> Reduction[Any]:
+    """Return a reduction to summaries."""
+    return Reduction(leaf, merge_summaries, merge_in_place=merge_summaries_in_place)
+
+
+def spec(description: Any) -> TaskContext[Any]:
     """Return the pass of a summary."""
-    return PassSpec(Source(open_matrix(ROWS)), SummariseBlock(description), merge_summaries, fold=fold_summaries)
+    return TaskContext(Source(open_matrix(ROWS)), reduction(SummariseBlock(description)))
 
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
@@ -40,7 +46,7 @@ def test_a_fold_has_the_bits_of_a_merge_and_leaves_the_second_alone(name: str) -
     merged, folded, others = pieces(DESCRIPTIONS[name]), pieces(DESCRIPTIONS[name]), pieces(DESCRIPTIONS[name])
     left, right = merged[0], folded[0]
     for i in range(1, 6):
-        left, right = left.merge(merged[i]), fold_summaries(right, folded[i])
+        left, right = left.merge(merged[i]), merge_summaries_in_place(right, folded[i])
         assert right == left
         assert folded[i] == others[i]
 
@@ -51,7 +57,7 @@ def test_the_rows_of_a_fold_are_where_those_of_the_first_were_and_read_only() ->
     place = first.record.rows
     folded = first
     for rows in (ROWS[40:], ROWS[:8]):
-        folded = fold_summaries(folded, description.from_block(rows))
+        folded = merge_summaries_in_place(folded, description.from_block(rows))
         assert len(folded.record.rows) < 4
         assert np.shares_memory(folded.record.rows, place)
         assert not folded.record.rows.flags.writeable
@@ -73,6 +79,6 @@ def test_a_leaf_that_goes_on_from_a_state_leaves_it_as_it_was(name: str) -> None
     assert start.value == same.value
     assert whole.value == run_leaf(one, SPANS).value
     # Without rows a merge is the state before, itself.
-    empty = PassSpec(one.source, lambda block: DESCRIPTIONS[name].empty(70), merge_summaries, fold=fold_summaries)
-    nothing: Part[Any] = run_leaf(empty, SPANS[3:5], before=start)
+    empty = TaskContext(one.source, reduction(lambda block: DESCRIPTIONS[name].empty(70)))
+    nothing: Result[Any] = run_leaf(empty, SPANS[3:5], before=start)
     assert start.value == same.value == nothing.value

@@ -6,10 +6,11 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from sketchselect._progress import Result
 from sketchselect.execution import Source
-from sketchselect.execution.passes import pass_inputs
+from sketchselect.execution.plan import plan_inputs
 from sketchselect.execution.source import Rows
-from sketchselect.execution.tasks import Part, Span
+from sketchselect.execution.tasks import Span
 from sketchselect.linalg.arrays import canonical
 from sketchselect.readers import MatrixMetadata, Partitions, open_matrix, open_vector
 from sketchselect.readers.dask import futures_client
@@ -64,15 +65,15 @@ def test_merging_unaligned_states_gives_the_bits_of_aligned_ones(description):
 
 
 def inputs_of(source, *, remote=True):
-    return pass_inputs(source, Partitions(tuple(range(0, source.n_rows + 1, 10))), remote=remote)
+    return plan_inputs(source, Partitions(tuple(range(0, source.n_rows + 1, 10))), remote=remote)
 
 
 def test_only_what_has_no_address_is_sent(tmp_path):
     X = np.random.default_rng(0).normal(size=(40, 3))
     np.save(tmp_path / "x.npy", X)
     stored = open_matrix(tmp_path / "x.npy")
-    assert inputs_of(Source(stored)).argument is None
-    assert inputs_of(Source(open_matrix(X)), remote=False).argument is None
+    assert inputs_of(Source(stored)).prefetched is None
+    assert inputs_of(Source(open_matrix(X)), remote=False).prefetched is None
     assert inputs_of(Source(open_matrix(X))).sends
     assert inputs_of(Source(stored, target=open_vector(X[:, 0], 40))).sends
     lazy = inputs_of(Source(open_matrix(da.from_array(X, chunks=(10, 3)))))
@@ -86,7 +87,7 @@ def test_rows_that_are_sent_are_those_of_their_partition():
     source = Source(open_matrix(X), target=open_vector(X[:, 0], 4000), weight=open_vector(X[:, 1] ** 2, 4000))
     inputs = inputs_of(source)
     assert len(pickle.dumps(inputs.source)) < 4000
-    rows = pickle.loads(pickle.dumps(inputs.argument(Span(10, 100, 110, 0))()))
+    rows = pickle.loads(pickle.dumps(inputs.prefetched(Span(10, 100, 110, 0))()))
     whole, moved = source.block(100, 110), inputs.source.block(100, 110, rows)
     assert moved.values.tobytes() == whole.values.tobytes()
     assert np.array_equal(moved.target, whole.target)
@@ -97,5 +98,5 @@ def test_a_part_says_how_much_it_holds():
     from dask.sizeof import sizeof
 
     state = Moments().from_block(np.eye(100))
-    assert sizeof(Part(state)) >= state.nbytes
-    assert sizeof(Part(3)) < 1000
+    assert sizeof(Result(state)) >= state.nbytes
+    assert sizeof(Result(3)) < 1000

@@ -17,7 +17,7 @@ LEAVES = """
     import sys, time
     import numpy as np
     from sketchselect.errors import SketchSelectError
-    from sketchselect.execution import Checkpoint, PassOptions, Source, as_engine, local_cluster, summarize_source
+    from sketchselect.execution import Checkpoint, PassOptions, Source, local_cluster, open_engine, summarize_source
     from sketchselect.readers import open_matrix
     from sketchselect.summaries import Moments
 
@@ -140,7 +140,7 @@ def test_a_daemonic_process_is_told_what_to_use_instead(tmp_path):
                 print("impossible")
         except SketchSelectError as error:
             print(type(error).__name__, error, flush=True)
-        with as_engine("threads") as engine:
+        with open_engine("threads") as engine:
             print(engine.kind, summarise(engine, None).stats.rows_read, flush=True)
 
     if __name__ == "__main__":
@@ -159,7 +159,7 @@ def test_a_daemonic_process_is_told_what_to_use_instead(tmp_path):
 REMOTE = """
     if __name__ == "__main__":
         try:
-            with as_engine(sys.argv[1]) as engine:
+            with open_engine(sys.argv[1]) as engine:
                 reduced = summarise(engine, sys.argv[2])
                 print("resumed", reduced.stats.n_resumed, reduced.value.mean.tolist(), flush=True)
         except SketchSelectError as error:

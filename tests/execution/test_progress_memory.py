@@ -10,7 +10,8 @@ import zarr
 from sketchselect._progress import Bar, Lines, Progress
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import LocalEngine, Source, make_progress, summarize
-from sketchselect.execution.passes import PROCESS_NBYTES, projection, require_fit
+from sketchselect.execution.plan import PROCESS_NBYTES, projection, require_fit
+from sketchselect.execution.tasks import Reduction
 from sketchselect.execution.tree import make_tree
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments
@@ -93,7 +94,7 @@ def project(matrix, engine, partition_bytes, state=0, working=0, **source):
     source = Source(matrix, **source)
     partitions = row_partitions(matrix, partition_bytes)
     plan = make_tree(len(partitions), partition_bytes, state)
-    return projection(source, partitions, plan, state_nbytes=state, working_nbytes=working, engine=engine)
+    return projection(source, partitions, plan, Reduction(min, max, state_nbytes=state, working_nbytes=working), engine)
 
 
 def test_the_parts_of_a_projection(tmp_path):

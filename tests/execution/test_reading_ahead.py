@@ -8,9 +8,9 @@ import pytest
 
 from sketchselect.errors import PartitionFailed, WillNotFit
 from sketchselect.execution import LocalEngine, PassOptions, Source, local_cluster
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import planned_pass
+from sketchselect.execution.engine import make_plan
 from sketchselect.execution.source import CachedSource
+from sketchselect.execution.tasks import Reduction
 
 from .conftest import TinyMatrix
 from .on_dask import join, rows_of, run, spans
@@ -142,7 +142,7 @@ def test_reads_that_fail_are_tried_again(monkeypatch):
 
 
 def planned(matrix, engine):
-    return planned_pass(Source(matrix), Reduction(rows_of, join, state_nbytes=10**6), PassOptions(engine, 320))
+    return make_plan(Source(matrix), Reduction(rows_of, join, state_nbytes=10**6), PassOptions(engine, 320))
 
 
 def test_reading_ahead_is_projected_and_left_out_where_it_does_not_fit():
@@ -154,7 +154,7 @@ def test_reading_ahead_is_projected_and_left_out_where_it_does_not_fit():
     assert more == planned(near, LocalEngine(4)).projected
     for limit, reads_ahead in ((more.nbytes, True), (more.nbytes - 1, False), (without.nbytes, False)):
         work = planned(far, LocalEngine(2, memory_limit=limit))
-        assert work.spec.reads_ahead is reads_ahead
+        assert work.context.reads_ahead is reads_ahead
         assert work.projected == (more if reads_ahead else without)
     with pytest.raises(WillNotFit):
         run(Source(far), LocalEngine(2, memory_limit=without.nbytes - 1), state_nbytes=10**6)
@@ -166,4 +166,4 @@ def test_nothing_is_read_ahead_of_what_is_near():
         (RemoteMatrix(), LocalEngine(kind="serial")),
         (CachedSource.of(Source(RemoteMatrix()), {}).matrix, LocalEngine(2)),
     ):
-        assert not planned(matrix, engine).spec.reads_ahead
+        assert not planned(matrix, engine).context.reads_ahead

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect._progress import Progress
+from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.errors import Interrupted
 from sketchselect.execution import Checkpoint
 from sketchselect.execution.checkpoints import LEAST_RATIO, WRITE_RATE, WRITE_SECONDS
-from sketchselect.execution.tasks import Part
 
 
 class State:
@@ -20,13 +19,13 @@ class State:
         self.nbytes = int(nbytes)
 
 
-def part(seconds: float, *, state: float = 1e3, data: float = 1e8) -> Part[Any]:
-    return Part(State(state), unsaved_seconds=seconds, covered=int(data))
+def part(seconds: float, *, state: float = 1e3, data: float = 1e8) -> Result[Any]:
+    return Result(State(state), Statistics(unsaved_seconds=seconds, covered=int(data)))
 
 
-def due(one: Part[Any], directory: str = "folder", min_seconds: float | None = None) -> bool:
+def due(one: Result[Any], directory: str = "folder", min_seconds: float | None = None) -> bool:
     rules = Checkpoint(directory, min_bytes=10**12, min_seconds=min_seconds)
-    return rules.is_due(one.covered, one.unsaved_seconds, one.value.nbytes)
+    return rules.is_due(one.stats.covered, one.stats.unsaved_seconds, one.value.nbytes)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +39,9 @@ def due(one: Part[Any], directory: str = "folder", min_seconds: float | None = N
         (part(0.0, data=2e12), True),
     ],
 )
-def test_a_part_is_saved_where_its_work_is_forty_times_the_cost_of_its_file(one: Part[Any], is_due: bool) -> None:
+def test_a_part_is_saved_where_its_work_is_forty_times_the_cost_of_its_file(one: Result[Any], is_due: bool) -> None:
     assert due(one) == is_due
-    assert due(one, min_seconds=60.0) == (one.unsaved_seconds >= 60 or one.covered >= 1e12)
+    assert due(one, min_seconds=60.0) == (one.stats.unsaved_seconds >= 60 or one.stats.covered >= 1e12)
 
 
 def test_files_elsewhere_cost_more() -> None:

@@ -11,10 +11,11 @@ from tests.passing import serial
 from sketchselect.errors import BadParameter, SourceChanged
 from sketchselect.execution import Checkpoint, LocalEngine, Source, local_cluster
 from sketchselect.execution.checkpoints import list_nodes, read_node
+from sketchselect.execution.points import cover
 from sketchselect.execution.tree import MergeTree
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.base import Partitions
-from sketchselect.selectors.timeline import LEAST_POINTS, cover, point_spans, scan_partitions, scan_source
+from sketchselect.selectors.timeline import LEAST_POINTS, point_spans, scan_partitions, scan_source
 from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections, Moments
 
 

@@ -92,7 +92,7 @@ def test_rows_of_dask_arrays_are_summarised_as_before(in_panels):
     lazy = da.from_array(X.toarray(), chunks=(300, 900)).map_blocks(sp.csr_array, meta=sp.csr_array((0, 0)))
     passes = [SummaryPasses.of(Source(open_matrix(rows)), SKETCH, serial()) for rows in (lazy, X)]
     assert [one.source.is_sparse for one in passes] == [True, True]
-    assert [one.planned(SKETCH).leaf_tasks for one in passes] == [1, 8 - 1]
+    assert [one.plan(SKETCH).leaf_tasks for one in passes] == [1, 8 - 1]
 
 
 def test_progress_is_that_of_the_sketch_and_all_of_its_time_is_counted(in_panels, monkeypatch):

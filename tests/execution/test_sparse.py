@@ -10,9 +10,18 @@ import zarr
 from tests.data_sets import data_set_path
 
 from sketchselect.errors import NotFinite, WillNotFit
-from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, as_engine, summarize, summarize_source
-from sketchselect.execution.passes import projection
-from sketchselect.execution.run import source_partitions
+from sketchselect.execution import (
+    Checkpoint,
+    LocalEngine,
+    PassOptions,
+    Source,
+    open_engine,
+    summarize,
+    summarize_source,
+)
+from sketchselect.execution.engine import source_partitions
+from sketchselect.execution.plan import projection
+from sketchselect.execution.tasks import Reduction
 from sketchselect.execution.tree import make_tree
 from sketchselect.linalg.csr import as_csr, is_csr
 from sketchselect.readers import convert, open_matrix, row_partitions
@@ -102,7 +111,7 @@ def test_checkpoints_of_sparse_rows_survive_appended_rows(X, tmp_path):
     }
     many = sp.vstack([X] * 30, format="csr")
     longer = sp.vstack([many, X[:200]], format="csr")
-    with as_engine("serial") as engine:
+    with open_engine("serial") as engine:
         first = summarize_source(Source(open_matrix(many)), ColumnStats(), PassOptions(engine, **options))
         again = summarize_source(Source(open_matrix(longer)), ColumnStats(), PassOptions(engine, **options))
     assert first.stats.n_partitions > 10
@@ -157,7 +166,7 @@ def test_columns_are_written_and_the_view_is_taken_without_dense_rows(X, tmp_pat
     axes = np.linalg.qr(np.random.default_rng(1).standard_normal((150, 2)))[0]
     view = View(np.asarray(X.mean(axis=0)), axes)
     support = np.array([2, 3, 50, 149])
-    with as_engine("serial") as engine:
+    with open_engine("serial") as engine:
         result = write_features(
             Source(open_matrix(X)), support, tmp_path / "f.zarr", view, 0, PassOptions(engine, partition_bytes=16 * 300)
         )
@@ -184,11 +193,13 @@ def test_selectors_on_sparse_stores(X, tmp_path):
 def test_the_projection_counts_entries_and_not_columns():
     wide = sp.random_array((5000, 20_000), density=0.002, format="csr", random_state=np.random.default_rng(0))
     source = Source(open_matrix(wide), takes_sparse=True)
-    with as_engine("serial") as engine:
+    with open_engine("serial") as engine:
         for size in (2**18, 2**22):
             partitions = source_partitions(source, size)
             plan = make_tree(len(partitions), size, 10)
-            reading = projection(source, partitions, plan, state_nbytes=10, working_nbytes=10, engine=engine).reading
+            reading = projection(
+                source, partitions, plan, Reduction(min, max, state_nbytes=10, working_nbytes=10), engine
+            ).reading
             entries = max(np.diff(wide.indptr[list(partitions.edges)]))
             assert 2.5 * 16 * entries <= reading <= 10 * 16 * entries
     limited = LocalEngine(n_threads=1, memory_limit=2**20)

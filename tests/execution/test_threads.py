@@ -6,7 +6,7 @@ import scipy.linalg  # noqa: F401 - brings a BLAS of its own
 import threadpoolctl
 
 from sketchselect.execution import LocalEngine, PassOptions, reduce_blocks
-from sketchselect.execution.passes import Reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
 
 

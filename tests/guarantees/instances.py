@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,32 @@ NIGHTLY = (pytest.mark.slow, pytest.mark.nightly)
 """Marks of the other instances: a share of them is in every run of the tests."""
 
 each_instance = pytest.mark.parametrize("seeds", [FAST, pytest.param(ALL, marks=NIGHTLY)], ids=["fast", "all"])
+
+
+def each_number(fast: range, others: range, size: int = 20) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator of tests of one instance, `number`: they are collected in tests of `size` instances.
+
+    A failure says the number. Thousands of tests by themselves take longer to collect and to report than to run.
+    """
+    chunks = [fast[i : i + size] for i in range(0, len(fast), size)]
+    chunks += [pytest.param(others[i : i + size], marks=NIGHTLY) for i in range(0, len(others), size)]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def each(numbers: range, **arguments: Any) -> None:
+            for number in numbers:
+                try:
+                    test(number=number, **arguments)
+                except BaseException as error:
+                    error.add_note(f"instance {number}")
+                    raise
+
+        signature = inspect.signature(test)
+        names = [p.replace(name="numbers") if p.name == "number" else p for p in signature.parameters.values()]
+        each.__signature__ = signature.replace(parameters=names)  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("numbers", chunks, ids=lambda chunk: f"{chunk[0]}-{chunk[-1]}")(each)
+
+    return decorate
 
 
 def matrix(rng: np.random.Generator, n: int, p: int) -> Any:

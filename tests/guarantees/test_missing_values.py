@@ -11,7 +11,6 @@ In particular a value that is in no row of a pair changes nothing of it.
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -22,11 +21,11 @@ import pytest
 from sketchselect.summaries import Moments
 from sketchselect.summaries.moment_forms import pairs_of
 
-from .instances import NIGHTLY
+from .instances import each_number, merged
 from .rational import fractions_of, mean_of, rows_of, scatter_of
 
 FAST, ALL = range(60), range(60, 600)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
+whole = each_number(FAST, ALL)
 
 UNIT = 4000 * 2.0**-52
 
@@ -62,24 +61,10 @@ def instance(number: int) -> tuple[Any, Any, Any, np.random.Generator]:
     return X, y, w, rng
 
 
-def merged(X: Any, y: Any, w: Any, rng: np.random.Generator) -> Moments:
-    """Return the moments of the rows, in blocks merged in order."""
-    cuts = np.flatnonzero(rng.random(len(X) - 1) < rng.choice([0.0, 0.2])) + 1
-    edges = [0, *cuts.tolist(), len(X)]
-    parts = [
-        Moments(missing="pairwise").from_block(X[a:b], y[a:b], sample_weight=w[a:b])
-        for a, b in itertools.pairwise(edges)
-    ]
-    while len(parts) > 1:
-        i = int(rng.integers(len(parts) - 1))
-        parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-    return parts[0]
-
-
 @whole
 def test_every_pair_of_columns_has_the_moments_of_its_own_rows(number: int) -> None:
     X, y, w, rng = instance(number)
-    pairs = pairs_of(merged(X, y, w, rng).record)
+    pairs = pairs_of(merged(rng, Moments(missing="pairwise"), X, y, w).record)
     Z = np.hstack([X, y])
     for i in range(Z.shape[1]):
         for j in range(i, Z.shape[1]):

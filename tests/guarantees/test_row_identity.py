@@ -24,10 +24,10 @@ from sketchselect.execution import Checkpoint
 from sketchselect.linalg.kmeans.partition_bound import PartitionBound
 from sketchselect.summaries import BlockBound, Bundle, Folds, Groups, LeverageSample, Moments, RowSample, block_bound
 
-from .instances import NIGHTLY
+from .instances import each_number
 
 FAST, ALL = range(60), range(60, 400)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
+whole = each_number(FAST, ALL)
 
 KEYED = {
     "row-sample": RowSample(5),

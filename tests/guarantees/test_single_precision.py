@@ -30,11 +30,11 @@ from sketchselect.linalg.comoments import SINGLE_ROUNDING
 from sketchselect.selectors import StabilitySelector, ThresholdedOLS
 from sketchselect.selectors.supervised.moments import SinglePrecision
 
-from .instances import NIGHTLY
+from .instances import each_number
 from .rational import fractions_of, mean_of, rows_of, scatter_of, solve
 
 FAST, ALL = range(30), range(30, 240)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
+whole = each_number(FAST, ALL)
 
 FACTOR = 8.0
 

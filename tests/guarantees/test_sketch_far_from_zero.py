@@ -16,15 +16,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
 
 from sketchselect.summaries import DecayedDirections, FrequentDirections
 
-from .instances import NIGHTLY
+from .instances import each_number
 from .rational import fractions_of, rows_of, scatter_of
 
 FAST, ALL = range(20), range(20, 220)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
+whole = each_number(FAST, ALL)
 
 UNIT = 2.0**-52
 

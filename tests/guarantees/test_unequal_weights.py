@@ -11,7 +11,6 @@ r_j = sqrt(W) |m_j|, for any blocks and any merge tree:
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -26,7 +25,7 @@ from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.summaries import BlockBound, CentroidSums, ColumnStats, FrequentDirections, Moments
 from sketchselect.summaries.moment_panels import ComomentPanel
 
-from .instances import NIGHTLY
+from .instances import each_number, merged
 from .rational import best_objective, fractions_of, mean_of, objective_of, rows_of, scatter_of
 
 FAST, ALL = range(60), range(60, 600)
@@ -51,19 +50,8 @@ class Instance:
         return rows_of(self.X), fractions_of(self.w)
 
     def merged(self, description: Any, y: Any = None, sparse: bool = False) -> Any:
-        """Return the summary of the rows, in pieces that are merged in some order that keeps neighbours together."""
-        n = len(self.X)
-        rows = csr_array(self.X) if sparse else self.X
-        cuts = np.flatnonzero(self.rng.random(n - 1) < self.rng.choice([0.0, 0.5, 1.0])) + 1
-        edges = [0, *cuts.tolist(), n]
-        parts = [
-            description.from_block(rows[a:b], None if y is None else y[a:b], start=a, sample_weight=self.w[a:b])
-            for a, b in itertools.pairwise(edges)
-        ]
-        while len(parts) > 1:
-            i = int(self.rng.integers(len(parts) - 1))
-            parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-        return parts[0]
+        """Return the summary of the rows, from pieces."""
+        return merged(self.rng, description, csr_array(self.X) if sparse else self.X, y, self.w)
 
 
 def instance(number: int) -> Instance:
@@ -92,7 +80,7 @@ def instance(number: int) -> Instance:
     return Instance(X, w, rng)
 
 
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
+whole = each_number(FAST, ALL)
 
 
 @dataclass(frozen=True)

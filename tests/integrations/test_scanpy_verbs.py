@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import sketchselect as sks
-from sketchselect.cluster.certificates import certify
+from sketchselect.cluster.certificates import block
 from sketchselect.errors import BadParameter, SourceError
 
 COLUMNS = ["highly_variable", "highly_variable_rank", "means", "variances", "variances_norm"]
@@ -87,7 +87,7 @@ def test_no_more_blocks_are_solved_than_a_job_solves(monkeypatch):
     cells = anndata.AnnData(np.random.default_rng(0).standard_normal((4000, 4)))
     bounds = []
     for seconds in (0.0, 1.25, 1e9):
-        monkeypatch.setattr(certify, "LEAST_SECONDS", seconds)
+        monkeypatch.setattr(block, "LEAST_SECONDS", seconds)
         sks.tl.kmeans(cells, 3)
         bounds.append(cells.uns["kmeans"]["certificate"]["lower_bound"])
     inertia = cells.uns["kmeans"]["inertia"]

@@ -18,8 +18,8 @@ from sketchselect.job.load import load_job
 from sketchselect.selectors.curve import Coreset, cluster_means
 from sketchselect.summaries import pick
 from sketchselect.summaries.codec import load
-from sketchselect.workflow.commands.verify import verify_run
 from sketchselect.workflow.folder import unsealed
+from sketchselect.workflow.verify import verify_run
 
 
 def selecting(job: Any, select: dict[str, Any], **sections: Any) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import sketchselect as sks
-from sketchselect.cluster.certificates import block, certify
+from sketchselect.cluster.certificates import block
 from sketchselect.errors import ConfigError, WillNotFit
 from sketchselect.workflow.plan.forecast import forecast_job
-from sketchselect.workflow.stages import certificates
+from sketchselect.workflow.stages import evaluation
 
 Job = Callable[..., dict[str, Any]]
 
@@ -21,7 +21,7 @@ Job = Callable[..., dict[str, Any]]
 @pytest.fixture
 def sampled(job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """A job of 15 blocks in two partitions, about ten of which are affordable."""
-    monkeypatch.setattr(certify, "LEAST_SECONDS", 3e-3)
+    monkeypatch.setattr(block, "LEAST_SECONDS", 3e-3)
     monkeypatch.setattr(block, "MOST_BLOCKS", 8)
     certificate = {"method": "auto", "block_rows": 20, "confidence": 0.9}
 
@@ -91,7 +91,7 @@ def test_blocks_that_do_not_fit_are_left_out_where_nobody_asked(job: Job, monkey
     def refuse(*_: Any) -> None:
         raise WillNotFit("too large; the limit is 1 GiB")
 
-    monkeypatch.setattr(certificates, "block_pass", refuse)
+    monkeypatch.setattr(evaluation, "block_pass", refuse)
     result = sks.run(job())
     assert [one.method for one in result.certificates] == ["spectral", "spectral+drop"]
     assert any("spectrum alone; too large" in note for note in result.manifest["notes"])

@@ -10,9 +10,9 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.execution import PassOptions, Source
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import reduce_blocks
-from sketchselect.workflow.plan.dry_run import DryRun
+from sketchselect.execution.engine import reduce_blocks
+from sketchselect.execution.tasks import Reduction
+from sketchselect.workflow.plan.forecast import DryRun
 
 FEW = 16
 

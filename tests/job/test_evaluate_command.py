@@ -18,7 +18,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect.readers import open_vector
-from sketchselect.workflow.stages import evaluation as evaluation
+from sketchselect.workflow import agreement
 
 from .commands import cli
 
@@ -81,7 +81,7 @@ def test_any_two_sources_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     outcome[[3, 999]] = -1
     np.savez(tmp_path / "known.npz", y=known, X=rng.random((1000, 2)))
     zarr.create_array(str(tmp_path / "found.zarr"), data=outcome, chunks=(100,))
-    monkeypatch.setattr(evaluation, "PIECE_ROWS", 64)
+    monkeypatch.setattr(agreement, "PIECE_ROWS", 64)
     content = json.loads(shell(tmp_path / "found.zarr", "--labels", tmp_path / "known.npz", "--json").stdout)
     kept = outcome >= 0
     assert content["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], outcome[kept]), abs=1e-12)
@@ -98,10 +98,10 @@ def test_accuracy_in_manifest_and_report(job: Job, tmp_path: Path) -> None:
         cluster={"compare_all_columns": True},
     )
     result = sks.run(compared)
-    agreement = result.manifest["agreement"]
-    table = evaluation.cross(open_vector(np.arange(300) % 3, 300), result.labels).table
-    assert agreement["accuracy"] == table.accuracy
-    assert agreement["accuracy_all_columns"] == 1.0
+    stated = result.manifest["agreement"]
+    table = agreement.compare_labels(open_vector(np.arange(300) % 3, 300), result.labels).table
+    assert stated["accuracy"] == table.accuracy
+    assert stated["accuracy_all_columns"] == 1.0
     assert "Accuracy (best matching)" in (tmp_path / "out" / "report.html").read_text()
     assert f"accuracy {table.accuracy:.4f}" in shell(tmp_path / "out").stdout, "the job's own labels"
 

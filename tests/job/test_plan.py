@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse
 import zarr
 
-import sketchselect
 from sketchselect.workflow.job import run
 from sketchselect.workflow.plan.forecast import forecast_job
 
@@ -252,27 +251,6 @@ def test_iterations_are_those_of_the_first_rows_and_sizes_are_stated(tmp_path: P
     assert memory["limit_bytes_total"] == memory["limit_bytes_per_worker"]
 
 
-def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
-    yaml = pytest.importorskip("yaml")
-    overlay = Path(__file__).parents[2] / "deploy/kubernetes/job/overlays/planned/workers.yaml"
-    done = command(job_file, "--kubernetes", "--no-calibrate", "--n-workers", 5)
-    assert done.exit_code == 0, done.output
-    printed, written = (yaml.safe_load(text) for text in (done.stdout, overlay.read_text(encoding="utf-8")))
-    assert [(one["op"], one["path"]) for one in printed] == [(one["op"], one["path"]) for one in written]
-    assert printed[0]["value"] == 5
-    limit = sketchselect._byte_sizes.parse_bytes(printed[1]["value"])
-    container = printed[2]["value"]["limits"]["memory"]
-    assert printed[2]["value"] == {"requests": {"cpu": "1", "memory": container}, "limits": {"memory": container}}
-    mebibytes = int(container.removesuffix("Mi"))
-    assert mebibytes % 256 == 0
-    assert limit * 9 / 8 <= mebibytes << 20 < limit * 9 / 8 + (256 << 20)
-    limited = command(
-        *(job_file, "--kubernetes", "--no-calibrate", "--n-workers", 8, "--set", "execution.memory_limit=4GiB")
-    )
-    # The overlay in the repository is what this prints.
-    assert limited.stdout == overlay.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -288,14 +266,14 @@ def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str
 
 
 def test_the_time_is_that_of_the_workers_with_its_bottleneck_and_price(job_file: Path, monkeypatch) -> None:
-    from sketchselect.workflow.plan import dry_run, forecast
+    from sketchselect.workflow.plan import forecast
 
     def timed(call: Any) -> tuple[Any, float]:
         """A partition is read in a tenth of a second, summarised in three tenths, and merged in a thousandth."""
         names = call.__code__.co_names if hasattr(call, "__code__") else ()
         return call(), 0.1 if "_block" in names else 0.001 if "merge" in names else 0.3
 
-    monkeypatch.setattr(dry_run, "timed", timed)
+    monkeypatch.setattr(forecast, "timed", timed)
     monkeypatch.setattr(forecast, "idle_worker_nbytes", lambda: 2**28)
     one, ten, many = (forecast_job(job_file, n_workers=n, price=0.5) for n in (1, 10, 100))
     passes = [plan.to_dict()["passes"][0] for plan in (one, ten, many)]

@@ -15,7 +15,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import SketchSelectError, SourceChanged
-from sketchselect.workflow.commands.verify import verify_run
+from sketchselect.workflow.verify import verify_run
 
 from .oracles import Diary
 

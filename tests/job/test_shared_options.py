@@ -90,11 +90,11 @@ def test_a_quiet_command_prints_the_result_alone(rows: Path) -> None:
 def test_a_verbose_command_prints_what_libraries_log(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import logging
 
-    def logging_inspection(*_: object) -> str:
+    def logging_inspection(*_: object) -> tuple[str, None]:
         logging.getLogger("some.library").info("opened")
-        return "done"
+        return "done", None
 
-    monkeypatch.setattr("sketchselect.workflow.commands.inspection.inspect_target", logging_inspection)
+    monkeypatch.setattr("sketchselect.workflow.inspection.inspect_target", logging_inspection)
     assert "opened" in cli("inspect", "rows.npy", "-v").stderr
     assert "opened" not in cli("inspect", "rows.npy").stderr
 

@@ -14,9 +14,9 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, ConfigError, Incompatible
-from sketchselect.readers.zarr.matrix import ZarrMatrix
-from sketchselect.report import TimelineRecord
+from sketchselect.readers.stored import StoredMatrix
 from sketchselect.report.charts import timeline_section
+from sketchselect.report.content import check_timeline
 
 from .commands import cli
 
@@ -153,13 +153,13 @@ def test_the_report_draws_what_rose_and_fell(along: Job) -> None:
 
 def test_only_appended_rows_are_read_by_a_second_run(along: Job, drift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, int]] = []
-    plain = ZarrMatrix.read_rows
+    plain = StoredMatrix.read_rows
 
-    def counted(self: ZarrMatrix, start: int, stop: int) -> Any:
+    def counted(self: StoredMatrix, start: int, stop: int) -> Any:
         reads.append((start, stop))
         return plain(self, start, stop)
 
-    monkeypatch.setattr(ZarrMatrix, "read_rows", counted)
+    monkeypatch.setattr(StoredMatrix, "read_rows", counted)
     long_job = along(timeline={"window": 60}, output={"features": False})
     kept = str(drift.parent / "kept")
     long_job["execution"]["checkpoint"] = kept
@@ -203,15 +203,14 @@ def test_mistakes_are_named_before_anything_is_read(along: Job, sections: dict[s
     assert not Path(whole["output"]["dir"]).exists()
 
 
-def test_a_record_that_contradicts_itself_is_refused_and_no_movement_is_no_figure() -> None:
-    flat = TimelineRecord(rows=[5], n_selected=[2], n_ever=2, n_always=2, names=[], n_risen=0, ranks=[[]])
+def test_a_timeline_that_contradicts_itself_is_refused_and_no_movement_is_no_figure() -> None:
+    flat = {"rows": [5], "n_selected": [2], "n_ever": 2, "n_always": 2, "names": [], "n_risen": 0, "ranks": [[]]}
     section = timeline_section(flat)
     assert section["svg"] is None
     assert "2 columns were selected at some point, 2 of them at every point" in section["sentence"]
     for wrong in ({"rows": []}, {"n_selected": [1, 2]}, {"n_risen": 1}, {"names": ["a"], "ranks": [[1, 2]]}):
-        given = {"rows": [5], "n_selected": [2], "n_ever": 2, "n_always": 2, "names": [], "n_risen": 0, "ranks": [[]]}
         with pytest.raises(ValueError, match="timeline"):
-            TimelineRecord(**{**given, **wrong})
+            check_timeline({**flat, **wrong})
 
 
 # --- two days on the command line --------------------------------------------------------------------------------

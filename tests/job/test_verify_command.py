@@ -13,7 +13,6 @@ import pytest
 import zarr
 
 import sketchselect as sks
-from sketchselect.execution.checkpoints import list_nodes, read_node, write_node
 from sketchselect.workflow.folder import file_digest, sealed, tree_digest, unsealed
 
 from .commands import cli, refused
@@ -64,13 +63,12 @@ def out(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("words", [(), ("--share", "0.3")])
-def test_a_folder_that_may_not_be_written_is_verified(out: Path, words: tuple[str, ...]) -> None:
+def test_a_folder_that_may_not_be_written_is_verified(out: Path) -> None:
     """Not even a lock comes and goes, as on a disk for reading only: the times of all folders stay."""
     (out / ".lock.guard").unlink()
     folders = [out, *(path for path in out.rglob("*") if path.is_dir())]
     before = [path.stat().st_mtime_ns for path in folders]
-    assert verified(out, *words)[0] == 0
+    assert verified(out)[0] == 0
     assert [path.stat().st_mtime_ns for path in folders] == before
 
 
@@ -85,12 +83,7 @@ def test_what_is_as_it_was_holds_and_nothing_is_changed(out: Path) -> None:
         assert checks.pop(name)["holds"] is None
     assert all(check["holds"] for check in checks.values()), checks
     assert "of 300 rows read again, every bit" in checks["summary.sks"]["text"]
-    assert "of 300 of 300 rows compared" in checks["features.zarr"]["text"]
-    code, checks = verified(out, "--share", 0.2)
-    assert code == 0
-    assert checks["summary.sks"]["holds"] is checks["features.zarr"]["holds"] is True
-    assert "of 300 of 300" not in checks["features.zarr"]["text"]
-    assert checks["objective"]["holds"] is None
+    assert "of 300 rows compared" in checks["features.zarr"]["text"]
     assert contents(out) == before
     assert len(cli("verify", out).stdout.splitlines()) == len(names)
 
@@ -227,9 +220,9 @@ def test_what_was_changed_is_named(out: Path, damage: Callable[[Path], None], na
 
 
 @pytest.mark.parametrize("damage", [no_digests, scores_as_a_folder, other_centres, damaged_feature, one_label])
-def test_what_was_changed_is_named_by_its_digest_whatever_the_share(out: Path, damage: Callable[[Path], None]) -> None:
+def test_what_was_changed_is_named_by_its_digest(out: Path, damage: Callable[[Path], None]) -> None:
     damage(out)
-    code, checks = verified(out, "--share", 0.1)
+    code, checks = verified(out)
     assert (code, checks["files"]["holds"]) == (1, False)
 
 
@@ -257,17 +250,6 @@ def test_a_damaged_file_is_a_check_that_fails_and_the_others_go_on(out: Path) ->
     assert checks["objective"]["holds"] is True
 
 
-def test_a_saved_part_of_other_rows_is_noticed(out: Path) -> None:
-    nodes = out / "checkpoints" / "nodes"
-    for name, path in list_nodes(nodes).items():
-        part: Any = read_node(path)
-        Path(path).unlink()
-        write_node(part.merge(part) if part.kind == "bundle" else part, nodes, name)
-    code, checks = verified(out, "--share", 0.3)
-    assert (code, checks["summary.sks"]["holds"]) == (1, False)
-    assert "other bits from rows" in checks["summary.sks"]["text"]
-
-
 def test_a_source_that_was_rewritten_is_said_to_be(job: Job, tmp_path: Path, store: Path, rows: np.ndarray) -> None:
     sks.run(job())
     shutil.rmtree(store)
@@ -289,7 +271,6 @@ def test_other_libraries_are_said_and_their_bits_not_compared(out: Path, monkeyp
 
 
 def test_mistakes_are_one_line(out: Path, tmp_path: Path) -> None:
-    refused(cli("verify", out, "--share", 0), 2, "--share")
     refused(cli("verify", tmp_path / "nowhere"), 1, "nowhere", "no such folder")
     (tmp_path / "other").mkdir()
     refused(cli("verify", tmp_path / "other"), 1, "other: not an output folder of sketchselect")

@@ -25,7 +25,7 @@ RULE = CLOSE, TIE, EXHAUSTED
 @pytest.fixture
 def many_sets(monkeypatch):
     """Nested sets of few columns, from the first moment on at which there can be any."""
-    for name, value in {"ALONE": 0, "SMALLEST": 6, "RATIO": 3}.items():
+    for name, value in {"FIRST_SPLIT": 0, "SMALLEST": 6, "RATIO": 3}.items():
         monkeypatch.setattr(pivoting, name, value)
 
 
@@ -134,10 +134,10 @@ def test_one_set_and_many_have_the_same_order(kind, seed, monkeypatch):
     rng = np.random.default_rng(seed)
     p, m = int(rng.integers(100, 3000)), int(rng.integers(1, 45))
     C, noise = instance(kind, p, m, seed)
-    monkeypatch.setattr(pivoting, "ALONE", 10**9)
+    monkeypatch.setattr(pivoting, "FIRST_SPLIT", 10**9)
     expected, most = order_of(C, noise, p)
     assert most == 0
-    for settings in ({"ALONE": 0, "SMALLEST": 6, "RATIO": 3}, {"ALONE": 128, "SMALLEST": 32, "RATIO": 8}):
+    for settings in ({"FIRST_SPLIT": 0, "SMALLEST": 6, "RATIO": 3}, {"FIRST_SPLIT": 128, "SMALLEST": 32, "RATIO": 8}):
         for name, value in settings.items():
             monkeypatch.setattr(pivoting, name, value)
         assert order_of(C, noise, p)[0] == expected
@@ -149,7 +149,7 @@ def test_several_thousand_columns(kind, share, monkeypatch):
     C, noise = instance(kind, 4000, 20)
     order, most = order_of(C, noise, int(4000 * share))
     assert most >= 1 or kind in TIED
-    monkeypatch.setattr(pivoting, "ALONE", 10**9)
+    monkeypatch.setattr(pivoting, "FIRST_SPLIT", 10**9)
     assert order == order_of(C, noise, int(4000 * share))[0]
 
 

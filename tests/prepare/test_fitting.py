@@ -12,7 +12,7 @@ from tests.passing import serial
 import sketchselect as sks
 from sketchselect._progress import Progress
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
-from sketchselect.execution import Source, fit_steps
+from sketchselect.execution import Reduction, Source, fit_steps
 from sketchselect.execution.engine import LocalEngine
 from sketchselect.prepare import apply_steps, resolve
 from sketchselect.summaries import decode, encode
@@ -148,7 +148,7 @@ def test_a_finished_pass_is_not_made_again(counts, tmp_path):
         source = Source(sks.open_matrix(tmp_path / "x.npy"), prepare=resolve(["tf-idf", "standardise"]))
         fit_steps(
             source,
-            serial(checkpoint=rules, account=lambda s: seen.append(s.rows_read)),
+            serial(checkpoint=rules, on_statistics=lambda s: seen.append(s.rows_read)),
         )
     assert seen == [300, 300, 0, 0]
 
@@ -223,7 +223,7 @@ def test_objective_and_certificate_take_the_same_steps(counts):
 
 
 def test_projection_counts_what_steps_hold_and_copy(counts):
-    from sketchselect.execution.passes import projection
+    from sketchselect.execution.plan import projection
     from sketchselect.execution.tree import make_tree
     from sketchselect.readers import row_partitions
 
@@ -235,9 +235,7 @@ def test_projection_counts_what_steps_hold_and_copy(counts):
         steps = sks.fit_prepare(counts, entries).steps
         plan = make_tree(len(partitions), 48_000)
         source = Source(matrix, prepare=steps)
-        result = projection(
-            source, partitions, plan, state_nbytes=0, working_nbytes=0, engine=LocalEngine(kind="serial")
-        )
+        result = projection(source, partitions, plan, Reduction(min, max), LocalEngine(kind="serial"))
         return result.reading + result.working
 
     plain = bytes_of()

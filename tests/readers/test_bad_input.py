@@ -18,7 +18,7 @@ from sketchselect import open_matrix
 from sketchselect.cluster import KMeans
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.readers import open_vector
-from sketchselect.readers.zarr import store as zarr_metadata
+from sketchselect.readers.zarr import metadata as zarr_metadata
 
 GOOD = np.arange(12.0).reshape(4, 3)
 

@@ -10,7 +10,7 @@ import zarr
 import sketchselect as sks
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, NotFinite
-from sketchselect.execution import Checkpoint, PassOptions, Source, as_engine, local_cluster
+from sketchselect.execution import Checkpoint, PassOptions, Source, local_cluster, open_engine
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.readers import row_partitions, transposed
 from sketchselect.testing.readers import MatrixConformance
@@ -101,7 +101,7 @@ def test_a_failing_task_names_its_columns(write):
     values = np.ones((40, 9))
     values[31, 6] = np.inf
     path = write(values, chunks=(10, 2))
-    with as_engine("serial") as engine, pytest.raises(NotFinite, match=r"partition 3 \(columns 6 to 7\): .*row 31"):
+    with open_engine("serial") as engine, pytest.raises(NotFinite, match=r"partition 3 \(columns 6 to 7\): .*row 31"):
         summarize_source(
             Source(transposed(open_matrix(path))), sks.Moments(), PassOptions(engine, partition_bytes=40 * 16)
         )
@@ -109,7 +109,7 @@ def test_a_failing_task_names_its_columns(write):
 
 def summarise(path, folder, partition_bytes):
     matrix = transposed(open_matrix(path))
-    with as_engine("serial") as engine:
+    with open_engine("serial") as engine:
         return summarize_source(
             Source(matrix),
             sks.ColumnStats(),
@@ -169,7 +169,7 @@ def test_every_engine_gives_the_same_bits_over_columns(write):
     result = []
     with local_cluster(2, "1GiB") as dask:
         for client in ("serial", "threads", dask):
-            with as_engine(client) as engine:
+            with open_engine(client) as engine:
                 for source in (open_matrix(path), open_matrix(values)):
                     matrix = transposed(source)
                     reduced = summarize_source(Source(matrix), sks.Moments(), PassOptions(engine, partition_bytes=1920))

@@ -1,4 +1,4 @@
-"""Records to draw, and a strict reader of the page: what elements it has, what text, and whether they nest."""
+"""Runs to draw, and a strict reader of the page: what elements it has, what text, and whether they nest."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sketchselect.report import Agreement, RunRecord, StageRecord
-
 from .certificates import certificate
+
+Run = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+"""Content of manifest.json, selection.json and report.json."""
 
 VOID = {"meta", "img", "br", "hr", "wbr", "link", "input", "base"}
 APART = {"td", "th", "li", "p", "b", "span", "h2", "h3", "text", "figcaption"}
@@ -60,11 +61,58 @@ def parse() -> Callable[[str], Page]:
     return Page
 
 
-@pytest.fixture(scope="session")
-def full_record() -> Callable[..., RunRecord]:
-    """Return a complete record of a 40 x 6 matrix: 2 columns selected, 3 clusters."""
+FIELDS = {
+    "title": "source.address",
+    "n_columns": "prepared_columns",
+    "method_parameters": "selection.parameters",
+    "diagnostics": "selection.diagnostics",
+    "cluster_weights": "clustering.cluster_sizes",
+    "image_shape": "job.output.image_shape",
+    "settings": "engine",
+    **{name: name for name in ("stages", "seconds", "versions", "notes", "compared", "certificates")},
+}
+"""Where the manifest has what tests call by shorter names."""
 
-    def make(**changes: Any) -> RunRecord:
+
+def run_of(**fields: Any) -> Run:
+    """Return a run with these fields, each in its place."""
+    empty: dict[str, Any] = {"stages": [], "versions": {}, "notes": [], "method_parameters": {}, "seconds": 2.5}
+    fields = empty | fields
+    selected = ("method", "scores", "support", "weights", "feature_names")
+    selection = {name: fields.pop(name) for name in selected if name in fields}
+    manifest: dict[str, Any] = {
+        "source": {"shape": [fields.pop("n_rows"), fields["n_columns"]]},
+        "job": {"output": {}, "cluster": {"n_clusters": 3}},
+        "selection": {},
+    }
+    if (known := fields.get("known_labels")) is not None:
+        manifest["agreement"] = known
+    fields["certificates"] = [one.to_dict() | {"factor": one.factor} for one in fields.get("certificates", ())]
+    for name in fields.keys() & FIELDS:
+        *above, last = FIELDS[name].split(".")
+        place = manifest
+        for key in above:
+            place = place.setdefault(key, {})
+        place[last] = fields.pop(name)
+    return manifest, selection, fields
+
+
+def agreement(table: Any, classes: list[str], *measures: float) -> dict[str, Any]:
+    """Return the agreement with known labels: NMI, ARI and accuracy, and the same on all columns."""
+    names = [name + end for end in ("", "_all_columns") for name in ("nmi", "ari", "accuracy")]
+    return {"table": table, "classes": classes, **dict.fromkeys(names), **dict(zip(names, measures, strict=False))}
+
+
+def stage(name: str, seconds: float, bytes_read: int | None = None, profile: dict[str, float] | None = None) -> Any:
+    """Return the manifest's entry of a stage."""
+    return {"name": name, "seconds": seconds, "bytes_read": bytes_read, "profile": profile or {}}
+
+
+@pytest.fixture(scope="session")
+def full_run() -> Callable[..., Run]:
+    """Return a complete run of a 40 x 6 matrix: 2 columns selected, 3 clusters."""
+
+    def make(**changes: Any) -> Run:
         rng = np.random.default_rng(5)
         fields: dict[str, Any] = {
             "title": "sensors.zarr",
@@ -86,22 +134,22 @@ def full_record() -> Callable[..., RunRecord]:
             "centres_2d": rng.normal(size=(3, 2)),
             "image_shape": (2, 3),
             "certificates": [certificate("spectral", 1.0671, 10.0, 10.671, note="A note of its own.")],
-            "known_labels": Agreement([[10, 0, 1], [4, 13, 12]], ["even", "odd"], 0.51234, 0.41, 0.575, 0.62345, 0.5),
-            "stages": [StageRecord("summarise", 2.0, 3 * 2**20), StageRecord("select", 0.5)],
+            "known_labels": agreement([[10, 0, 1], [4, 13, 12]], ["even", "odd"], 0.51234, 0.41, 0.575, 0.62345, 0.5),
+            "stages": [stage("summarise", 2.0, 3 * 2**20), stage("select", 0.5)],
             "versions": {"numpy": "2.0.0"},
             "settings": {"random_state": 7, "execution": {"n_workers": 2}},
             "notes": ["One column is constant."],
         }
-        return RunRecord(**{**fields, **changes})
+        return run_of(**{**fields, **changes})
 
     return make
 
 
 @pytest.fixture(scope="session")
-def bare_record() -> Callable[..., RunRecord]:
-    """Return a record with the required fields only: 9 x 4, two columns selected."""
+def bare_run() -> Callable[..., Run]:
+    """Return a run with the required fields only: 9 x 4, two columns selected."""
 
-    def make(**changes: Any) -> RunRecord:
+    def make(**changes: Any) -> Run:
         fields: dict[str, Any] = {
             "title": "t",
             "n_rows": 9,
@@ -110,6 +158,6 @@ def bare_record() -> Callable[..., RunRecord]:
             "scores": [1.0, 2.0, 3.0, 4.0],
             "support": [2, 3],
         }
-        return RunRecord(**{**fields, **changes})
+        return run_of(**{**fields, **changes})
 
     return make

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.report import Agreement, StageRecord, render
+from sketchselect.report import render
 
 from .certificates import certificate as proof
+from .conftest import agreement, stage
 
 LIMIT = 600_000
 ATTACKS = [
@@ -35,9 +36,9 @@ ATTACKS = [
 ]
 
 
-def everywhere(full_record, text):
+def everywhere(full_run, text):
     """Return a record with `text` in every place that takes text."""
-    return full_record(
+    return full_run(
         title=text,
         method=text,
         job_text=text,
@@ -45,8 +46,8 @@ def everywhere(full_record, text):
         method_parameters={text: text},
         feature_names=[text] * 6,
         certificates=[proof(text, 1.5, 2.0, 3.0, note=text)],
-        known_labels=Agreement([[1, 2, 3]], [text], 0.5, 0.5, 0.5),
-        stages=[StageRecord(text, 1.0, 10)],
+        known_labels=agreement([[1, 2, 3]], [text], 0.5, 0.5, 0.5),
+        stages=[stage(text, 1.0, 10)],
         versions={text: text},
         settings={text: {text: text}},
         notes=[text],
@@ -54,13 +55,13 @@ def everywhere(full_record, text):
 
 
 @pytest.fixture(scope="module")
-def harmless(full_record, parse):
-    return parse(render(everywhere(full_record, "x")))
+def harmless(full_run, parse):
+    return parse(render(*everywhere(full_run, "x")))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
-def test_hostile_text_stays_text(full_record, parse, harmless, attack):
-    html = render(everywhere(full_record, attack))
+def test_hostile_text_stays_text(full_run, parse, harmless, attack):
+    html = render(*everywhere(full_run, attack))
     page = parse(html)
 
     # The attack changes neither the elements nor their attributes (a key may be broken after "." and "_").
@@ -74,24 +75,24 @@ def test_hostile_text_stays_text(full_record, parse, harmless, attack):
     assert not bad
 
 
-def test_visible_text_is_shown_as_it_is(full_record, parse):
-    words = parse(render(everywhere(full_record, "<b>a & b</b>"))).words
+def test_visible_text_is_shown_as_it_is(full_run, parse):
+    words = parse(render(*everywhere(full_run, "<b>a & b</b>"))).words
     assert words.count("<b>a & b</b>") >= 10
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000_000, "<" * 10_000_000, "名" * 10_000_000, "&\u202e" * 5_000_000])
-def test_ten_megabytes_of_name_do_not_reach_the_page(full_record, text):
-    html = render(everywhere(full_record, text))
+def test_ten_megabytes_of_name_do_not_reach_the_page(full_run, text):
+    html = render(*everywhere(full_run, text))
     assert len(html.encode()) < LIMIT
     assert "…" in html
 
 
-def test_many_of_everything_stays_small(full_record, parse):
+def test_many_of_everything_stays_small(full_run, parse):
     rng = np.random.default_rng(1)
     d, n, k = 100_000, 5_000, 500
     labels = rng.integers(0, k, n)
     centres = rng.normal(size=(k, 2)) * 20
-    record = full_record(
+    record = full_run(
         n_rows=2_000_000,
         n_columns=d,
         scores=rng.exponential(size=d) ** 3,
@@ -104,14 +105,14 @@ def test_many_of_everything_stays_small(full_record, parse):
         point_labels=labels,
         centres_2d=centres,
         image_shape=(400, 250),
-        known_labels=Agreement(rng.integers(0, 90_000, (300, k)), ["<c>" * 99] * 300, 0.1, 0.1, 0.1),
-        stages=[StageRecord("<s>" * 99, 1.0, 10)] * 30,
+        known_labels=agreement(rng.integers(0, 90_000, (300, k)), ["<c>" * 99] * 300, 0.1, 0.1, 0.1),
+        stages=[stage("<s>" * 99, 1.0, 10)] * 30,
         versions={f"v{i}": "<" * 9_000 for i in range(20)},
         settings={f"s{i}": 0 for i in range(3_000)},
         notes=["<note>" * 50] * 10_000,
         job_text="a = 1\n" * 100_000,
     )
-    html = render(record)
+    html = render(*record)
     assert len(html.encode()) < LIMIT
     words = parse(html).words
     assert "and 9900 more" in words
@@ -121,25 +122,24 @@ def test_many_of_everything_stays_small(full_record, parse):
     assert "Colours repeat after ten" in words
 
 
-def test_no_clustering(bare_record, parse):
-    html = render(bare_record(singular_values=[2.0, 1.0], points=[[0.0, 1.0], [2.0, 3.0]]))
+def test_no_clustering(bare_run, parse):
+    html = render(*bare_run(singular_values=[2.0, 1.0], points=[[0.0, 1.0], [2.0, 3.0]]))
     page = parse(html)
     assert "2 columns of 4 selected" in page.words
     assert 'id="clusters"' not in html
     assert "not clustered" in html
 
 
-def test_one_cluster_and_empty_clusters(full_record, parse):
-    words = parse(render(full_record(cluster_weights=[40], point_labels=[0] * 40, centres_2d=[[0.0, 0.0]]))).words
+def test_one_cluster_and_empty_clusters(full_run, parse):
+    words = parse(render(*full_run(cluster_weights=[40], point_labels=[0] * 40, centres_2d=[[0.0, 0.0]]))).words
     assert "0 40 100.0 %" in words
     assert "1 cluster " in words
-    words = parse(render(full_record(cluster_weights=[40, 0, 0]))).words
+    words = parse(render(*full_run(cluster_weights=[40, 0, 0]))).words
     assert "2 of the clusters are empty." in words
 
 
-def test_weights_need_not_be_whole(full_record, parse):
-    words = parse(render(full_record(cluster_weights=[1.25, 2.5, 0.25], weighted=True))).words
-    assert "cluster weight share" in words
+def test_weights_need_not_be_whole(full_run, parse):
+    words = parse(render(*full_run(cluster_weights=[1.25, 2.5, 0.25]))).words
     assert "0 1.25 31.2 %" in words or "0 1.25 31.3 %" in words
 
 
@@ -156,14 +156,14 @@ def test_weights_need_not_be_whole(full_record, parse):
     ],
     ids=range(7),
 )
-def test_odd_scores(full_record, parse, scores, words):
-    assert words in parse(render(full_record(scores=scores))).words
+def test_odd_scores(full_run, parse, scores, words):
+    assert words in parse(render(*full_run(scores=scores))).words
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.0], [3.0], [0.0], [], [np.nan, 1.0], [1e150, 1e-150], [1e-300, 1e-301]])
 @pytest.mark.parametrize("shrinkage", [0.0, 4.0, 1e299])
-def test_odd_spectra(bare_record, parse, values, shrinkage):
-    html = render(bare_record(scores=[np.nan] * 4, singular_values=values, shrinkage=shrinkage, squared_norm=0.0))
+def test_odd_spectra(bare_run, parse, values, shrinkage):
+    html = render(*bare_run(scores=[np.nan] * 4, singular_values=values, shrinkage=shrinkage, squared_norm=0.0))
     assert ('id="spectrum"' in html) == bool(values)
     assert "nan" not in parse(html).words.lower()
 
@@ -181,18 +181,18 @@ def test_odd_spectra(bare_record, parse, values, shrinkage):
     ],
     ids=range(7),
 )
-def test_odd_points(bare_record, parse, points):
+def test_odd_points(bare_run, parse, points):
     labels = np.arange(len(points)) - 1
-    page = parse(render(bare_record(scores=[np.nan] * 4, points=points, point_labels=labels, cluster_weights=[5, 4])))
+    page = parse(render(*bare_run(scores=[np.nan] * 4, points=points, point_labels=labels, cluster_weights=[5, 4])))
     assert "nan" not in page.words.lower()
-    parse(render(bare_record(scores=[np.nan] * 4, points=points)))
+    parse(render(*bare_run(scores=[np.nan] * 4, points=points)))
 
 
-def test_single_column_and_nothing_selected(bare_record, parse):
-    words = parse(render(bare_record(n_columns=1, scores=[2.0], support=[0]))).words
+def test_single_column_and_nothing_selected(bare_run, parse):
+    words = parse(render(*bare_run(n_columns=1, scores=[2.0], support=[0]))).words
     assert "1 column was selected" in words
     assert "Every column is selected." in words
-    words = parse(render(bare_record(support=[]))).words
+    words = parse(render(*bare_run(support=[]))).words
     assert "No column was selected." in words
 
 
@@ -214,12 +214,12 @@ def test_single_column_and_nothing_selected(bare_record, parse):
     ],
     ids=range(12),
 )
-def test_odd_certificates(full_record, parse, certificate, statement):
-    assert statement in parse(render(full_record(certificates=[certificate]))).words
+def test_odd_certificates(full_run, parse, certificate, statement):
+    assert statement in parse(render(*full_run(certificates=[certificate]))).words
 
 
-def test_empty_contingency_and_zero_seconds(full_record, parse):
-    known = Agreement(np.zeros((2, 3)), ["a", "b"], np.nan, 0.0, 0.0)
-    page = parse(render(full_record(known_labels=known, stages=[StageRecord("instant", 0.0, 5)])))
+def test_empty_contingency_and_zero_seconds(full_run, parse):
+    known = agreement(np.zeros((2, 3)), ["a", "b"], np.nan, 0.0, 0.0)
+    page = parse(render(*full_run(known_labels=known, stages=[stage("instant", 0.0, 5)])))
     assert "nan" not in page.words.lower()
     assert f"instant 0 ms {format_bytes(5)} –" in page.words

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter
-from sketchselect.report import ComparedRecord, ModelRecord, RunRecord, render
-from sketchselect.workflow.pages import record_of
+from sketchselect.report import render
 from sketchselect.workflow.tables import plain_value
 
 Make = Callable[..., Any]
@@ -22,7 +20,7 @@ Make = Callable[..., Any]
 def model() -> Make:
     """Return the record of a lasso path of five models on terms of six columns; the third one was chosen."""
 
-    def make(**changes: Any) -> ModelRecord:
+    def make(**changes: Any) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "task": "regression",
             "outputs": ["target"],
@@ -45,21 +43,26 @@ def model() -> Make:
             "cv_error": [1.0, 0.75, 0.5, 0.5, 0.5],
             "cv_folds": 4,
             "cv_rule": "1se",
+            "expanded": False,
         }
-        return ModelRecord(**{**fields, **changes})
+        return {**fields, **changes}
 
     return make
 
 
 @pytest.fixture
-def page(bare_record: Make, model: Make, parse: Make) -> Make:
+def page(bare_run: Make, model: Make, parse: Make) -> Make:
     """Return the parsed page of a run that ends with a model, and its text."""
 
     def make(**changes: Any) -> Any:
-        html = render(bare_record(model=model(**changes)))
+        html = render(*bare_run(model=model(**changes)))
         return parse(html), html
 
     return make
+
+
+def clustering(columns: str, objective: float, nmi: Any = None, ari: Any = None, published: bool = False) -> Any:
+    return {"columns": columns, "objective": objective, "nmi": nmi, "ari": ari, "published": published}
 
 
 def ids(parsed: Any) -> set[str]:
@@ -155,14 +158,14 @@ def test_lines_are_few_and_small(page: Make) -> None:
     assert "The 20 next strongest are in grey." in parsed.words
 
 
-def test_a_record_read_back_gives_the_same_page(bare_record: Make, model: Make) -> None:
-    compared = [ComparedRecord("selected columns", 12.5, None, None, True), ComparedRecord("all columns", 12.0)]
+def test_a_run_read_back_gives_the_same_page(bare_run: Make, model: Make) -> None:
+    compared = [clustering("selected columns", 12.5, published=True), clustering("all columns", 12.0)]
     for changes in ({}, {"intercepts": [-np.inf]}, {"terms": [], "coefficients": np.zeros((0, 1)), "strengths": []}):
-        record = bare_record(
+        run = bare_run(
             model=model(**changes), compared=compared, diagnostics={"sigma_min": 0.5, "n_added": 2, "algorithm": None}
         )
-        stored = json.loads(json.dumps(plain_value(asdict(record)), allow_nan=False))
-        assert render(record_of(stored)).replace("−∞", "–") == render(record).replace("−∞", "–")
+        stored = [json.loads(json.dumps(plain_value(content), allow_nan=False)) for content in run]
+        assert render(*stored).replace("−∞", "–") == render(*run).replace("−∞", "–")
 
 
 @pytest.mark.parametrize(
@@ -177,31 +180,30 @@ def test_a_record_read_back_gives_the_same_page(bare_record: Make, model: Make) 
         ({"path_lines": [[1.0]]}, "path_lines"),
     ],
 )
-def test_contradictions_are_refused(model: Make, changes: dict[str, Any], named: str) -> None:
+def test_contradictions_are_refused(bare_run: Make, model: Make, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(BadParameter, match=named):
-        model(**changes)
+        render(*bare_run(model=model(**changes)))
 
 
-def test_clusterings_side_by_side(full_record: Make, parse: Make) -> None:
+def test_clusterings_side_by_side(full_run: Make, parse: Make) -> None:
     compared = [
-        ComparedRecord("selected columns", 10.671, 0.5123, 0.41, True),
-        ComparedRecord("selected columns, weighted", 11.2, 0.601, 0.5),
-        ComparedRecord("all <columns>", 10.671 * (1 - 1e-12), 0.7, 0.6),
+        clustering("selected columns", 10.671, 0.5123, 0.41, published=True),
+        clustering("selected columns, weighted", 11.2, 0.601, 0.5),
+        clustering("all <columns>", 10.671 * (1 - 1e-12), 0.7, 0.6),
     ]
-    record: RunRecord = full_record(compared=compared)
-    parsed = parse(render(record))
+    parsed = parse(render(*full_run(compared=compared)))
     assert "compared" in ids(parsed)
     assert "selected columns (published) 10.671 the lowest 0.512 0.410" in parsed.words
     assert "selected columns, weighted 11.2 +4.96 % 0.601 0.500" in parsed.words
     assert "all <columns> 10.671 the lowest" in parsed.words
-    assert "compared" not in ids(parse(render(full_record(compared=compared[:1]))))
+    assert "compared" not in ids(parse(render(*full_run(compared=compared[:1]))))
 
 
-def test_a_method_s_own_certificate_is_put_into_words(full_record: Make, parse: Make) -> None:
+def test_a_method_s_own_certificate_is_put_into_words(full_run: Make, parse: Make) -> None:
     told = {"factor_before_clustering": 5.1391, "sigma_min": 0.9030544, "n_iterations": 28, "proven_factor": None}
-    words = parse(render(full_record(diagnostics=told))).words
+    words = parse(render(*full_run(diagnostics=told))).words
     assert "at most 5.140 times as much as the best possible one" in words
     assert "sigma min 0.903054" in words
     assert "n iterations 28" in words
-    assert "Proven for these columns" not in parse(render(full_record(diagnostics={"ridge": 2.0}))).words
-    assert 'id="diagnostics"' not in render(full_record())
+    assert "Proven for these columns" not in parse(render(*full_run(diagnostics={"ridge": 2.0}))).words
+    assert 'id="diagnostics"' not in render(*full_run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -14,9 +15,10 @@ import pytest
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter
-from sketchselect.report import Agreement, RunRecord, StageRecord, render
+from sketchselect.report import render
 
 from .certificates import certificate
+from .conftest import agreement, run_of, stage
 
 BESIDE = ("selection.json", "scores.csv")
 """Files that a run leaves beside the page."""
@@ -36,15 +38,15 @@ def drawn_points(html):
     return [(colour, dot) for data, colour in paths for dot in re.findall(r"M[\d.-]+ [\d.-]+h0", data)]
 
 
-def test_page_loads_nothing_and_runs_its_own_script_alone(full_record, parse):
-    html = render(full_record())
+def test_page_loads_nothing_and_runs_its_own_script_alone(full_run, parse):
+    html = render(*full_run())
     page = parse(html)
     policy = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert policy == [f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"]
     assert page.all("script") == [{}]
-    assert script == re.findall(r"<script>(.*?)</script>", render(full_record(title="other")), re.DOTALL)[0]
+    assert script == re.findall(r"<script>(.*?)</script>", render(*full_run(title="other")), re.DOTALL)[0]
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"link", "iframe", "object", "embed", "base", "form", "video", "audio", "foreignobject"}
     for _, attributes in page.elements:
@@ -56,15 +58,15 @@ def test_page_loads_nothing_and_runs_its_own_script_alone(full_record, parse):
     assert not re.search(r"https?:", html), "not even a namespace"
 
 
-def test_ids_are_unique_and_every_reference_has_its_target(full_record, parse):
-    html = render(full_record())
+def test_ids_are_unique_and_every_reference_has_its_target(full_run, parse):
+    html = render(*full_run())
     ids = [attributes["id"] for _, attributes in parse(html).elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert set(re.findall(r"(?:href=\"|url\()#([^\")]+)", html)) <= set(ids)
 
 
-def test_figures_have_a_name_and_a_caption(full_record, parse):
-    html = render(full_record())
+def test_figures_have_a_name_and_a_caption(full_run, parse):
+    html = render(*full_run())
     page = parse(html)
     assert len(page.all("svg")) == 3
     for svg in page.all("svg"):
@@ -74,69 +76,74 @@ def test_figures_have_a_name_and_a_caption(full_record, parse):
     assert len(page.all("figure")) == len(page.all("figcaption")) == 4
 
 
-def test_no_stand_in_colour_is_left_and_every_variable_is_defined(full_record):
-    html = render(full_record())
+def test_no_stand_in_colour_is_left_and_every_variable_is_defined(full_run):
+    html = render(*full_run())
     assert not re.search(r"#0[1-7]0b0c|#0c0d\d\d", html)
     defined = set(re.findall(r"(--[a-z0-9-]+):", html))
     assert set(re.findall(r"var\((--[a-z0-9-]+)\)", html)) <= defined
 
 
-def test_same_record_same_bytes(full_record):
-    assert render(full_record()) == render(full_record())
+def test_same_run_same_bytes(full_run):
+    assert render(*full_run()) == render(*full_run())
 
 
 @pytest.mark.slow
-def test_bytes_do_not_depend_on_process_or_user_style(full_record, tmp_path):
+def test_bytes_do_not_depend_on_process_or_user_style(bare_run, tmp_path):
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: red\nsvg.hashsalt: mine\nfont.size: 30\n")
+    content = json.dumps(bare_run())
     program = (
-        "from sketchselect.report import RunRecord, render; import hashlib;"
-        "r = RunRecord(title='t', n_rows=9, n_columns=4, method='v', scores=[1., 2, 3, 4], support=[2, 3]);"
-        "print(hashlib.sha256(render(r).encode()).hexdigest())"
+        "from sketchselect.report import render; import hashlib, json, sys;"
+        "print(hashlib.sha256(render(*json.loads(sys.argv[1])).encode()).hexdigest())"
     )
     digests = {
         subprocess.run(
-            [sys.executable, "-c", program], cwd=folder, check=True, text=True, capture_output=True, timeout=120
+            [sys.executable, "-c", program, content],
+            cwd=folder,
+            check=True,
+            text=True,
+            capture_output=True,
+            timeout=120,
         ).stdout
         for folder in (tmp_path, tmp_path.parent)
     }
     assert len(digests) == 1
 
 
-def test_drawing_leaves_the_users_matplotlib_settings_alone(full_record):
+def test_drawing_leaves_the_users_matplotlib_settings_alone(full_run):
     import matplotlib
 
     with matplotlib.rc_context({"font.size": 31.0}):
-        render(full_record())
+        render(*full_run())
         assert matplotlib.rcParams["font.size"] == 31.0
 
 
-def test_order_of_the_sections(full_record, parse):
-    page = parse(render(full_record()))
+def test_order_of_the_sections(full_run, parse):
+    page = parse(render(*full_run()))
     ids = [attributes["id"] for tag, attributes in page.elements if tag == "section" and "id" in attributes]
     before, after = ["spectrum", "scores", "image", "features", "clusters"], ["labels", "timings", "settings", "job"]
     assert ids == [*before, "scatter", *after]
 
 
-def test_what_was_done_and_what_is_proven(full_record, parse):
-    words = parse(render(full_record())).words
+def test_what_was_done_and_what_is_proven(full_run, parse):
+    words = parse(render(*full_run())).words
     assert "From a matrix of 40 rows and 6 columns (prepared: l2), 2 columns were selected" in words
     assert "Proven: at most 6.8 % worse than the best possible clustering" in words, "6.71 % must not be rounded down"
     assert "A note of its own." in words
     assert "One column is constant." in words
 
 
-def test_best_certificate_is_the_rigorous_one(full_record, parse):
+def test_best_certificate_is_the_rigorous_one(full_run, parse):
     certificates = [
         certificate("sample", 1.05, 9.5, 10.0, confidence=0.99),
         certificate("spectral", 3.0, 10 / 3, 10.0),
         certificate("blocks", 1.25, 8.0, 10.0),
     ]
-    words = parse(render(full_record(certificates=certificates))).words
+    words = parse(render(*full_run(certificates=certificates))).words
     assert "Proven: at most 25.0 % worse" in words
     assert "with 99.0 % confidence" in words
     assert "With 99.0 % confidence it is at most 1.050 times the best." in words
     assert "; at most 5.0 % worse than the best possible clustering with 99.0 % confidence" in words
-    words = parse(render(full_record(certificates=certificates[:1]))).words
+    words = parse(render(*full_run(certificates=certificates[:1]))).words
     assert "With 99.0 % confidence: at most 5.0 % worse" in words
     assert "Proven" not in words
 
@@ -150,25 +157,25 @@ def test_best_certificate_is_the_rigorous_one(full_record, parse):
         (None, "Proven: at most 10.0 % worse", False),
     ],
 )
-def test_the_headline_and_its_colour_go_by_the_proved_share(full_record, parse, scatter, statement, is_green):
+def test_the_headline_and_its_colour_go_by_the_proved_share(full_run, parse, scatter, statement, is_green):
     proof = certificate("spectral", 1.1, 10.0, 11.0, scatter=scatter)
-    page = parse(render(full_record(certificates=[proof])))
+    page = parse(render(*full_run(certificates=[proof])))
     assert statement in page.words
     assert ("card hero proven" in {attributes.get("class") for _, attributes in page.elements}) == is_green
 
 
-def test_a_share_that_random_labels_have_too_is_not_green(full_record, parse):
+def test_a_share_that_random_labels_have_too_is_not_green(full_run, parse):
     proof = certificate("spectral", 1.1, 10.0, 11.0, scatter=20.0)
     proof = replace(proof, details={"n_rows": 4})  # 20 / 10 * 2 / 3: all of the gain
-    page = parse(render(full_record(certificates=[proof])))
+    page = parse(render(*full_run(certificates=[proof])))
     assert (
         "Little is proven of these clusters: 90 % of the possible gain, and labels drawn at random have" in page.words
     )
     assert "card hero proven" not in {attributes.get("class") for _, attributes in page.elements}
 
 
-def test_tables_show_the_records_numbers(full_record, parse):
-    html = render(full_record())
+def test_tables_show_the_numbers_of_the_run(full_run, parse):
+    html = render(*full_run())
     assert re.search(r"1 1 beryl 3.25 2 4 ember 2.5", section(parse, html, "features"))
     assert "coral" not in html, "only selected columns are listed"
     assert "0 14 35.0 % 1 13 32.5 % 2 13 32.5 %" in section(parse, html, "clusters")
@@ -184,34 +191,34 @@ def test_tables_show_the_records_numbers(full_record, parse):
     settings = section(parse, html, "settings")
     assert "execution.n_workers 2" in settings
     assert "numpy 2.0.0" in settings
-    html = render(full_record(settings={"engine": {"memory_limit": 3 * 2**29, "n_bytes_ago": 1, "on": True}}))
+    html = render(*full_run(settings={"engine": {"memory_limit": 3 * 2**29, "n_bytes_ago": 1, "on": True}}))
     assert f"engine.memory_limit {format_bytes(3 * 2**29)}" in section(parse, html, "settings")
     assert "engine.on True" in section(parse, html, "settings")
 
 
-def test_job_file_can_be_copied_exactly(full_record, parse):
+def test_job_file_can_be_copied_exactly(full_run, parse):
     text = "[input]\nurl = \"a&b<c>.zarr\"\n\tkey = 'x'\n"
-    html = render(full_record(job_text=text))
+    html = render(*full_run(job_text=text))
     assert html.count('<pre tabindex="0">') == 1
     shown = parse(html[html.index("<pre tabindex=") : html.index("</pre>") + 6]).text
     assert "".join(shown) == text
 
 
 @pytest.mark.parametrize("n", [200, 6000])
-def test_every_row_is_a_dot(bare_record, n):
+def test_every_row_is_a_dot(bare_run, n):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 13, n)
-    html = render(bare_record(n_rows=n, points=rng.normal(size=(n, 2)), point_labels=labels))
+    html = render(*bare_run(n_rows=n, points=rng.normal(size=(n, 2)), point_labels=labels))
     dots = drawn_points(html)
     assert len(dots) == n
     for colour in range(10):
         assert sum(c == f"c{colour}" for c, _ in dots) == int((labels % 10 == colour).sum())
 
 
-def test_every_selected_column_is_marked(bare_record):
+def test_every_selected_column_is_marked(bare_run):
     scores = np.arange(50.0, 0.0, -1.0)
     support = [0, 7, 31]
-    html = render(bare_record(n_columns=50, scores=scores, support=support))
+    html = render(*bare_run(n_columns=50, scores=scores, support=support))
     figure = html[html.index('id="scores"') : html.index("</svg>")]
     marked = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--accent\)', figure)
     others = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--other\)', figure)
@@ -226,15 +233,15 @@ def test_every_selected_column_is_marked(bare_record):
     assert "1 of the 3" in html
 
 
-def test_cut_is_drawn_where_the_selection_follows_the_scores(bare_record):
-    assert "cut after 2" in render(bare_record())
-    assert "cut after" not in render(bare_record(support=[0, 3]))
+def test_cut_is_drawn_where_the_selection_follows_the_scores(bare_run):
+    assert "cut after 2" in render(*bare_run())
+    assert "cut after" not in render(*bare_run(support=[0, 3]))
 
 
-def test_spectrum_band_is_as_wide_as_the_shrinkage_says(bare_record):
+def test_spectrum_band_is_as_wide_as_the_shrinkage_says(bare_run):
     """Read the band's polygon back: sqrt(s^2 + shrinkage) above each s, in the same scale."""
     s, shrinkage = np.array([5.0, 4.0, 3.0]), 9.0
-    html = render(bare_record(singular_values=s, shrinkage=shrinkage))
+    html = render(*bare_run(singular_values=s, shrinkage=shrinkage))
     figure = html[html.index('id="spectrum"') : html.index("</svg>")]
     band = re.search(r'd="(M[^"]*)"[^>]*fill: var\(--band\)', figure)
     corners = np.array(re.findall(r"[ML]([\d.]+) ([\d.]+)", band[1]), dtype=float)
@@ -247,7 +254,7 @@ def test_spectrum_band_is_as_wide_as_the_shrinkage_says(bare_record):
     assert "√(s² + 9)" in figure + html
 
 
-def test_record_whose_parts_contradict_each_other_is_refused(full_record):
+def test_run_whose_parts_contradict_each_other_is_refused(full_run):
     for changes, named in (
         ({"scores": [1.0]}, "scores"),
         ({"support": [6]}, "support"),
@@ -258,25 +265,24 @@ def test_record_whose_parts_contradict_each_other_is_refused(full_record):
         ({"point_labels": [0]}, "point_labels"),
         ({"image_shape": (4, 4)}, "image_shape"),
         ({"centres": np.zeros((3, 2))}, "centres"),
-        ({"known_labels": Agreement([[1, 2]], ["a", "b"], 0.0, 0.0, 0.0)}, "known_labels"),
+        ({"known_labels": agreement([[1, 2]], ["a", "b"], 0.0, 0.0, 0.0)}, "known_labels"),
     ):
         with pytest.raises(BadParameter, match=named):
-            full_record(**changes)
+            render(*full_run(**changes))
 
 
-def test_the_longest_stage_with_passes_says_how_they_spent_their_time(full_record, parse):
+def test_the_longest_stage_with_passes_says_how_they_spent_their_time(full_run, parse):
     stages = [
-        StageRecord("summarise", 2.0, 3, {"read": 1.0, "kernel": 2.5, "wait": 0.5}),
-        StageRecord("write", 1.0, 3, {"read": 1.0}),
-        StageRecord("select", 9.0),
-        StageRecord("resumed", 9.0, 0, {"wait": 9.0}),
+        stage("summarise", 2.0, 3, {"read": 1.0, "kernel": 2.5, "wait": 0.5}),
+        stage("write", 1.0, 3, {"read": 1.0}),
+        stage("select", 9.0),
+        stage("resumed", 9.0, 0, {"wait": 9.0}),
     ]
-    words = section(parse, render(full_record(stages=stages)), "timings")
+    words = section(parse, render(*full_run(stages=stages)), "timings")
     assert "Passes of “summarise”: reading and decoding 25.0 %, computing 62.5 %, waiting 12.5 %." in words
-    assert "Passes of" not in section(parse, render(full_record(stages=stages[2:])), "timings")
+    assert "Passes of" not in section(parse, render(*full_run(stages=stages[2:])), "timings")
 
 
-def test_stage_without_reading_and_record_defaults():
-    assert StageRecord("x", 1.0).bytes_read is None
-    record = RunRecord(title="t", n_rows=1, n_columns=1, method="m", scores=[0.0], support=[0])
-    assert "1 column was selected" in render(record)
+def test_one_column_is_enough():
+    run = run_of(title="t", n_rows=1, n_columns=1, method="m", scores=[0.0], support=[0])
+    assert "1 column was selected" in render(*run)

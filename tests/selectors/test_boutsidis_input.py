@@ -56,14 +56,14 @@ def test_kmeans_plus_plus_makes_a_partition_first():
 
 
 def test_the_sample_of_kmeans_plus_plus_does_not_depend_on_the_bands(monkeypatch):
-    from sketchselect.execution import PassOptions, Source, as_engine
+    from sketchselect.execution import PassOptions, Source, open_engine
     from sketchselect.selectors import deterministic
 
     monkeypatch.setattr(deterministic, "SAMPLE_ROWS", 100)
     X, _ = blobs(n=3000)
     found = []
     for nbytes in (1 << 16, 1 << 18, 1 << 25):
-        with as_engine("serial") as engine:
+        with open_engine("serial") as engine:
             source = Source(sks.open_matrix(X))
             found.append(deterministic.seeded(source, 4, 0, PassOptions(engine, nbytes)).centers)
     assert all((f == found[0]).all() for f in found)

@@ -241,7 +241,7 @@ def test_methods_within_the_error_of_starts_are_compared_again_from_more(
         object.__setattr__(chosen[method], "support", np.array(columns))
     curve = Curve(RowSample(100).from_block(X), 2, {m: lambda _, m=m: chosen[m] for m in methods})
     assert best(curve.add(list(methods), 2)).method == "first"  # type: ignore[union-attr]
-    while curve.settle(2):
+    while curve.break_ties(2):
         pass
     assert best(list(curve.result().points)).method == winner  # type: ignore[union-attr]
     assert sorted(again) == (["first", "second"] if spread else [])
@@ -257,11 +257,11 @@ def test_at_a_settled_size_a_method_takes_its_alternative_where_that_is_better(b
     sample = RowSample(500).from_block(X)
     curve = Curve(sample, 3, {"one": lambda _: own}, alternatives={"one": lambda _: other})
     assert curve.add(["one"], 2)[0].selection is own
-    assert curve.settle(2) is better
+    assert curve.break_ties(2) is better
     point = curve.result().points[0]
     assert point.selection is first
     assert point.ratio == pytest.approx(exact_ratio(X, first.support), rel=1e-6)
-    assert not curve.settle(2)
+    assert not curve.break_ties(2)
 
 
 def exact_ratio(X: np.ndarray, columns: np.ndarray) -> float:

@@ -10,7 +10,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NotFinite
-from sketchselect.execution import PassOptions, Source, as_engine, local_cluster
+from sketchselect.execution import PassOptions, Source, local_cluster, open_engine
 from sketchselect.readers import open_matrix, open_vector, transposed
 from sketchselect.selectors import Selection
 from sketchselect.selectors.leverage import priority_sample
@@ -46,7 +46,7 @@ def relative_error(C, X, ridge):
 
 
 def collected(selector, X, n_bands, engine="serial"):
-    with as_engine(engine) as running:
+    with open_engine(engine) as running:
         size = 8 * X.shape[0] * -(-X.shape[1] // n_bands)
         return selector.collect_source(Source(open_matrix(X)), PassOptions(running, size))
 
@@ -116,7 +116,7 @@ def test_two_workers_of_dask_give_the_same_bits(tmp_path):
         for selector in (sks.OnlineLeverageSelector(20), sks.LeverageSelector(20, read="columns", choice="sampled")):
             wanted = collected(selector, X, 8)
             for engine in ("threads", client):
-                with as_engine(engine) as running:
+                with open_engine(engine) as running:
                     source = Source(open_matrix(path))
                     got = selector.collect_source(source, PassOptions(running, 8 * X.shape[0] * 80))
                 assert got == wanted
@@ -346,7 +346,7 @@ def test_bad_parameters_are_named(make, message):
 def test_what_columns_cannot_do_is_said():
     X = wide(p=50)
     for selector in (sks.OnlineLeverageSelector(5), sks.LeverageSelector(5, read="columns")):
-        with as_engine("serial") as engine:
+        with open_engine("serial") as engine:
             with pytest.raises(BadParameter, match="'l2' needs whole rows"):
                 selector.collect_source(Source(open_matrix(X), prepare=("l2",)), engine)
             with pytest.raises(BadParameter, match="drop_rows"):

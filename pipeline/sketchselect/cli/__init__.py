@@ -1,4 +1,4 @@
-"""Command line: a thin shell over `sketchselect.workflow`; the commands on whole jobs, heavy imports inside them."""
+"""Command line: every command by name and group, and those that run a whole job."""
 
 from __future__ import annotations
 
@@ -9,52 +9,23 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from sketchselect._blas_kernel import recall_kernel, use_kernel
+from sketchselect.cli.authoring import init, methods, plan, schema
 from sketchselect.cli.certify import certify, compare, evaluate, verify
-from sketchselect.cli.files import (
-    assign,
-    cluster,
-    convert,
-    init,
-    inspect,
-    merge,
-    methods,
-    plan,
-    schema,
-    select,
-    summarize,
-)
+from sketchselect.cli.files import assign, cluster, convert, inspect, merge, select, summarize
+from sketchselect.cli.installation import demo, doctor
 from sketchselect.cli.shell import (
-    Cluster,
     Command,
     Fresh,
     JobCluster,
+    Outcome,
     Sets,
     StorageOptions,
     command,
     open_standard_streams,
     plain_usage,
 )
-from sketchselect.workflow.commands import Outcome
 
 __all__ = ["app", "main"]
-
-
-@command
-def demo(
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
-    cluster: Cluster = "local",
-    fresh: Fresh = False,
-) -> Outcome:
-    """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""
-    from sketchselect.job.load import with_cluster
-    from sketchselect.workflow.commands.inspection import prepare_demo, proved_sentence
-    from sketchselect.workflow.job import run
-
-    job = prepare_demo(out, fresh=fresh)
-    result = run(job, overrides=with_cluster((), cluster), progress=True)
-    again = f"run it again, or change it:  sketchselect run {job}"
-    return Outcome(f"{result.summary()}\n{again}\n{proved_sentence(result)}", result.manifest)
 
 
 @command
@@ -66,16 +37,11 @@ def run(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Run a whole job: summarise, select, cluster, certify, report."""
-    from sketchselect._progress import make_progress
-    from sketchselect.job.load import blas_kernel_of, load_job, with_cluster, with_storage
-    from sketchselect.job.text import read_job_text
+    from sketchselect import workflow
+    from sketchselect.job.load import with_cluster, with_storage
 
-    overrides, text = with_storage(with_cluster(settings or (), cluster), storage), read_job_text(job)
-    if note := use_kernel(blas_kernel_of(text, overrides)):
-        make_progress(True).note(note)
-    from sketchselect.workflow.job import run_config
-
-    result = run_config(load_job(text, overrides), fresh=fresh, progress=True)
+    overrides = with_storage(with_cluster(settings or (), cluster), storage)
+    result = workflow.run(job, overrides=overrides, fresh=fresh, progress=True)
     return Outcome(result.summary(), result.manifest)
 
 
@@ -88,16 +54,6 @@ def report(
 
     page = render_folder(folder)
     return Outcome(f"report: {page}", {"report": page})
-
-
-@command
-def doctor() -> Outcome:
-    """Check this installation. Versions, BLAS, memory, temporary folder, and a cluster on this machine."""
-    from sketchselect.workflow.commands.inspection import examine
-
-    lines: list[str] = []
-    healthy = examine(lines.append)
-    return Outcome("\n".join(lines), {"healthy": healthy, "checks": lines[:-1]}, healthy)
 
 
 GROUPS: dict[str, dict[Callable[..., None], str]] = {
@@ -123,7 +79,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
     },
     "Proofs, comparisons and new rows": {
         certify: "sketchselect certify rows.zarr --labels labels.npy --n-clusters 3",
-        verify: "sketchselect verify rows-selected --share 0.1",
+        verify: "sketchselect verify rows-selected",
         compare: "sketchselect compare job.toml --methods greedy,variance",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
         assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",
@@ -178,14 +134,11 @@ def _show_version(is_set: bool) -> None:
 
 @app.callback()
 def _common(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""
-    if context.invoked_subcommand != "run":  # whose job may name another kernel
-        recall_kernel()
 
 
 def main() -> None:

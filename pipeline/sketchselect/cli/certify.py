@@ -1,21 +1,26 @@
-"""Command `certify`: a bound on the distance of a clustering from the best possible one.
-
-Command `verify`: what of a finished run still holds.
-
-Command `compare`: methods, or finished runs, side by side.
-
-Command `evaluate`: agreement of clusters with known labels.
-"""
+"""Commands on clusterings: what is proved of them, whether it still holds, how they compare and agree with labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sketchselect.cli.shell import CLUSTER_HELP, Key, MaxDropped, Prepare, Sets, StorageOptions, Workers, command
-from sketchselect.workflow.commands import Outcome
+from sketchselect.cli.shell import (
+    CLUSTER_HELP,
+    Key,
+    MaxDropped,
+    Outcome,
+    Prepare,
+    Sets,
+    StorageOptions,
+    Workers,
+    command,
+)
+
+if TYPE_CHECKING:
+    from sketchselect.cluster import Certificate
 
 
 @command
@@ -69,32 +74,85 @@ def certify(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Prove how far a clustering can be from the best possible one. It may be a run's, or any labels."""
-    from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.certify import certify_target, to_text
+    from dataclasses import replace
+    from functools import partial
 
-    settings = {"method": method, "block_rows": block_rows, "confidence": confidence}
-    certificate = certify_target(
-        target,
-        {**settings, "fraction": fraction, "random_state": random_state},
-        clusters=clusters,
-        labels=labels,
-        objective=objective,
-        weight=weight,
-        prepare=prepare or None,
-        options={"key": key, "nonfinite": nonfinite, "storage_options": storage_options(storage)},
-        max_dropped=max_dropped,
-        execution={"cluster": cluster, "n_workers": workers},
-        progress=True,
+    from sketchselect.cluster import certify as certify_rows
+    from sketchselect.cluster import certify_labels
+    from sketchselect.errors import ConfigError
+    from sketchselect.execution import make_progress
+    from sketchselect.job.load import storage_options
+    from sketchselect.job.schema import ExecutionSettings
+    from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers.base import require_few_dropped
+    from sketchselect.workflow.certify import certify_folder, certify_summary, refuse
+    from sketchselect.workflow.folder import MARKER
+    from sketchselect.workflow.session import engine_for
+
+    prepare, path = prepare or None, Path(target)
+    bound = _given(
+        method=method, block_rows=block_rows, confidence=confidence, fraction=fraction, random_state=random_state
     )
-    return Outcome(to_text(certificate), certificate.to_dict())
+    inputs = _given(key=key, nonfinite=nonfinite, storage_options=storage_options(storage))
+    runs_on = _given(cluster=cluster, n_workers=workers)
+    if (path / MARKER).is_file():
+        options = inputs.pop("storage_options", None)
+        of_runs: dict[str, Any] = {
+            "--n-clusters": clusters,
+            "--labels": labels,
+            "--objective": objective,
+            "--weight": weight,
+        }
+        of_runs |= {"--prepare": prepare, **{f"--{name}": value for name, value in inputs.items()}}
+        refuse("a run's folder has its own", of_runs)
+        return _outcome(certify_folder(path, bound, runs_on, options, progress=True))
+    if clusters is None:
+        raise ConfigError("--n-clusters: missing; say how many clusters the clustering has")
+    if path.suffix == ".sks":
+        rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
+        refuse("a summary file holds no rows", rows)
+        if objective is None:
+            raise ConfigError("--objective: missing; a summary file holds no labels (`kmeans_objective` measures it)")
+        return _outcome(certify_summary(path, bound, clusters, objective, prepare))
+    if (labels is None) == (objective is None):
+        raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
+    matrix = open_matrix(target, **inputs, vectors=(labels, weight))
+    vector = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
+    weights = None if weight is None else vector(weight, name="sample_weight")
+    with engine_for(ExecutionSettings(**runs_on)) as engine:
+        common = {"sample_weight": weights, "prepare": prepare, "client": engine, **bound}
+        common["progress"] = make_progress(True)
+        if labels is not None:
+            certificate = certify_labels(matrix, vector(labels, name="labels"), clusters, **common)
+        else:
+            assert objective is not None
+            certificate = certify_rows(matrix, objective, clusters, **common)
+    n_rows = matrix.shape[0]
+    if n_dropped := n_rows - int(certificate.details["n_rows"]):
+        dropped = require_few_dropped(matrix.address, n_dropped, n_rows, max_dropped, "--max-dropped ")
+        certificate = replace(certificate, note=f"{certificate.note} {dropped}.".lstrip())
+    return _outcome(certificate)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Return the options that are given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _outcome(certificate: Certificate) -> Outcome:
+    """Return a certificate for people: the sentence, and its cost."""
+    from sketchselect._byte_sizes import format_bytes
+    from sketchselect._text import format_seconds
+
+    size = format_bytes(certificate.bytes_read)
+    read = f", {certificate.rows_read:,} rows ({size}) read" if certificate.rows_read else ""
+    text = f"{certificate.sentence()}\ncost: {format_seconds(certificate.cost)}{read}"
+    return Outcome(text, certificate.to_dict())
 
 
 @command
 def verify(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
-    share: Annotated[
-        float, typer.Option("--share", help="Share of the saved parts whose rows are read again; 1 reads all rows.")
-    ] = 1.0,
     cluster: Annotated[str | None, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
@@ -103,11 +161,10 @@ def verify(
     from dataclasses import asdict
 
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.verify import verify_run
+    from sketchselect.workflow.verify import verify_run
 
-    runs_on = {name: value for name, value in (("cluster", cluster), ("n_workers", workers)) if value is not None}
-    options = storage_options(storage)
-    checks = verify_run(folder, share=share, execution=runs_on, storage_options=options, progress=True)
+    runs_on, options = _given(cluster=cluster, n_workers=workers), storage_options(storage)
+    checks = verify_run(folder, execution=runs_on, storage_options=options, progress=True)
     holds = all(check.holds is not False for check in checks)
     text = "\n".join(check.line() for check in checks)
     return Outcome(text, {"holds": holds, "checks": [asdict(check) for check in checks]}, holds)
@@ -123,7 +180,6 @@ def compare(
         ),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the table here.")] = None,
-    page: Annotated[Path | None, typer.Option("--page", help="Write the table here as a web page.")] = None,
     settings: Sets = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -131,20 +187,19 @@ def compare(
     from sketchselect.errors import ConfigError
     from sketchselect.job.load import with_storage
     from sketchselect.location import write_atomically
-    from sketchselect.workflow.commands import compare as verb
+    from sketchselect.workflow import compare as table
 
     overrides = with_storage(settings or (), storage)
     if methods is None:
-        compared = verb.compare_runs(targets, overrides, progress=True)
+        compared = table.compare_runs(targets, overrides, progress=True)
     elif len(targets) > 1:
         raise ConfigError("--methods: of one job file; leave the others out")
     else:
         names = [name.strip() for name in methods.split(",")]
-        compared = verb.compare_methods(targets[0], names, overrides, progress=True)
-    for path, text in ((csv, verb.to_csv), (page, verb.to_html)):
-        if path is not None:
-            write_atomically(path, text(compared).encode())
-    return Outcome(verb.to_text(compared), verb.to_data(compared))
+        compared = table.compare_methods(targets[0], names, overrides, progress=True)
+    if csv is not None:
+        write_atomically(csv, table.to_csv(compared).encode())
+    return Outcome(table.to_text(compared), table.to_data(compared))
 
 
 @command
@@ -158,7 +213,7 @@ def evaluate(
 ) -> Outcome:
     """Compare clusters with known labels: NMI, ARI, accuracy, purity. Accuracy is of the best matching."""
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.stages.evaluation import evaluate_target
+    from sketchselect.workflow.agreement import evaluate_target
 
     agreement = evaluate_target(target, labels, storage_options(storage))
     return Outcome(agreement.to_text(), agreement.to_dict())

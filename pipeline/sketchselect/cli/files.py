@@ -1,16 +1,11 @@
-"""Commands on sources, summaries and selections; heavy imports are inside the commands.
-
-Command `assign`: new rows, by what a finished run left.
-
-Commands for the author of a job file; heavy imports are inside the commands.
-
-Command `plan`: the cost of a job, forecast before it runs.
-"""
+"""Commands on sources, summaries and selections; heavy imports are inside the commands."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,24 +13,31 @@ from sketchselect.cli.shell import (
     Cluster,
     Fitted,
     Fresh,
-    JobCluster,
     Key,
     MaxDropped,
+    Outcome,
     Partition,
     Prepare,
-    Sets,
     StorageOptions,
     Workers,
     command,
 )
-from sketchselect.workflow.commands import Outcome
+
+if TYPE_CHECKING:
+    from sketchselect.job.schema import JobConfig
+    from sketchselect.readers import Vector
+    from sketchselect.selectors.base import BaseSelector
+    from sketchselect.summaries import Summary
 
 
 @command
 def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
-    size: Annotated[int, typer.Option("--size", min=2, help="Rows of the sketch.")] = 64,
+    method: Annotated[
+        str | None, typer.Option("--for", metavar="METHOD", help="Keep what `select --method METHOD` needs, no more.")
+    ] = None,
+    size: Annotated[int | None, typer.Option("--size", min=2, help="Rows of the sketch (64).")] = None,
     sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
     moments: Annotated[bool, typer.Option("--moments", help="Also keep exact means and covariances.")] = False,
     target: Annotated[
@@ -47,8 +49,8 @@ def summarize(
         int | None, typer.Option("--folds", min=2, help="Number of folds; cross-validation then needs no further pass.")
     ] = None,
     random_state: Annotated[
-        int, typer.Option("--random-state", min=0, help="Seed of the folds and of the sample.")
-    ] = 0,
+        int | None, typer.Option("--random-state", min=0, help="Seed of the folds and of the sample (0).")
+    ] = None,
     half_life: Annotated[
         float | None,
         typer.Option("--half-life", metavar="ROWS", help="Number of rows after which the weight of a row has halved."),
@@ -92,24 +94,217 @@ def summarize(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
-    from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.summaries import SummarizeOptions, summarize_to_file
+    from dataclasses import replace
 
-    inputs = {"key": key, "nonfinite": nonfinite, "max_dropped": max_dropped, "missing_chunks": missing_chunks}
-    return summarize_to_file(
-        source,
-        output,
-        SummarizeOptions(
-            *(size, sketch, moments, target, classes, folds, random_state),
-            *(half_life, degree, top_values, batches, sample, after),
-        ),
-        prepare=prepare or [],
-        fitted=fitted,
-        write_fitted=write_fitted,
-        checkpoint=checkpoint,
-        options=inputs | {"storage_options": storage_options(storage)},
-        execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
+    from sketchselect.errors import BadParameter, ConfigError
+    from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
+    from sketchselect.job.load import storage_options
+    from sketchselect.prepare import resolve
+    from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers.base import require_few_dropped
+    from sketchselect.summaries import Bundle, DecayedMoments, load, save
+    from sketchselect.workflow.session import engine_for, library_logs
+    from sketchselect.workflow.summary_files import MAGIC, require_replaceable
+
+    require_replaceable(output, ".sks", MAGIC)
+    if write_fitted is not None:
+        require_replaceable(write_fitted, ".sks", MAGIC, "--write-fitted")
+    missing = nonfinite == "missing"
+    selector = None
+    if method is not None:
+        named: dict[str, tuple[str, Any]]
+        named = {"--size": ("sketch_size", size), "--half-life": ("half_life", half_life), "--folds": ("cv", folds)}
+        named |= {"--random-state": ("random_state", random_state), "--sample": ("sample_rows", sample)}
+        named |= {"--top-values": ("top_values", top_values), "--degree": ("degree", degree if degree > 1 else None)}
+        named |= {
+            "--batches": ("batches", None if batches is None else True),
+            "--classes": ("task", "classification" if classes else None),
+        }
+        named |= {"--nonfinite missing": ("missing", "pairwise" if missing else None)}
+        others = {"--moments": moments, "--no-sketch": not sketch, "--after": after}
+        selector = _selector(method, named, [name for name, value in others.items() if value])
+        if selector.needs_target and target is None:
+            raise ConfigError(f"--target: missing; {method} learns from a target")
+    else:
+        # A target is kept by moments alone, so it implies them; and so do folds, and ages without a sketch.
+        moments = moments or folds is not None or target is not None or (half_life is not None and not sketch)
+        if degree == 2 and not moments:
+            raise ConfigError("--degree: only moments have one; add --moments or --folds")
+        if half_life is not None and (folds is not None or classes or degree == 2):
+            raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
+        if after and half_life is None and folds is None and sample is None:
+            raise ConfigError("--after: nothing here depends on row numbers; add --half-life, --folds or --sample")
+        try:
+            DecayedMoments(half_life=1.0 if half_life is None else half_life)
+        except BadParameter as error:
+            raise ConfigError(f"--half-life: {error}") from None
+        if batches is not None and top_values is None:
+            raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
+        if missing and (sketch or not moments):
+            raise ConfigError("--nonfinite missing: only moments take missing values; add --moments --no-sketch")
+    if classes and target is None:
+        raise ConfigError("--classes: says what the target holds; add --target")
+    if batches is not None and target is not None:
+        raise ConfigError("--batches: each row has one label in a pass, and --target names another; make two files")
+    inputs: dict[str, Any] = {"key": key, "max_dropped": max_dropped, "missing_chunks": missing_chunks}
+    # "missing" is checked above: a job's check depends on its method, and there is none here.
+    inputs |= {"nonfinite": "error" if missing else nonfinite, "storage_options": storage_options(storage)}
+    execution = {"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes}
+    config = _job(source, inputs, {"steps": prepare or [], "fitted": fitted}, execution)
+    label = target if batches is None else batches
+    options = config.input.storage_options or None
+    matrix = open_matrix(
+        config.input.url,
+        key=key,
+        storage_options=options,
+        missing_chunks=config.input.missing_chunks,
+        nonfinite="missing" if missing else config.input.nonfinite,
+        vectors=(label,),
     )
+    vector = None
+    if label is not None:
+        place = os.path.abspath(label) if os.path.exists(label) else label
+        name = "target" if batches is None else "batches"
+        vector = open_vector(place, matrix.shape[0], matrix=matrix, storage_options=options, name=name)
+        if vector.dtype.kind == "U" and not (classes or batches):
+            raise ConfigError(f"--target {target}: holds text; add --classes to take it for class labels")
+    progress = make_progress(True)
+    for text in matrix.notes:
+        progress.note(f"note: {text}")
+    statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
+    steps = resolve(config.prepare.entries)
+    if selector is not None:
+        own = [step for step in resolve(selector.prepare_steps()) if step.name not in {s.name for s in steps}]
+        steps = resolve((*steps, *own))
+        if vector is not None and selector.uses_target:
+            selector.inspect_target(vector)
+    with library_logs(None), engine_for(config.execution) as engine:
+        saved = None if checkpoint is None else Checkpoint(checkpoint)
+        passes = PassOptions(engine, config.execution.partition_bytes, saved, progress)
+        # Models are fitted to moments with a target, and multiply the rounding of products in float32.
+        in_double = target is not None if selector is None else selector.needs_double
+        rows = Source(matrix, vector, None, steps, in_double=in_double)
+        fit = fit_steps(rows, passes, statistics=statistics)
+        for text in (text for step in fit.steps for text in step.notes()):
+            progress.note(f"note: {text}")
+        if write_fitted is not None:
+            if fit.statistics is None:
+                raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
+            save(fit.statistics, write_fitted)
+        rows, dropped = replace(rows, prepare=fit.steps), list[int]()
+        passes = passes.but(on_statistics=lambda stats: dropped.append(stats.rows_dropped))
+        if selector is not None:
+            summary = selector.complete(selector.collect_source(rows, passes), rows, passes)
+        else:
+            seed, rows_of_sketch = random_state or 0, (size or 64) if sketch else None
+            members = _members(
+                *(vector, batches is not None, rows_of_sketch, moments, half_life, degree),
+                *(classes, missing, folds, seed, top_values, sample),
+            )
+            summary = summarize_source(rows, Bundle(members), passes, start=after).value
+        if n_dropped := max(dropped, default=0):
+            confirm = require_few_dropped(
+                matrix.address, n_dropped, matrix.shape[0], config.input.max_dropped, "--max-dropped "
+            )
+            progress.note(f"note: {confirm}")
+    save(summary, output)
+    lines = [f"{_sentence(summary, output)}, {output.stat().st_size} bytes"]
+    if selector is not None:
+        kinds = ", ".join(member.kind for member in summary.values()) if isinstance(summary, Bundle) else summary.kind
+        by = f" of rows prepared with {', '.join(summary.prepare)}" if summary.prepare else ""
+        lines.append(f"{method} needs {kinds}{by}:  sketchselect select {output} --method {method}")
+    return Outcome("\n".join(lines), _facts(summary, output))
+
+
+def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[str]) -> BaseSelector:
+    """Return the method of ``--for`` with the options that are parameters of it; refuse those that are not."""
+    from sketchselect.errors import BadParameter, ConfigError
+    from sketchselect.job.parameters import make_selector, method_parameters, selector_problem
+    from sketchselect.selectors.registry import require_known
+
+    try:
+        require_known(method, ())
+        known = method_parameters(method)
+        given = {option: (name, value) for option, (name, value) in named.items() if value is not None}
+        if unknown := [option for option, (name, _) in given.items() if name not in known] + others:
+            raise ConfigError(f"{', '.join(unknown)}: not for {method}, which --for names; leave it out")
+        if problem := selector_problem(method, dict(given.values())):
+            raise ConfigError(f"--for {method}: {problem}")
+        return make_selector(method, None, dict(given.values()))
+    except BadParameter as error:
+        raise ConfigError(f"--for: {error}") from None
+
+
+def _members(
+    target: Vector | None,
+    by_batch: bool,
+    sketch_size: int | None,
+    moments: bool,
+    half_life: float | None,
+    degree: int,
+    classes: bool,
+    missing: bool,
+    folds: int | None,
+    seed: int,
+    top_values: int | None,
+    sample: int | None,
+) -> dict[str, Summary[Any]]:
+    """Return the descriptions of the summaries that the options of `summarize` name."""
+    from sketchselect import summaries
+    from sketchselect.selectors.supervised.target import classes_of, require_several
+
+    members: dict[str, Summary[Any]] = {"columns": summaries.ColumnStats()}
+    if sketch_size is not None and half_life is not None:
+        members["sketch"] = summaries.DecayedDirections(size=sketch_size, half_life=half_life)
+    elif sketch_size is not None:
+        members["sketch"] = summaries.FrequentDirections(size=sketch_size)
+    if moments and half_life is not None:
+        members["moments"] = summaries.DecayedMoments(half_life=half_life)
+    elif moments:
+        names = None
+        if classes and target is not None:
+            names = classes_of(target)
+            require_several(names)
+        of_all = summaries.Moments(degree=degree, missing="pairwise" if missing else None, classes=names)
+        members["moments"] = of_all if folds is None else summaries.Folds(of_all, folds, seed=seed)
+    if top_values is not None:
+        top = summaries.TopValues(top_values)
+        labels = classes_of(target) if by_batch and target is not None else ()
+        members["top-values"] = summaries.Groups(top, labels) if len(labels) > 1 else top
+    if sample is not None:
+        members["sample"] = summaries.RowSample(sample, seed=seed)
+    return members
+
+
+def _job(
+    source: str,
+    inputs: Mapping[str, Any],
+    prepare: Mapping[str, Any],
+    execution: Mapping[str, Any],
+    **sections: Mapping[str, Any],
+) -> JobConfig:
+    """Return options of the command line as a checked job, so that mistakes get the job file's messages."""
+    from sketchselect.job.load import load_job
+    from sketchselect.selectors.sketched import VarianceSelector
+
+    return load_job(
+        {
+            "input": {"url": source, **{k: v for k, v in inputs.items() if v is not None}},
+            "prepare": prepare,
+            "select": {"method": VarianceSelector.method},  # unused: these commands select nothing
+            "execution": {k: v for k, v in execution.items() if v is not None},
+            **sections,
+        }
+    )
+
+
+def _sentence(summary: Any, path: Path) -> str:
+    return f"{path}: summary of {summary.n_rows} rows x {summary.n_features} columns"
+
+
+def _facts(summary: Any, path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    return {"file": str(path), "n_rows": summary.n_rows, "n_features": summary.n_features, "nbytes": size}
 
 
 @command
@@ -118,9 +313,11 @@ def merge(
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
 ) -> Outcome:
     """Merge summary files of different rows, in the given order, into one."""
-    from sketchselect.workflow.commands.summaries import merge_files
+    from sketchselect.workflow.summary_files import merge_files
 
-    return merge_files(files, output)
+    merged, notes = merge_files(files, output)
+    done = f"{_sentence(merged, output)} from {len(files)} files"
+    return Outcome("\n".join([done, *notes]), {**_facts(merged, output), "notes": notes})
 
 
 @command
@@ -141,9 +338,11 @@ def select(
     ] = None,
 ) -> Outcome:
     """Select columns from a summary file, without the data."""
-    from sketchselect.workflow.commands.summaries import select_from_file
+    from sketchselect.workflow.summary_files import select_from_file
 
-    return select_from_file(file, output, method, features, settings or [], model)
+    selection, lines = select_from_file(file, output, method, features, settings or [], model)
+    done = f"{output}: selected {len(selection.support)} of {selection.scores.size} columns with {method}"
+    return Outcome("\n".join([done, *lines]), {"file": str(output), **selection.to_dict()})
 
 
 @command
@@ -171,21 +370,28 @@ def cluster(
 ) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.inspection import cluster_on_selection
+    from sketchselect.workflow.job import run_config
+    from sketchselect.workflow.stages.columns import FILE
+    from sketchselect.workflow.tables import read_selection
 
-    result = cluster_on_selection(
+    selected, statistics = read_selection(selection), selection.parent / FILE
+    steps = list(selected.prepare if prepare is None else prepare)
+    # Steps that were fitted to all rows (their labels have a #) need the statistics that the selection's run left.
+    if fitted is None and prepare is None and statistics.exists() and any("#" in label for label in steps):
+        fitted = str(statistics)
+    config = _job(
         source,
-        selection,
-        output,
-        n_clusters=clusters,
-        random_state=random_state,
-        weighted={"true": True, "false": False}.get(weighted, weighted),
-        prepare=prepare,
-        fitted=fitted,
-        options={"key": key, "labels": labels, "storage_options": storage_options(storage)},
-        execution={"cluster": where, "n_workers": workers},
-        fresh=fresh,
+        {"key": key, "labels": labels, "storage_options": storage_options(storage)},
+        {"steps": steps, "fitted": fitted},
+        {"cluster": where, "n_workers": workers},
+        cluster={
+            "n_clusters": clusters,
+            "random_state": random_state,
+            "weighted": {"true": True, "false": False}.get(weighted, weighted),
+        },
+        output={"dir": str(output)},
     )
+    result = run_config(config, selected, fresh=fresh, progress=True)
     return Outcome(result.summary(), result.manifest)
 
 
@@ -197,10 +403,9 @@ def inspect(
 ) -> Outcome:
     """Describe a summary file, an output folder or a matrix."""
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.inspection import inspect_data, inspect_target
+    from sketchselect.workflow.inspection import inspect_target
 
-    options = {"key": key, "storage_options": storage_options(storage)}
-    return Outcome(inspect_target(target, options), inspect_data(target, options))
+    return Outcome(*inspect_target(target, {"key": key, "storage_options": storage_options(storage)}))
 
 
 @command
@@ -220,10 +425,33 @@ def convert(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
-    from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.inspection import convert_file
+    import re
+    import time
 
-    return convert_file(source, destination, chunks, key, storage_options(storage))
+    from sketchselect.errors import ConfigError
+    from sketchselect.execution import make_progress
+    from sketchselect.job.load import storage_options
+    from sketchselect.readers import convert, open_matrix
+
+    shape = None
+    if chunks is not None:
+        match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", chunks)
+        if match is None:
+            raise ConfigError(f"--chunks {chunks}: expected ROWSxCOLUMNS, for example 1000x784")
+        shape = int(match[1]), int(match[2])
+    progress, last = make_progress(True), time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 2:
+            last = time.monotonic()
+            progress.note(f"convert: {done} of {total} rows ({done / max(total, 1):.0%})")
+
+    options = storage_options(storage)
+    path = convert(source, destination, chunks=shape, key=key, storage_options=options, progress=report)
+    matrix = open_matrix(path, storage_options=options if isinstance(path, str) else None)
+    data = {"store": str(path), "shape": list(matrix.shape), "dtype": str(matrix.dtype)}
+    return Outcome(f"{path}: {matrix.shape[0]} x {matrix.shape[1]} {matrix.dtype}", data)
 
 
 @command
@@ -240,85 +468,64 @@ def assign(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
-    from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands import assign as verb
+    import numpy as np
 
-    return verb.assign(
-        target,
-        source,
-        output,
-        key=key,
-        row_names=row_names,
-        max_dropped=max_dropped,
-        cluster=where,
-        storage_options=storage_options(storage),
-        progress=True,
+    from sketchselect.execution import PassOptions, Source, fit_steps, make_progress, reduce_blocks
+    from sketchselect.execution.tasks import Reduction
+    from sketchselect.job.load import storage_options
+    from sketchselect.job.schema import ExecutionSettings
+    from sketchselect.location import write_atomically
+    from sketchselect.prepare import resolve
+    from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers.base import require_few_dropped
+    from sketchselect.workflow.assignment import (
+        AssignBlock,
+        Assigned,
+        assigned_csv,
+        columns_of_run,
+        prediction_names,
+        read_assignment,
     )
+    from sketchselect.workflow.session import engine_for
+    from sketchselect.workflow.summary_files import require_replaceable
 
-
-@command
-def init(
-    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
-    key: Key = None,
-    storage: StorageOptions = None,
-) -> Outcome:
-    """Look at a matrix and write a first job file for it, with comments."""
-    from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.authoring import write_first_job
-
-    seen = write_first_job(source, output, key, storage_options(storage))
-    text = f"{seen}\n{output} written; read it, then:  sketchselect run {output}"
-    return Outcome(text, {"job": output, "source": seen})
-
-
-@command
-def methods(
-    name: Annotated[str | None, typer.Argument(help="A method; all in short without it.", metavar="[NAME]")] = None,
-) -> Outcome:
-    """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
-    from sketchselect.workflow.commands.authoring import describe_method, list_methods, method_facts
-
-    if name is None:
-        return Outcome(list_methods(), method_facts())
-    text = describe_method(name)
-    return Outcome(text, {**method_facts()[name], "description": text})
-
-
-@command
-def schema() -> Outcome:
-    """Print the JSON schema of a job file, for editors that check and complete as one types."""
-    import json
-
-    from sketchselect.workflow.commands.authoring import job_schema
-
-    return Outcome(json.dumps(job_schema(), indent=1), job_schema())
-
-
-@command
-def plan(
-    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
-    workers: Workers = None,
-    cluster: JobCluster = None,
-    settings: Sets = None,
-    storage: StorageOptions = None,
-    kubernetes: Annotated[
-        bool, typer.Option("--kubernetes", help="Print a patch for deploy/kubernetes/job/overlays/planned.")
-    ] = False,
-    price: Annotated[
-        float | None, typer.Option("--price", metavar="AMOUNT", min=0, help="Of a worker for an hour, in any currency.")
-    ] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate/--no-calibrate", help="Time one partition of every pass, about 10 s at most.")
-    ] = True,
-) -> Outcome:
-    """Forecast the passes, memory, traffic and time of a job. Nothing is written, and no cluster started."""
-    from sketchselect.job.load import with_cluster, with_storage
-    from sketchselect.workflow.plan.forecast import forecast_job
-
-    overrides = with_storage(with_cluster(settings or (), cluster), storage)
-    forecast = forecast_job(job, overrides=overrides, n_workers=workers, calibrate=calibrate, price=price)
-    if kubernetes:
-        patch = forecast.kubernetes_patch().rstrip("\n")
-        return Outcome(patch, {"patch": patch})
-    return Outcome(forecast.text(), forecast.to_dict())
+    options = storage_options(storage)
+    require_replaceable(output, ".csv", b"row,")
+    rules = read_assignment(target)
+    vectors = (*rules["no_features"], row_names)
+    matrix = open_matrix(source, key=key, storage_options=options, nonfinite=rules["nonfinite"], vectors=vectors)
+    matrix, notes = columns_of_run(matrix, rules)
+    model, centers, weights = rules["model"], rules["centers"], rules["weights"]
+    leaf = AssignBlock(
+        tuple(rules["support"]),
+        rules["dtype"],
+        None if weights is None else np.array(weights),
+        None if centers is None else np.array(centers),
+        model,
+    )
+    n_outputs = 0 if model is None else len(model["intercepts"])
+    with engine_for(ExecutionSettings(cluster=where)) as engine:
+        passes = PassOptions(engine, progress=make_progress(True))
+        plain = Source(matrix, prepare=resolve(rules["prepare"]), takes_missing=rules["nonfinite"] == "missing")
+        steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
+        rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
+        state = matrix.shape[0] * (4 + 8 * n_outputs)
+        reduced = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
+    if reduced.stats.rows_dropped:
+        shape, confirm = matrix.shape, "--max-dropped "
+        notes += [require_few_dropped(matrix.address, reduced.stats.rows_dropped, shape[0], max_dropped, confirm)]
+    names = matrix.row_names
+    if row_names is not None:
+        names = open_vector(
+            row_names,
+            matrix.shape[0],
+            matrix=matrix,
+            storage_options=options,
+            name="row_names",
+        )
+    write_atomically(output, assigned_csv(reduced.value, model, names, matrix.shape[0]).encode())
+    what = [f"{len(centers)} clusters"] if centers is not None else []
+    what += [f"the model's {', '.join(prediction_names(model))}"] if model is not None else []
+    n_rows = matrix.shape[0]
+    data = {"file": str(output), "n_rows": n_rows, "n_dropped": reduced.stats.rows_dropped, "notes": notes}
+    return Outcome("\n".join([f"{output}: {n_rows} rows, {' and '.join(what)}", *notes]), data)

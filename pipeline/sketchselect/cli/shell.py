@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NoReturn, TextIO, cast, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, cast, get_type_hints
 
 import typer
 import typer.core
@@ -28,8 +28,8 @@ INTERRUPTED = "interrupted; finished work is kept: run the same command again to
 GRACE_SECONDS = 3.5
 """Time to clean up after Ctrl-C or SIGTERM before the process is ended."""
 
-LAST_WORD_SECONDS = 0.5
-"""Time to say so then."""
+EXIT_MESSAGE_SECONDS = 0.5
+"""Time to write the last message."""
 
 SHARED = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
@@ -51,17 +51,25 @@ RENAMED = {
 METAVARS = {
     "N": "--after --block-rows --folds --n-clusters --n-features --n-workers --random-state --sample --size"
     " --top-values",
-    "0..1": "--fraction --max-dropped --share",
-    "FILE": "--csv --fitted --model --output --page --selection --write-fitted",
+    "0..1": "--fraction --max-dropped",
+    "FILE": "--csv --fitted --model --output --selection --write-fitted",
     "FILE|NAME": "--batches --labels --row-names --target --weight",
     "NAME": "--key --method",
 }
-"""What stands for the value in the help -> the options of which it does, where a command says nothing else."""
+"""Placeholder of a value in the help -> options that have it, unless a command says otherwise."""
 
 _METAVARS = {option: metavar for metavar, options in METAVARS.items() for option in options.split()}
 
 
-def command(function: Callable[..., Any]) -> Callable[..., None]:
+class Outcome(NamedTuple):
+    """What a command has to say."""
+
+    text: str
+    data: Any  # Printed by ``--json``
+    is_good: bool = True  # Whether the exit code is 0
+
+
+def command(function: Callable[..., Outcome]) -> Callable[..., None]:
     """Return a command of a function that returns an `Outcome`, with the shared options."""
 
     @functools.wraps(function)
@@ -250,17 +258,17 @@ def _orderly_signals() -> Iterator[None]:
 
 
 def _end_soon(code: int) -> None:
-    """End the process after the time to clean up, and its children; whether anybody reads what it says or not."""
+    """End the process after the time to clean up, and its children, even if standard error blocks."""
     try:
         time.sleep(GRACE_SECONDS)
         import multiprocessing
 
         for child in multiprocessing.active_children():
             child.kill()
-        # In a thread of its own: a full pipe that nobody reads takes no more, for ever.
+        # In a thread of its own: writing to a full pipe without a reader blocks for ever.
         last = threading.Thread(target=_print_error, args=(INTERRUPTED,), daemon=True)
         last.start()
-        last.join(LAST_WORD_SECONDS)
+        last.join(EXIT_MESSAGE_SECONDS)
     finally:
         os._exit(code)
 

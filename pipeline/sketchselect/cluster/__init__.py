@@ -2,8 +2,7 @@
 
 from sketchselect.cluster.certificates.block import blocks_certificate
 from sketchselect.cluster.certificates.certificate import Certificate
-from sketchselect.cluster.certificates.certify import certify
-from sketchselect.cluster.certificates.labels import certify_labels
+from sketchselect.cluster.certificates.certify import certify, certify_labels
 from sketchselect.cluster.certificates.spectral import (
     SelectionBound,
     bounded_certificate,

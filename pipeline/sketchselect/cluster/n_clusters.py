@@ -11,29 +11,24 @@ import numpy as np
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
 from sketchselect.cluster.certificates.spectral import spectral_bound
-from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
-from sketchselect.execution.client import as_engine
+from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.agreement import weighted_rand_index
+from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.lloyd import refine
+from sketchselect.linalg.kmeans.sample import LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
 
 N_SEEDS = 10
 ITERATIONS = 100
-STABLE = 0.8
-"""Least mean ARI between seeds of a number of clusters that is recommended."""
-
-ELBOW = 1.5
-"""Least ratio of the fall of the objective before an elbow to that behind it."""
+STABLE = 0.8  # Least mean ARI between seeds of a number of clusters that is recommended
+ELBOW = 1.5  # Least ratio of the fall of the objective before an elbow to that behind it
 
 
 @dataclass(frozen=True)
@@ -99,8 +94,8 @@ class ClusterRange:
     @property
     def elbows(self) -> dict[int, float]:
         """How much faster log(objective) falls against log(k) before each k than behind it; not of the last k."""
-        ks = [1, *(one.n_clusters for one in self.counts if one.n_clusters > 1)]
-        falls = [self.scatter, *(one.best_objective for one in self.counts if one.n_clusters > 1)]
+        ks = [1, *(count.n_clusters for count in self.counts if count.n_clusters > 1)]
+        falls = [self.scatter, *(count.best_objective for count in self.counts if count.n_clusters > 1)]
         if min(falls) <= 0:
             return {}
         slopes = np.maximum(-np.diff(np.log(falls)) / np.diff(np.log(ks)), 1e-3)
@@ -112,10 +107,10 @@ class ClusterRange:
 
         Where the objective is 0, the smallest k of which it is.
         """
-        for one in self.counts:
-            if one.best_objective <= 0:
-                return one.n_clusters
-        stable = {one.n_clusters for one in self.counts if one.stability >= STABLE}
+        for count in self.counts:
+            if count.best_objective <= 0:
+                return count.n_clusters
+        stable = {count.n_clusters for count in self.counts if count.stability >= STABLE}
         sharp = {k: ratio for k, ratio in self.elbows.items() if k in stable and ratio >= ELBOW}
         return max(sharp, key=lambda k: (sharp[k], -k)) if sharp else None
 
@@ -129,13 +124,13 @@ class ClusterRange:
                 f"{ELBOW:g} times as fast before it as behind it, on logarithmic scales) and clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g})."
             )
-        one = next(c for c in self.counts if c.n_clusters == k)
-        if one.best_objective <= 0:
+        count = next(c for c in self.counts if c.n_clusters == k)
+        if count.best_objective <= 0:
             return f"{k} clusters leave no distance at all: the rows have that many distinct values."
         return (
             f"{k} clusters: the sharpest elbow from {first} to {last} (the objective falls {self.elbows[k]:.1f} times "
             f"as fast before it as behind it, on logarithmic scales) among those that different seeds agree on (mean "
-            f"ARI {one.stability:.2f}; at least {STABLE:g} is asked for)."
+            f"ARI {count.stability:.2f}; at least {STABLE:g} is asked for)."
         )
 
 
@@ -209,7 +204,7 @@ def cluster_range(
         return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
     rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
-    with as_engine(client, rows.matrix, rows.weight) as engine:
+    with open_engine(client, rows.matrix, rows.weight) as engine:
         return range_of_source(
             rows,
             numbers,
@@ -251,7 +246,7 @@ def range_of_source(
     every = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
     sums = cast(Bundle, read(every, "range of clusters: objectives"))
     objectives = {k: cast(CentroidSums, sums[f"k{k}"]).objective for k in centers}
-    counts = tuple(replace(one, objective=objectives[one.n_clusters]) for one in estimates.counts)
+    counts = tuple(replace(count, objective=objectives[count.n_clusters]) for count in estimates.counts)
     return replace(estimates, counts=counts)
 
 
@@ -260,7 +255,7 @@ def _on_coreset(
 ) -> tuple[ClusterRange, dict[int, Floats]]:
     """Return what the coreset and the spectrum tell, and the best centres of each k."""
     require_positive("n_seeds", n_seeds, 2)
-    points, weights = points_of(sample)
+    points = WeightedRows(sample.rows, sample.weights).dense()
     if max(ks) > sample.n_kept:
         raise BadParameter(
             f"cluster_range: {max(ks)} clusters, but the coreset has {sample.n_kept} rows; ask for fewer clusters or, "
@@ -268,47 +263,18 @@ def _on_coreset(
         )
     counts, centers = [], {}
     for k in ks:
-        tried, labels = [], []
-        for start in range(n_seeds):
-            chosen = spread_out(points, weights, k, derive_seed(seed, "range", k, start))
-            tried.append(refine(points, weights, points[chosen], ITERATIONS))
-            labels.append(lloyd.assign(points, tried[-1][1])[0])
-        cost, centers[k] = min(tried, key=lambda one: one[0])
-        stability = [adjusted_rand(a, b, weights) for i, a in enumerate(labels) for b in labels[:i]]
+        starts = points.starts(k, (derive_seed(seed, "range", k, start) for start in range(n_seeds)))
+        tried = [points.polish(start, ITERATIONS) for start in starts]
+        labels = [points.assign(found) for _, found in tried]
+        cost, centers[k] = min(tried, key=lambda clustering: clustering[0])
+        stability = [weighted_rand_index(a, b, points.weights) for i, a in enumerate(labels) for b in labels[:i]]
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
         counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability))))
     if spectrum is None:
-        mean = weights @ points / weights.sum()
-        scatter = float(weights @ ((points - mean) ** 2).sum(axis=1))
+        scatter = float(points.weights @ (points.centered()[0].rows ** 2).sum(axis=1))
     else:
         scatter = float(spectrum.centered_squared_norm)
     return ClusterRange(tuple(counts), scatter, sample.n_rows, sample.n_kept, n_seeds), centers
-
-
-def adjusted_rand(first: Array, second: Array, weights: Floats) -> float:
-    """Return the adjusted Rand index of two clusterings of weighted rows: a pair of rows counts ``w_a w_b``.
-
-    For equal weights of any size it is that of Hubert and Arabie (1985); for others the expectation over permutations
-    of the labels of one clustering is still 0, up to that of a ratio.
-
-    `first`, `second` of shape (n_rows,): Labels, not negative.
-    `weights` of shape (n_rows,): Not negative; their scale does not matter.
-
-    Examples
-    --------
-    >>> a, b = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
-    >>> adjusted_rand(a, a, np.full(6, 0.01)), round(adjusted_rand(a, b, np.full(6, 0.01)), 3)
-    (1.0, -0.111)
-    """
-    shares = weights / (float(weights.max(initial=0.0)) or 1.0)
-
-    def pairs(labels: Array) -> float:
-        return float((np.bincount(labels, shares) ** 2 - np.bincount(labels, shares**2)).sum())
-
-    total, both = pairs(np.zeros_like(first)), pairs(first * (int(second.max(initial=0)) + 1) + second)
-    one, other = pairs(first), pairs(second)
-    expected, most = one * other / total if total > 0 else 0.0, (one + other) / 2
-    return 1.0 if most == expected else (both - expected) / (most - expected)
 
 
 def _checked(ks: Iterable[int]) -> tuple[int, ...]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
+from sketchselect._progress import Statistics
+from sketchselect.cluster.kmeans.labels import RowLabels, merge_labels, with_dropped_rows
 from sketchselect.errors import BadParameter
 from sketchselect.execution.api import open_source
-from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.run import PassStats, reduce_blocks
+from sketchselect.execution.client import open_engine
+from sketchselect.execution.engine import PassOptions, reduce_blocks
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import fitted_source, summarize_source, summary_reduction
 from sketchselect.readers.dask import as_dask
@@ -71,8 +73,8 @@ def kmeans_objective(
     >>> kmeans_objective(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1]), 2)
     2.0
     """
-    source = _labelled(X, labels, prepare, sample_weight)
-    with as_engine(client, source.matrix, source.target, source.weight) as engine:
+    source = _with_labels(X, labels, prepare, sample_weight)
+    with open_engine(client, source.matrix, source.target, source.weight) as engine:
         options = PassOptions(engine)
         return objective_source(fitted_source(source, options), n_clusters, options)
 
@@ -133,8 +135,8 @@ def reassign(
     >>> result.labels.tolist(), round(result.objective_before, 2), round(result.objective, 2)
     ([0, 0, 1, 1], 96.67, 32.5)
     """
-    source = _labelled(X, labels, prepare)
-    with as_engine(client, source.matrix, source.target) as engine:
+    source = _with_labels(X, labels, prepare)
+    with open_engine(client, source.matrix, source.target) as engine:
         options = PassOptions(engine)
         rows = fitted_source(source, options)
         sums = summarize_source(rows, CentroidSums(n_clusters), options, stage="k-means objective")
@@ -143,8 +145,8 @@ def reassign(
     return result if lazy is None else replace(result, labels=as_dask(result.labels, lazy))
 
 
-def reassign_source(source: Source, before: CentroidSums, options: PassOptions) -> tuple[Reassigned, PassStats]:
-    """Return the rows of `source` moved to the nearest mean of `before`, and the account of the pass.
+def reassign_source(source: Source, before: CentroidSums, options: PassOptions) -> tuple[Reassigned, Statistics]:
+    """Return the rows of `source` moved to the nearest mean of `before`, and the statistics of the pass.
 
     Parameters
     ----------
@@ -160,9 +162,9 @@ def reassign_source(source: Source, before: CentroidSums, options: PassOptions) 
         raise BadParameter("reassign: no row has a cluster, so there is nothing to move rows to")
     description = CentroidSums(centers=before.cluster_means[there])
     source = replace(source, takes_sparse=description.accepts_sparse)
-    reduction = summary_reduction(source, description, "reassign", _Reassign(description), _join)
+    reduction = summary_reduction(source, description, "reassign", partial(_reassign, description), merge_labels)
     reduced = reduce_blocks(source, reduction, options)
-    sums, nearest = reduced.value
+    sums, nearest = reduced.value.sums, reduced.value.labels
     if not sums.objective <= before.objective:
         assert source.target is not None
         labels = np.where(nearest < 0, -1, source.target.read(0, nearest.size).reshape(-1)).astype(np.int32)
@@ -173,29 +175,15 @@ def reassign_source(source: Source, before: CentroidSums, options: PassOptions) 
     return Reassigned(labels, before.objective, sums.objective, means), reduced.stats
 
 
-class _Reassign:
-    """Leaf of `reassign_source`: the nearest centre of every row that has a label, and the sums of the clusters."""
-
-    def __init__(self, description: CentroidSums) -> None:
-        self.description = description
-
-    def __call__(self, block: Block) -> tuple[CentroidSums, NDArray[np.int32]]:
-        out = np.asarray(block.target).reshape(-1) < 0
-        counts = None if not out.any() else (~out).astype(np.float64)
-        nearest, sums = self.description.label_block(block.values, start=block.position, sample_weight=counts)
-        nearest = np.where(out, -1, nearest).astype(np.int32)
-        labels = np.full(block.stop - block.start, -1, dtype=np.int32)
-        labels[slice(None) if block.surviving is None else block.surviving - block.start] = nearest
-        return sums, labels
+def _reassign(description: CentroidSums, block: Block) -> RowLabels:
+    """Return the nearest centre of every row of a block that has a label, and the sums of the clusters."""
+    out = np.asarray(block.target).reshape(-1) < 0
+    counts = None if not out.any() else (~out).astype(np.float64)
+    nearest, sums = description.label_block(block.values, start=block.position, sample_weight=counts)
+    return RowLabels(sums, with_dropped_rows(np.where(out, -1, nearest).astype(np.int32), block))
 
 
-def _join(
-    left: tuple[CentroidSums, NDArray[np.int32]], right: tuple[CentroidSums, NDArray[np.int32]]
-) -> tuple[CentroidSums, NDArray[np.int32]]:
-    return left[0].merge(right[0]), np.concatenate([left[1], right[1]])
-
-
-def _labelled(X: Any, labels: Any, prepare: Sequence[Any] | None, sample_weight: Any = None) -> Source:
+def _with_labels(X: Any, labels: Any, prepare: Sequence[Any] | None, sample_weight: Any = None) -> Source:
     return open_source(X, labels, sample_weight, steps.resolve(prepare), target_name="labels")
 
 

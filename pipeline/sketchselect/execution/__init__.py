@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sketchselect._progress import Progress, make_progress
+from sketchselect._progress import Progress, Result, Statistics, make_progress
 from sketchselect.execution.api import fit_prepare, summarize
 from sketchselect.execution.checkpoints import Checkpoint
-from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import Engine, LocalEngine, PassOptions
-from sketchselect.execution.run import PassStats, Reduced, reduce_blocks, source_partitions
+from sketchselect.execution.client import open_engine
+from sketchselect.execution.engine import Engine, LocalEngine, PassOptions, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import FittedSteps, fit_steps, fitted_source, summarize_source
+from sketchselect.execution.tasks import Reduction
 
 if TYPE_CHECKING:
     from sketchselect.execution.clusters import local_cluster
@@ -26,16 +26,17 @@ __all__ = [
     "FittedSteps",
     "LocalEngine",
     "PassOptions",
-    "PassStats",
     "Progress",
-    "Reduced",
+    "Reduction",
+    "Result",
     "Source",
-    "as_engine",
+    "Statistics",
     "fit_prepare",
     "fit_steps",
     "fitted_source",
     "local_cluster",
     "make_progress",
+    "open_engine",
     "reduce_blocks",
     "source_partitions",
     "summarize",

@@ -1,24 +1,48 @@
-"""The public verbs of this layer: `summarize` and `fit_prepare`."""
+"""The public verbs of this layer, `summarize` and `fit_prepare`, and summaries as Dask graphs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dask.base import tokenize
+from dask.task_spec import List, Task, TaskRef
+
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
-from sketchselect._progress import Progress
+from sketchselect._progress import Progress, Result
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import Checkpoint
 from sketchselect.execution.client import fit_options
-from sketchselect.execution.delayed import delayed_summary
-from sketchselect.execution.engine import FitKeywords
+from sketchselect.execution.engine import (
+    FitKeywords,
+    Identities,
+    LocalEngine,
+    PassOptions,
+    require_unchanged,
+    source_identities,
+)
+from sketchselect.execution.plan import Graph, plan_inputs
 from sketchselect.execution.source import Source
-from sketchselect.execution.summarize import FittedSteps, fit_steps, fitted_source, summarize_source
+from sketchselect.execution.summarize import (
+    FittedSteps,
+    SummaryPasses,
+    fit_steps,
+    fitted_source,
+    step_view,
+    summarize_source,
+    summary_key,
+    with_labels,
+)
+from sketchselect.execution.tasks import TaskContext
 from sketchselect.linalg.validation import require_positive
+from sketchselect.prepare import Step
 from sketchselect.summaries import Bundle, Summary
+from sketchselect.summaries.base import Ranges
+from sketchselect.summaries.moment_panels import Panels, assemble
 
 
 def summarize(
@@ -178,3 +202,83 @@ def fit_prepare(
     run = FitKeywords(client=client, partition_bytes=partition_bytes, checkpoint=checkpoint, progress=progress)
     with fit_options(rows.matrix, rows.weight, **run) as options:
         return fit_steps(rows, options, statistics=statistics)
+
+
+def delayed_summary(
+    source: Source,
+    description: Summary[Any],
+    *,
+    first_row: int = 0,
+    start: int = 0,
+    partition_bytes: int | str | None = None,
+) -> Any:
+    """Return the summary of a source as a `Delayed`, passes that fit prepare steps included.
+
+    The same bits as `summarize_source`. Rows in this process's memory travel inside the graph; those before `first_row`
+    are not read, and the first row of the source has the global index `start`. Equal arguments give equal keys.
+    """
+    from dask.delayed import Delayed
+
+    options = PassOptions(LocalEngine(kind="serial"), partition_bytes)
+    graph: Graph = {}
+    statistics: list[TaskRef] = []
+    earlier: list[Step] = []
+    for step in source.prepare:
+        if not step.is_fitted:
+            view, needed = step_view(source, step, tuple(earlier), options)
+            passes = SummaryPasses.of(view, needed, options)
+            statistics.append(_add_summary(graph, passes, statistics))
+        earlier.append(step)
+    passes = SummaryPasses.of(source, description, options, first_row, start)
+    key = _add_summary(graph, passes, statistics).key
+    return Delayed(key, graph)
+
+
+def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskRef]) -> TaskRef:
+    """Add the tasks of a summary, of rows prepared by steps that tasks before fit to `statistics`."""
+    contexts, outputs, remaining = [], [], passes.source
+    for description in passes.descriptions:
+        earlier = [task.key for task in statistics]
+        token = tokenize(passes.source, summary_key(description), passes.rows, passes.partitions, earlier)
+        plan = replace(passes.plan(description), token=token)
+        inputs = plan_inputs(passes.source, plan.partitions, remote=True)
+        remaining = inputs.source
+        graph.update(inputs.graph)
+        context, key = replace(plan.context, source=remaining), plan.context_key
+        graph[key] = Task(key, _with_fitted, context, List(*statistics))
+        graph.update(plan.graph(plan.tree.root, inputs, plan.ready))
+        *pieces, last = map(TaskRef, plan.keys(plan.tree.root))
+        if plan.join is not None:
+            graph[f"whole-{token}"] = Task(f"whole-{token}", plan.join, last, List(*pieces))
+            last = TaskRef(f"whole-{token}")
+        outputs.append(last)
+        contexts.append(TaskRef(key))
+    key, shape = (
+        str(contexts[0].key).replace("context", "summary", 1),
+        (passes.source.n_columns, passes.source.n_targets),
+    )
+    labels = (passes.panels, shape, passes.rows, source_identities(remaining))
+    graph[key] = Task(key, _whole_summary, contexts[0], List(*outputs), *labels)
+    return TaskRef(key)
+
+
+def _with_fitted(context: TaskContext[Any], results: Sequence[Summary[Any]]) -> TaskContext[Any]:
+    """Return the context with its steps fitted to the statistics, in order."""
+    statistics = iter(results)
+    steps = tuple(step if step.is_fitted else step.fitted(next(statistics)) for step in context.source.prepare)
+    return replace(context, source=replace(context.source, prepare=steps))
+
+
+def _whole_summary(
+    context: TaskContext[Any],
+    results: Sequence[Result[Any]],
+    panels: Panels | None,
+    shape: tuple[int, int],
+    rows: Ranges,
+    before: Identities,
+) -> Summary[Any]:
+    """Return the summary that the passes make together, of rows that are as they were `before`."""
+    require_unchanged(before, context.source)
+    values = iter(result.value for result in results)
+    summary = next(values) if panels is None else assemble(panels, *shape, lambda *_: next(values))
+    return with_labels(summary, context.source, rows)

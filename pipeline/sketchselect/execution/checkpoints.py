@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
 import os
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from dask.task_spec import Task
 
-from sketchselect.errors import BadParameter, DamagedFile, SourceError
+from sketchselect._progress import Laps, Result, Statistics
+from sketchselect.errors import BadParameter, DamagedFile, SketchSelectError, SourceError
+from sketchselect.execution.source import Source
+from sketchselect.execution.tree import MergeTree, Node
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.location import is_url, location_of
-from sketchselect.readers.base import Vector
+from sketchselect.readers.base import Partitions, Vector
 from sketchselect.summaries import codec
+
+T = TypeVar("T")
 
 SUFFIX = ".sks"
 
@@ -126,5 +136,145 @@ def _ending(raw: bytes) -> str:
 
 
 def entries_identity(vector: Vector | None, runs: list[tuple[int, int]]) -> str:
-    """Return the identity of some runs of a target or weight: by content, which appended rows leave as it was."""
+    """Return the identity of some runs of a target or weight, by content."""
     return "none" if vector is None else fingerprint([fingerprint(np.asarray(vector.read(*run))) for run in runs])
+
+
+class SavedName(NamedTuple):
+    """The name of a node in a checkpoint, and for a leaf the identity of its rows when the pass began."""
+
+    name: str
+    rows: str | None = None
+
+
+def save_if_due(node: Result[T], saving: Checkpoint | None, name: SavedName | None) -> Result[T]:
+    """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
+    stats = node.stats
+    if saving is None or name is None or stats.n_changed:
+        return node
+    if not saving.is_due(stats.covered, stats.unsaved_seconds, int(getattr(node.value, "nbytes", 0))):
+        return node
+    laps = Laps(stats.profile)
+    with laps.step("save"):
+        note = write_node(node.value, saving.directory, name.name)
+    if note is not None:
+        return Result(node.value, stats + Statistics(notes=(note,)))
+    return Result(node.value, replace(stats, unsaved_seconds=0.0, n_saved=stats.n_saved + 1, profile=laps))
+
+
+def load_result(path: str, covered: int, dropped: int = 0) -> Result[Any]:
+    """Return a node from a checkpoint."""
+    return Result(read_node(path), Statistics(rows_dropped=dropped, covered=covered))
+
+
+class SavedNodes:
+    """The nodes of one pass in a checkpoint.
+
+    A leaf is named by all that decides its bits, the identity of its rows when the pass begins included; a merge by the
+    names of its children. Rows appended behind leave the names of full nodes as they were. `key` is the fingerprint of
+    the leaf and its parameters, `build` the libraries and processors of the engine; `note` takes what the user should
+    know. The rules say which nodes are saved, for states of `state_nbytes`.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        source: Source,
+        tree: MergeTree,
+        partitions: Partitions,
+        *,
+        key: str,
+        build: tuple[str, ...],
+        state_nbytes: int,
+        note: Callable[[str], object],
+    ) -> None:
+        least = math.ceil(max(checkpoint.min_bytes, checkpoint.state_ratio * state_nbytes))
+        self.rules = replace(checkpoint, min_bytes=least)
+        self.directory = os.fspath(checkpoint.directory)
+        self._source, self._tree, self._partitions, self._note = source, tree, partitions, note
+        self._common = fingerprint(
+            key,
+            source.prepare_labels,
+            (source.columns, "float64") if source.in_double else source.columns,
+            source.matrix.nonfinite,
+            source.matrix.shape[1],
+            build,
+            tree.chain,
+            tree.fan_in,
+        )
+        self._names: dict[Node, SavedName] = {}
+
+    def name(self, node: Node) -> SavedName:
+        """Return the name of a node's file without digest and ending."""
+        for below in self._tree.post_order(node, skip=self._names):
+            children = [self._names[child].name for child in self._tree.children(below)]
+            self._names[below] = SavedName(fingerprint(self._common, children)) if children else self._leaf_name(below)
+        return self._names[node]
+
+    def _leaf_name(self, node: Node) -> SavedName:
+        below, source = self._tree.partitions(node), self._source
+        edges = self._partitions.edges[below.start : below.stop + 1]
+        rows = source.matrix.identity(edges[0], edges[-1])
+        # Targets and weights by content, which appended rows leave as it was.
+        vectors = [
+            entries_identity(vector, [self._partitions[i] for i in below]) for vector in (source.target, source.weight)
+        ]
+        # Where partitions begin and end decides the bits too.
+        name = fingerprint(self._common, rows, vectors, edges[0], [edge - edges[0] for edge in edges])
+        return SavedName(name, None if source.matrix.in_memory or source.matrix.dask_rows() is not None else rows)
+
+    def resume(self, *, by_tasks: bool = False) -> dict[Node, Any]:
+        """Return the topmost nodes whose files are there and sound.
+
+        With `by_tasks` the files are verified here and loaded again by the tasks that need them, the root excepted.
+        """
+        listing = self._listing()
+        return self._tree.topmost(functools.partial(self._sound, listing, by_tasks)) if listing else {}
+
+    def n_saved(self) -> int:
+        """Return the number of partitions below the nodes that have files now."""
+        listing = self._listing()
+        saved = self._tree.topmost(lambda node: listing.get(self.name(node).name)) if listing else {}
+        return sum(len(self._tree.partitions(node)) for node in saved)
+
+    def unread(self, nodes: Iterable[Node]) -> dict[Node, Any]:
+        """Return tasks that load those of some nodes whose files are there."""
+        listing = self._listing()
+        paths = {node: listing.get(self.name(node).name) for node in nodes} if listing else {}
+        return {
+            node: Task(None, load_result, path, self._source.matrix.stored_nbytes(*self._rows(node)))
+            for node, path in paths.items()
+            if path
+        }
+
+    def _listing(self) -> dict[str, str]:
+        """Return name -> path of every file in the folder; empty, with a note, where it cannot be listed."""
+        try:
+            return list_nodes(self.directory)
+        except (OSError, ImportError, ValueError) as error:
+            self._note(f"{self.directory}: checkpoints cannot be read ({type(error).__name__}); starting from scratch")
+            return {}
+
+    def _rows(self, node: Node) -> tuple[int, int]:
+        below = self._tree.partitions(node)
+        return self._partitions.edges[below.start], self._partitions.edges[below.stop]
+
+    def _sound(self, listing: dict[str, str], by_tasks: bool, node: Node) -> Any | None:
+        """Return a node whose file is there and sound, or the task that loads it."""
+        path = listing.get(self.name(node).name)
+        if path is None:
+            return None
+        try:
+            value = read_node(path)
+        except (OSError, SketchSelectError) as error:
+            self._note(f"{path}: damaged checkpoint ({type(error).__name__}), computed again")
+            return None
+        with contextlib.suppress(OSError):  # a URL, or not ours to touch
+            os.utime(path)  # used, so not old
+        start, stop = self._rows(node)
+        covered, dropped = self._source.matrix.stored_nbytes(start, stop), 0
+        if self._source.matrix.nonfinite == "drop_rows":
+            dropped = stop - start - int(getattr(value, "n_rows", stop - start))
+        if by_tasks and node != self._tree.root:
+            return Task(None, load_result, path, covered, dropped)
+        return Result(value, Statistics(rows_dropped=dropped, covered=covered))

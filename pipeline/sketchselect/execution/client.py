@@ -1,4 +1,4 @@
-"""The engine for what a user passes as `client`."""
+"""The engine for a user's `client`, and the options of passes from a user's keywords."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ _SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
 
 
 @contextmanager
-def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[Engine]:
-    """Yield the engine for `client`, and close what was opened for it.
+def open_engine(
+    client: Any = None,
+    *sources: Matrix | Vector | None,
+    n_workers: int | None = None,
+    memory_limit: int | None = None,
+    security: Any = None,
+) -> Iterator[Engine]:
+    """Yield the engine for a `client`, as in `sketchselect.summarize`, that will read these sources; close it again.
 
-    `client`: As in `sketchselect.summarize`; a client, a cluster or an engine is used and left open.
-    `*sources`: What will be read.
+    A client, a cluster or an engine that is given stays open; "local" starts `n_workers` processes on this machine, and
+    "threads" takes as many threads. `security` is that of a connection to a scheduler.
     """
     parts = [source for source in sources if source is not None]
     if client is None:
@@ -34,9 +40,14 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
     elif client in ("threads", "serial") and any(futures_client(part.dask_rows()) is not None for part in parts):
         raise BadParameter(f"client={client!r}: these rows are persisted on a cluster; leave out client for that")
     if client is None or client in ("threads", "serial"):
-        yield LocalEngine(kind=client or "threads")
+        yield LocalEngine(n_workers, memory_limit=memory_limit, kind=client or "threads")
     elif isinstance(client, Engine):
         yield client
+    elif client == "local":
+        from sketchselect.execution.clusters import local_cluster
+
+        with local_cluster(n_workers, memory_limit) as engine:
+            yield engine
     elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
         address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
         named = isinstance(address, str) and address != "env"
@@ -44,7 +55,7 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
             raise BadParameter(f"client must be {CLIENTS}, got {address!r}")
         from sketchselect.execution.clusters import connect
 
-        with connect(address) as engine:
+        with connect(address, security=security) as engine:
             yield engine
     else:
         from sketchselect.execution.dask_engine import DaskEngine
@@ -63,7 +74,7 @@ def run_options(
     """Yield the options of passes over these sources, from what users pass; see `sketchselect.summarize`."""
     check_run(unknown)
     reporting = make_progress(progress)
-    with as_engine(client, *sources) as engine:
+    with open_engine(client, *sources) as engine:
         yield PassOptions(engine, partition_bytes, progress=reporting)
 
 
@@ -76,7 +87,7 @@ def fit_options(*sources: Matrix | Vector | None, checkpoint: Any = None, **run:
 
 
 def check_run(run: Mapping[str, Any]) -> None:
-    """Raise `TypeError` for what is no option of a pass; where none is made, there is nothing more to do with them."""
+    """Raise `TypeError` for a keyword that is no option of a pass."""
     for name in run.keys() - RunKeywords.__annotations__.keys():
         known = list(RunKeywords.__annotations__)
         hint = did_you_mean(name, [*known, "sample_weight"], f"; known: {', '.join(known)}")

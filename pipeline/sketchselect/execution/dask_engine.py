@@ -1,10 +1,7 @@
-"""The engine on a Dask cluster: graphs go to its scheduler, and the pass is followed until its output is there.
+"""The engine on a Dask cluster.
 
-Checks of a cluster before work is sent to it.
-
-A watch on a cluster while passes run: no wait is endless, and errors say what the workers looked like.
-
-One pass on a Dask cluster: its graphs are sent, followed, and sent again where what they need was lost.
+The cluster is checked before work is sent to it, and watched while a pass runs: no wait is endless, and errors say how
+the workers looked. Graphs are sent, followed, and sent again where results that they need were lost.
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ from dask.task_spec import Task, TaskRef
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import peak_nbytes
+from sketchselect._progress import Result, Statistics
 from sketchselect._text import format_seconds
 from sketchselect.errors import (
     BadCluster,
@@ -43,9 +41,9 @@ from sketchselect.errors import (
     SketchSelectError,
     Stalled,
 )
-from sketchselect.execution.engine import CLIENTS, Engine, Ran, local_build
-from sketchselect.execution.passes import SENT_AHEAD, Graph, Pass, pass_inputs, taken
-from sketchselect.execution.tasks import Part, Span, read_cached
+from sketchselect.execution.engine import CLIENTS, Engine, local_build
+from sketchselect.execution.plan import SENT_AHEAD, Graph, Plan, drain, plan_inputs
+from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
 from sketchselect.location import location_of
 
@@ -57,7 +55,7 @@ ANSWER_SECONDS = 10.0
 
 
 def worker_builds(client: Any) -> list[tuple[str, ...]]:
-    """Return what decides the bits on the workers, once for every kind of worker.
+    """Return the builds of the workers, each once.
 
     Raises `BadCluster` if a worker lacks a package or has another version than this process; the message lists them.
     """
@@ -116,7 +114,7 @@ def runs_tasks(client: Any, token: str) -> bool:
 
 
 def ask_workers(client: Any, question: Any) -> list[Any]:
-    """Return what workers answer; those that have died, or do not answer in time, are left out.
+    """Return the answers of the workers; those that have died, or do not answer in time, are left out.
 
     `client.run` alone would wait for ever for a worker that is cut off, and so would the others' answers.
     """
@@ -124,9 +122,9 @@ def ask_workers(client: Any, question: Any) -> list[Any]:
     async def ask(workers: list[str]) -> list[Any]:
         asked = [asyncio.ensure_future(client._run(question, workers=[w], on_error="ignore")) for w in workers]
         done, late = await asyncio.wait(asked, timeout=ANSWER_SECONDS)
-        for one in late:
-            one.cancel()
-        return [answer for one in asked if one in done and not one.exception() for answer in one.result().values()]
+        for task in late:
+            task.cancel()
+        return [answer for task in asked if task in done and not task.exception() for answer in task.result().values()]
 
     with contextlib.suppress(Exception):
         workers = list(client.scheduler_info(n_workers=-1)["workers"])
@@ -166,7 +164,7 @@ MEMORY_TOPIC = "worker-restart-memory"
 """Where nannies say that they kill a worker for its memory: the exception that follows does not say so."""
 
 LOOK_SECONDS = 3.0
-"""Time between two looks at the workers."""
+"""Seconds between two looks at the workers."""
 
 SILENT_SECONDS = 60.0
 """A scheduler that has not answered for this long is lost."""
@@ -252,7 +250,7 @@ class ClusterWatch:
         return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
 
     def crash(self, where: str, error: Any) -> PartitionCrash:
-        """Return the error for a task whose workers died every time, though nothing ran beside it."""
+        """Return the error for a task whose workers died every time, though nothing else ran."""
         died = error.allowed_failures + 1
         last = error.last_worker
         seen = _memory_of(self._seen.get(last.address, {}))
@@ -337,45 +335,45 @@ POLL_SECONDS = 0.5
 class ClusterPass(Generic[T]):
     """The state of one pass; used once."""
 
-    def __init__(self, client: Any, work: Pass[T], watch: ClusterWatch, n_slots: int) -> None:
-        self.client, self.work, self.watch = client, work, watch
-        self.ready: dict[Node, Any] = dict(work.ready)
+    def __init__(self, client: Any, plan: Plan[T], watch: ClusterWatch, n_slots: int) -> None:
+        self.client, self.plan, self.watch = client, plan, watch
+        self.ready: dict[Node, Any] = dict(plan.ready)
         self.flying: dict[Node, Any] = {}
-        self.pieces: dict[Node, list[Any]] = {}  # Futures of what nodes send beside their parts
+        self.pieces: dict[Node, list[Any]] = {}  # Futures of the pieces that nodes send with their results
         self.suspects: list[Node] = []
         self.alone: Node | None = None
         self.losses: dict[Node, int] = {}
         self.counted: set[int] = set()
         self.n_tasks = 0
-        self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
+        self.inputs = plan_inputs(plan.source, plan.partitions, remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
-        report = functools.partial(report_to_client, work.token)
-        spec = replace(work.spec, source=self.inputs.source, report=report)
-        if spec.reads_ahead:
-            spec = replace(spec, turn=beside_pool)
-            if self.inputs.argument is None:
-                # One task a partition: a turn that has begun lasts until the end of its task.
-                self.inputs = replace(self.inputs, argument=lambda span: None)
-        self.spec = dumps(spec)
+        on_task_end = functools.partial(report_to_client, plan.token)
+        context = replace(plan.context, source=self.inputs.source, on_task_end=on_task_end)
+        if context.reads_ahead:
+            context = replace(context, compute_slot=seceded)
+            if self.inputs.prefetched is None:
+                # One task a partition: a compute slot is held until the end of its task.
+                self.inputs = replace(self.inputs, prefetched=lambda span: None)
+        self.context = dumps(context)
         ahead, most = AHEAD * n_slots, MOST_LEAVES
         if self.inputs.sends:
             # Rows travel inside the graph, and wait on the scheduler.
-            fitting = SENT_NBYTES // max(1, max(work.span(i).nbytes for i in range(len(work.partitions))))
+            fitting = SENT_NBYTES // max(1, max(plan.span(i).nbytes for i in range(len(plan.partitions))))
             ahead = max(2, min(SENT_AHEAD * n_slots, fitting))
-            most = max(work.tree.fan_in, ahead // 2)
-        self.cuts = work.cuts(most)
-        self.n_flying = max(2, ahead * len(self.cuts) // work.tree.n_leaves)
+            most = max(plan.tree.fan_in, ahead // 2)
+        self.cuts = plan.cuts(most)
+        self.n_flying = max(2, ahead * len(self.cuts) // plan.tree.n_leaves)
 
-    def run(self) -> Ran[T]:
+    def run(self) -> Result[T]:
         """Run it to the end."""
         import dask
 
-        output = self.work.tree.root
+        output = self.plan.tree.root
         # What is sent inside messages on purpose is bounded; the warning is meant for graphs that carry data.
         quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
         try:
             with quiet:
-                while not isinstance(self.ready.get(output), Part):
+                while not isinstance(self.ready.get(output), Result):
                     if output in self.ready:
                         self._collect(output)
                     else:
@@ -385,14 +383,16 @@ class ClusterPass(Generic[T]):
             for future in (*self.ready.values(), *self.flying.values(), *chain(*self.pieces.values())):
                 if hasattr(future, "release"):
                     future.release()
-        return Ran(self.ready[output], self.n_tasks, self.watch.deaths)
+        result = self.ready[output]
+        stats = Statistics(n_tasks=self.n_tasks, worker_deaths=self.watch.deaths)
+        return Result(result.value, result.stats + stats)
 
     def _start_more(self) -> None:
         if self.alone is not None:
             return
         self.suspects = [node for node in self.suspects if node not in self.ready]
         if self.suspects:
-            if not self.flying and not runs_tasks(self.client, self.work.token):
+            if not self.flying and not runs_tasks(self.client, self.plan.token):
                 self.alone = self.suspects.pop()
                 self._start(self.alone)
             return
@@ -417,7 +417,7 @@ class ClusterPass(Generic[T]):
             try:
                 if detail.status == "finished":
                     self.ready[who] = detail
-                    for partition in self.work.tree.partitions(who):
+                    for partition in self.plan.tree.partitions(who):
                         self._count(partition)
                 else:
                     self._failed(who, detail, alone)
@@ -425,7 +425,7 @@ class ClusterPass(Generic[T]):
                 # An error keeps its future alive, and so the tasks of the whole graph.
                 if self.ready.get(who) is not detail:
                     detail.release()
-        elif what == "report" and who == self.work.token:
+        elif what == "report" and who == self.plan.token:
             self.watch.progressed()
             if detail is not None:
                 self._count(detail)
@@ -433,13 +433,13 @@ class ClusterPass(Generic[T]):
             self.watch.memory_kills += 1
         elif what == "death":
             self.watch.deaths += 1
-            self.work.progress.note(f"{self.work.stage}: a worker died; its results are computed again")
+            self.plan.progress.note(f"{self.plan.stage}: a worker died; its results are computed again")
 
     def _count(self, partition: int) -> None:
         """Report a partition as done, once however often it was computed."""
         if partition not in self.counted:
             self.counted.add(partition)
-            self.work.progress.advance(self.work.span(partition).nbytes)
+            self.plan.progress.advance(self.plan.span(partition).nbytes)
 
     def _failed(self, node: Node, future: Any, alone: Node | None) -> None:
         from distributed import CancelledError, KilledWorker
@@ -450,22 +450,22 @@ class ClusterPass(Generic[T]):
         if isinstance(error, KilledWorker):
             # Dask blames every task that was waiting on the worker, so the cause is looked for: the one it names first,
             # then the parts of the graph one by one, and those of the part that kills its workers again.
-            below = [child for child in self.work.tree.children(node) if child not in self.ready]
+            below = [child for child in self.plan.tree.children(node) if child not in self.ready]
             if node == alone and not below:
-                raise self.watch.crash(self.work.where(node), error)
+                raise self.watch.crash(self.plan.where(node), error)
             self.suspects += [node, *reversed(below)]
-            named = self.work.node_of(error.task)
+            named = self.plan.node_of(error.task)
             if named is not None and named != alone and named not in self.ready:
                 self.suspects.append(named)
             self._count_loss(node)
         elif isinstance(error, CancelledError):
             self._count_loss(node)
         elif (cause := self._cause(future)) in self.inputs.graph:
-            raise self.work.user_error(cause, self.inputs, error) from error
+            raise self.plan.user_error(cause, self.inputs, error) from error
         else:
             what = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
             raise PartitionFailed(
-                f"{self.work.where(node)}: the worker could not run the task ({what}); "
+                f"{self.plan.where(node)}: the worker could not run the task ({what}); "
                 "are all workers in the same environment as this process?"
             ) from error
 
@@ -480,20 +480,20 @@ class ClusterPass(Generic[T]):
         self.losses[node] = self.losses.get(node, 0) + 1
         if self.losses[node] > MAX_LOSSES:
             raise ClusterLost(
-                f"{self.work.where(node)}: lost {MAX_LOSSES} times with its worker; the cluster is not stable enough. "
+                f"{self.plan.where(node)}: lost {MAX_LOSSES} times with its worker; the cluster is not stable enough. "
                 "Running the same command again resumes from the checkpoints"
             )
         for done, result in list(self.ready.items()):
             if getattr(result, "status", "finished") not in ("finished", "pending"):
                 del self.ready[done]
-                if done in self.work.ready:
-                    self.ready[done] = self.work.ready[done]
+                if done in self.plan.ready:
+                    self.ready[done] = self.plan.ready[done]
 
     def _start(self, node: Node) -> None:
-        graph = self.work.graph(node, self.inputs, self.ready)
+        graph = self.plan.graph(node, self.inputs, self.ready)
         self.n_tasks += len(graph)
-        graph = {**self.inputs.culled(graph), self.work.spec_key: Task(self.work.spec_key, loads, self.spec)}
-        *self.pieces[node], future = self.client.get(graph, self.work.keys(node), sync=False)
+        graph = {**self.inputs.culled(graph), self.plan.context_key: Task(self.plan.context_key, loads, self.context)}
+        *self.pieces[node], future = self.client.get(graph, self.plan.keys(node), sync=False)
         self.flying[node] = future
         events = self.watch.events
         future.add_done_callback(lambda done: events.put(("done", node, done)))
@@ -503,69 +503,69 @@ class ClusterPass(Generic[T]):
 
         future = self.ready[output]
         try:
-            part, pieces = self.client.gather(future), self.pieces.pop(output, [])
-            if self.work.join is not None:
-                part = self.work.join(part, map(self.client.gather, taken(pieces)))
-            self.ready[output] = part
+            result, pieces = self.client.gather(future), self.pieces.pop(output, [])
+            if self.plan.join is not None:
+                result = self.plan.join(result, map(self.client.gather, drain(pieces)))
+            self.ready[output] = result
         except (CancelledError, KilledWorker, OSError):
             del self.ready[output]
             self._count_loss(output)
         future.release()
 
 
-def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
+def persist_blocks(client: Any, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
     """Return futures of the prepared blocks: neighbouring partitions on one worker, evenly by threads.
 
     What a worker loses is read again wherever there is room; when the futures are released, or the client dies, the
     memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
     """
-    inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
-    turn = functools.partial(beside_pool, waits=False) if work.spec.reads_ahead else work.spec.turn
-    packed = dumps(replace(work.spec, source=inputs.source, turn=turn))
-    (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
+    inputs = plan_inputs(plan.source, plan.partitions, remote=True)
+    slot = functools.partial(seceded, waits=False) if plan.context.reads_ahead else plan.context.compute_slot
+    packed = dumps(replace(plan.context, source=inputs.source, compute_slot=slot))
+    (context,) = client.get({plan.context_key: Task(plan.context_key, loads, packed)}, [plan.context_key], sync=False)
     graphs: dict[str, Graph] = {}
     workers = client.scheduler_info(n_workers=-1)["workers"]
     slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
-    for index in range(len(work.partitions)):
-        span = work.span(index)
-        key = (f"block-{work.token}", index)
-        argument = None if inputs.argument is None else inputs.argument(span)
-        graphs.setdefault(slots[index * len(slots) // len(work.partitions)], {})[key] = Task(
-            key, read_cached, TaskRef(work.spec_key), span, argument
+    for index in range(len(plan.partitions)):
+        span = plan.span(index)
+        key = (f"block-{plan.token}", index)
+        rows = None if inputs.prefetched is None else inputs.prefetched(span)
+        graphs.setdefault(slots[index * len(slots) // len(plan.partitions)], {})[key] = Task(
+            key, read_cached, TaskRef(plan.context_key), span, rows
         )
     futures = {}
     for worker, graph in graphs.items():
         keys = list(graph)
         # The workers are a preference: when one is gone, any other will do.
         results = client.get(inputs.culled(graph), keys, workers=[worker], allow_other_workers=True, sync=False)
-        futures.update({work.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
-    spec.release()
+        futures.update({plan.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
+    context.release()
     return futures
 
 
 @contextmanager
-def beside_pool(*, waits: bool = True) -> Iterator[None]:
-    """Leave the thread pool of the worker, which reads the next rows meanwhile.
+def seceded(*, waits: bool = True) -> Iterator[None]:
+    """Leave the thread pool of the worker, which then reads the next rows.
 
-    No more tasks do at a time than the pool has threads: a further one `waits`, or else stays in the pool.
+    At most as many tasks leave as the pool has threads: a further one `waits`, or else stays in the pool.
     """
     from distributed import get_worker, secede
 
     worker = get_worker()
-    turns = _turns(worker.address, worker.state.nthreads)
-    if not turns.acquire(blocking=waits):
+    slots = _compute_slots(worker.address, worker.state.nthreads)
+    if not slots.acquire(blocking=waits):
         yield
         return
     try:
         secede()
         yield
     finally:
-        turns.release()
+        slots.release()
 
 
 @functools.cache
-def _turns(address: str, n_threads: int) -> threading.BoundedSemaphore:
-    """Return what bounds the tasks of one worker that are outside of its thread pool."""
+def _compute_slots(address: str, n_threads: int) -> threading.BoundedSemaphore:
+    """Return the semaphore that bounds the tasks of one worker outside its thread pool."""
     return threading.BoundedSemaphore(n_threads)
 
 
@@ -650,21 +650,21 @@ class DaskEngine(Engine):
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
         return max(ask_workers(self.client, peak_nbytes), default=None)
 
-    def run(self, work: Pass[T]) -> Ran[T]:
+    def run(self, plan: Plan[T]) -> Result[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
         with (
-            self._connected(work),
-            contextlib.closing(ClusterWatch(self.client, self.worker_timeout, work.stage, work.stall_timeout)) as watch,
+            self._connected(plan),
+            contextlib.closing(ClusterWatch(self.client, self.worker_timeout, plan.stage, plan.stall_timeout)) as watch,
         ):
-            return ClusterPass(self.client, work, watch, self.n_slots).run()
+            return ClusterPass(self.client, plan, watch, self.n_slots).run()
 
-    def persist_blocks(self, work: Pass[Any]) -> dict[tuple[int, int], Any]:
-        """Return futures of the prepared blocks of a pass, by their rows; see `running.persist_blocks`."""
-        with self._connected(work):
-            return persist_blocks(self.client, work)
+    def persist_blocks(self, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
+        """Return futures of the prepared blocks of a pass, by their rows; see `persist_blocks`."""
+        with self._connected(plan):
+            return persist_blocks(self.client, plan)
 
     @contextlib.contextmanager
-    def _connected(self, work: Pass[Any] | None = None) -> Iterator[None]:
+    def _connected(self, plan: Plan[Any] | None = None) -> Iterator[None]:
         """Check the cluster, and turn a connection that breaks inside into `ClusterLost`."""
         from distributed.comm import CommClosedError
 
@@ -672,8 +672,8 @@ class DaskEngine(Engine):
             if self.client.status != "running":
                 raise self._lost()
             self._await_workers()
-            while work is not None and self._notes:
-                work.progress.note(self._notes.pop(0))
+            while plan is not None and self._notes:
+                plan.progress.note(self._notes.pop(0))
             yield
         except CommClosedError as error:
             raise self._lost() from error

@@ -1,7 +1,4 @@
-"""Engines: what computes the graph of a pass. Dask's local schedulers, synchronous or threaded, are one of them.
-
-Options of a pass, made where the user's words are read and handed on as one value.
-"""
+"""Engines, the options of a pass, and how a pass is made: planned, resumed from a checkpoint, run and checked."""
 
 from __future__ import annotations
 
@@ -9,24 +6,29 @@ import functools
 import os
 import platform
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Generic, Literal, Self, TypedDict, TypeVar
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from dask.system import CPU_COUNT
 
+from sketchselect._byte_sizes import parse_bytes
 from sketchselect._memory import peak_nbytes
-from sketchselect._progress import Progress
+from sketchselect._progress import Progress, Result, Statistics
 from sketchselect._version import KERNEL_VERSION, __version__
-from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints import Checkpoint
-from sketchselect.execution.passes import Pass, Slots, pass_inputs, taken
-from sketchselect.execution.tasks import Part, Span, Stopped
-from sketchselect.execution.tree import UserTaskFailed, naming_failures
+from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged, Terminated
+from sketchselect.execution.checkpoints import Checkpoint, SavedNodes, save_if_due
+from sketchselect.execution.plan import Plan, drain, plan_inputs, projection, require_fit
+from sketchselect.execution.source import Block, Source
+from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
+from sketchselect.execution.tree import UserTaskFailed, make_tree, naming_failures
+from sketchselect.linalg.arrays import stacked
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 
 T = TypeVar("T")
 
@@ -34,29 +36,24 @@ CLIENTS = (
     'None, "threads", "serial", "env", the address of a scheduler (tcp://...), its scheduler file (.json), a '
     "distributed.Client or Cluster, or an engine"
 )
-"""What a `client` may be, in messages; `sketchselect.summarize` explains each."""
+"""Values of `client`, in messages; `sketchselect.summarize` explains each."""
 
 LOCAL_LEAVES = 4096
 """Leaves of one graph; a larger tree is computed subtree by subtree."""
 
 
-@dataclass(frozen=True)
-class Ran(Generic[T]):
-    """The output of a pass, and what it cost."""
+class Engine(ABC):
+    """Runs plans; all engines give the same bits. The defaults are those of this process."""
 
-    output: Part[T]
-    n_tasks: int
-    worker_deaths: int = 0
-
-
-class Engine(Slots, ABC):
-    """Computes the graphs of passes; all engines give the same bits. The defaults are those of this process."""
-
+    kind: str
+    n_workers: int = 1  # Processes
+    n_slots: int = 1  # Tasks at a time
+    slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
     memory_limit: int | None = None  # Bytes per process, where a limit is known
 
     @abstractmethod
-    def run(self, work: Pass[T]) -> Ran[T]:
-        """Run a pass."""
+    def run(self, plan: Plan[T]) -> Result[T]:
+        """Run a plan; the statistics are those of its tasks."""
 
     def describe(self) -> dict[str, Any]:
         """Return kind, workers and settings in effect, for the manifest."""
@@ -72,7 +69,7 @@ class Engine(Slots, ABC):
         return True
 
     def build(self) -> tuple[str, ...]:
-        """Return what, beside our own version, decides the bits: library versions, BLAS builds and CPU kernels."""
+        """Return the versions that decide the bits: of the libraries, BLAS builds and CPU kernels."""
         return local_build()
 
     def peak_nbytes(self) -> int | None:
@@ -96,8 +93,8 @@ def available_cores() -> int:
 class LocalEngine(Engine):
     """Dask's threaded scheduler in this process, or its synchronous one (kind "serial"), which is the reference.
 
-    BLAS takes one thread meanwhile. There are as many threads as cores by default, each with one block in memory; of a
-    remote source as many more read ahead. The projection of a pass may not exceed `memory_limit`.
+    BLAS takes one thread at that time. There are as many threads as cores by default, each with one block in memory; of
+    a remote source as many more read ahead. The projection of a pass may not exceed `memory_limit`.
     """
 
     def __init__(
@@ -113,48 +110,49 @@ class LocalEngine(Engine):
         self.n_slots = self.slots_per_process = 1 if kind == "serial" else n_threads or available_cores()
         self.memory_limit = memory_limit
 
-    def run(self, work: Pass[T]) -> Ran[T]:
-        """Compute the graph of a pass, subtree by subtree where the tree is large."""
+    def run(self, plan: Plan[T]) -> Result[T]:
+        """Compute the graph of a plan, subtree by subtree where the tree is large."""
         import dask
         import dask.threaded
 
         stop = threading.Event()
 
-        def report(span: Span | None) -> None:
+        def on_task_end(span: Span | None) -> None:
             if stop.is_set():
                 raise Stopped
             if span is not None:
-                work.progress.advance(span.nbytes)
+                plan.progress.advance(span.nbytes)
 
-        inputs = pass_inputs(work.spec.source, work.partitions, remote=False)
-        spec = replace(work.spec, source=inputs.source, report=report)
-        ready, n_tasks, pool = dict(work.ready), 0, None
+        inputs = plan_inputs(plan.source, plan.partitions, remote=False)
+        context = replace(plan.context, source=inputs.source, on_task_end=on_task_end)
+        ready, n_tasks, pool = dict(plan.ready), 0, None
         if self.kind != "serial":
-            turns, n_threads = threading.BoundedSemaphore(self.n_slots), (1 + spec.reads_ahead) * self.n_slots
-            spec = replace(spec, turn=lambda: turns)
+            slots, n_threads = threading.BoundedSemaphore(self.n_slots), (1 + context.reads_ahead) * self.n_slots
+            context = replace(context, compute_slot=lambda: slots)
             pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sketchselect")
         get = dask.get if pool is None else functools.partial(dask.threaded.get, pool=pool)
         try:
             with one_blas_thread():
-                for output in work.cuts(LOCAL_LEAVES):
-                    if isinstance(ready.get(output), Part):
+                for output in plan.cuts(LOCAL_LEAVES):
+                    if isinstance(ready.get(output), Result):
                         continue
-                    graph = work.graph(output, inputs, ready)
+                    graph = plan.graph(output, inputs, ready)
                     n_tasks += len(graph)
-                    tasks = {**inputs.culled(graph), work.spec_key: spec}
+                    tasks = {**inputs.culled(graph), plan.context_key: context}
                     if inputs.graph:
                         tasks |= naming_failures({key: tasks[key] for key in inputs.graph if key in tasks})
-                    *pieces, part = get(tasks, work.keys(output))
-                    ready[output] = part if work.join is None else work.join(part, taken(pieces))
+                    *pieces, result = get(tasks, plan.keys(output))
+                    ready[output] = result if plan.join is None else plan.join(result, drain(pieces))
         except UserTaskFailed as failure:
             error = failure.__cause__ or failure
-            raise work.user_error(failure.args[0], inputs, error) from error
+            raise plan.user_error(failure.args[0], inputs, error) from error
         finally:
             # Running tasks stop at their next partition; none should compute, or report, after this returns.
             stop.set()
             if pool is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
-        return Ran(ready[work.tree.root], n_tasks)
+        result = ready[plan.tree.root]
+        return Result(result.value, result.stats + Statistics(n_tasks=n_tasks))
 
 
 class RunKeywords(TypedDict, total=False):
@@ -166,17 +164,17 @@ class RunKeywords(TypedDict, total=False):
 
 
 class FitKeywords(RunKeywords, total=False):
-    """The same of a fit, whose passes can be saved."""
+    """How a fit runs its passes, which can be saved."""
 
     checkpoint: Checkpoint | str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
 class PassOptions:
-    """What runs a pass, how it is cut, where it is saved, and what is reported of it.
+    """How passes are made: engine, size of partitions, checkpoint, and where they report.
 
     `retries` are those of a read that failed; after `stall_timeout` seconds without any partition done, a pass on other
-    processes is given up; `account` is called with the `PassStats` of each summarising pass.
+    processes is given up; `on_statistics` is called with the `Statistics` of each summary.
     """
 
     engine: Engine
@@ -185,8 +183,174 @@ class PassOptions:
     progress: Progress = field(default_factory=Progress)
     retries: int = 2
     stall_timeout: float = 300.0
-    account: Callable[[Any], object] | None = None
+    on_statistics: Callable[[Statistics], object] | None = None
 
     def but(self, **changes: Any) -> Self:
         """Return the same options with some of them changed."""
         return replace(self, **changes)
+
+
+Identities = list[tuple[str, str | None]]
+"""Address and identity of everything that a pass reads."""
+
+
+def reduce_blocks(
+    source: Source,
+    reduction: Reduction[T],
+    options: PassOptions,
+    *,
+    partitions: Partitions | None = None,
+    before: Identities | None = None,
+) -> Result[T]:
+    """Reduce a source, block by block, in one fixed tree: the same bits on every engine.
+
+    A checkpoint needs states that are summaries, and a reduction with a key. `partitions` are given where the caller
+    cuts them, or begins at a later row; `before` are the source's identities, where the caller knows them.
+
+    Raises
+    ------
+    WillNotFit, EmptyInput, SourceChanged, PartitionFailed, PartitionCrash, Stalled, NoWorkers, ClusterLost, Interrupted
+        See `sketchselect.errors`.
+    """
+    plan = make_plan(source, reduction, options, partitions=partitions)
+    require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
+    before = source_identities(source) if before is None else before
+    nodes = saved_nodes(plan, options, reduction.key, before)
+    if nodes is not None:
+        saves = options.engine.can_write(nodes.directory)
+        # Only processes that can write there can be expected to read there.
+        plan = replace(plan, ready=nodes.resume(by_tasks=saves and options.engine.kind == "dask"))
+        if saves:
+            plan = plan.saved_in(nodes)
+        else:
+            plan.progress.note(
+                f"{nodes.directory}: the workers cannot write there, so only the finished pass is saved; give a folder "
+                "or URL that every worker can write"
+            )
+    return run_plan(plan, options.engine, nodes, before)
+
+
+def map_blocks(source: Source, function: Callable[[Block], Any], stage: str, options: PassOptions) -> Any:
+    """Return the results of a picklable function of blocks, one below the other; rows dropped are left out."""
+    return reduce_blocks(source, Reduction(function, stacked, stage), options).value
+
+
+def make_plan(
+    source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
+) -> Plan[T]:
+    """Return the plan of a pass; nothing is read. Parameters are those of `reduce_blocks`."""
+    n_features = source.matrix.shape[1]
+    size = DEFAULT_PARTITION_BYTES if options.partition_bytes is None else parse_bytes(options.partition_bytes)
+    if partitions is None:
+        partitions = source_partitions(source, size)
+    # Sparse partitions differ in height, and the tree must not depend on which of them is the first.
+    # The first one may be cut where the pass begins at a later row.
+    whole = 1 if partitions.edges[0] and len(partitions) > 1 else 0
+    full = size if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
+    tree = make_tree(len(partitions), full, reduction.state_nbytes)
+    engine, reads_ahead = options.engine, False
+    projected = projection(source, partitions, tree, reduction, engine)
+    # A sketch in panels reads ahead by itself.
+    if source.matrix.is_remote and engine.kind != "serial" and reduction.in_panels is None:
+        more = projection(source, partitions, tree, reduction, engine, reads_ahead=True)
+        if engine.memory_limit is None or more.nbytes <= engine.memory_limit:
+            projected, reads_ahead = more, True
+    context = TaskContext(source, reduction, options.retries, reads_ahead=reads_ahead)
+    plan = Plan(context, tree, partitions, options.progress, projected, stall_timeout=options.stall_timeout)
+    if reduction.in_panels is None:
+        return plan
+    from sketchselect.execution.panels import sketch_plan
+
+    return sketch_plan(plan, reduction.in_panels, engine)
+
+
+def saved_nodes(plan: Plan[Any], options: PassOptions, key: str | None, before: Identities) -> SavedNodes | None:
+    """Return the nodes of a plan in its checkpoint; None where it has none, with a note if the source has no identity.
+
+    `key` is the fingerprint of leaf and merge, `before` the identities of what is not in memory.
+    """
+    if options.checkpoint is None or key is None:
+        return None
+    source = plan.source
+    if any(identity is None for _, identity in [*before, *source_identities(source, in_memory=True)]):
+        plan.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
+        return None
+    return SavedNodes(
+        options.checkpoint,
+        source,
+        plan.tree,
+        plan.partitions,
+        key=key,
+        build=options.engine.build(),
+        state_nbytes=plan.context.reduction.state_nbytes,
+        note=plan.progress.note,
+    )
+
+
+def run_plan(
+    plan: Plan[T], engine: Engine, nodes: SavedNodes | None = None, before: Identities | None = None
+) -> Result[T]:
+    """Run a plan, with its beginning, notes and end reported.
+
+    `nodes` are those of its checkpoint, where it has one: the root at least is saved there. Raises `SourceChanged`
+    unless the source still has the identities that it had `before`.
+    """
+    tree, progress = plan.tree, plan.progress
+    axis = plan.source.matrix.axes[0]
+    missing = {i for node in tree.children(tree.root) or [tree.root] for i in tree.partitions(node)}
+    if plan.ready:
+        n_rows, n_parts = sum(span.stop - span.start for span in map(plan.span, missing)), len(missing)
+        missing -= {i for node in plan.ready for i in tree.partitions(node)}
+        rows = f"{n_rows - sum(span.stop - span.start for span in map(plan.span, missing))} of {n_rows} {axis}s"
+        saved = f"{n_parts - len(missing)} of {n_parts} partitions ({rows}) are in checkpoints"
+        progress.note(f"{plan.stage}: resuming, {saved} and are not read again")
+    progress.start(plan.stage, sum(plan.span(i).nbytes for i in missing), len(missing))
+    try:
+        result = engine.run(plan)
+    except KeyboardInterrupt as error:
+        n_saved = 0 if nodes is None or plan.name is None else nodes.n_saved()
+        saved = f"{plan.stage}: {n_saved} of {len(plan.partitions)} partitions are in checkpoints"
+        then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
+        interrupted = Interrupted(f"interrupted; {saved}; {then}", saved)
+        if isinstance(error, Terminated):
+            interrupted.exit_code = 143
+        raise interrupted from None
+    finally:
+        progress.finish(plan.stage)
+    if before is not None:
+        require_unchanged(before, plan.source)
+    if nodes is not None and plan.name is None and tree.root not in plan.ready:
+        result = save_if_due(result, nodes.rules, nodes.name(tree.root))
+    for note in result.stats.notes:
+        progress.note(note)
+    stats = replace(
+        result.stats,
+        seconds=time.perf_counter() - plan.began,
+        n_partitions=len(plan.partitions),
+        n_resumed=len(plan.ready),
+        projected_nbytes=plan.projected.nbytes,
+    )
+    return Result(result.value, stats)
+
+
+def source_partitions(source: Source, partition_bytes: int | str | None = None) -> Partitions:
+    """Return how a source's rows are cut: by stored entries where blocks stay sparse; raise `EmptyInput` for none."""
+    n_rows, n_features = source.matrix.shape
+    if n_rows == 0 or n_features == 0:
+        raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
+    n_chosen = 1 if source.columns is None else len(source.columns)
+    return row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
+
+
+def source_identities(source: Source, *, in_memory: bool = False) -> Identities:
+    """Return address and identity of everything that is read; or of the arrays in memory, which nothing rewrites."""
+    matrix, vectors = source.matrix, (source.target, source.weight)
+    rows = [(matrix.address, matrix.identity(0, matrix.shape[0]))] if matrix.in_memory == in_memory else []
+    return rows + [(v.address, v.identity()) for v in vectors if v is not None and v.in_memory == in_memory]
+
+
+def require_unchanged(before: Identities, source: Source) -> None:
+    """Raise `SourceChanged` where something that was read has another identity than before."""
+    for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
+        if old != new:
+            raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")

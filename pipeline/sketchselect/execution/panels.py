@@ -1,4 +1,4 @@
-"""The pass of a sketch in panels of columns: a chain of shrinks as a Dask graph, all panels of each at the same time.
+"""The plan of a sketch in panels of columns: a chain of shrinks as a Dask graph, all panels of each at the same time.
 
 Partitions are read and cut into panels in tasks of their own. Every shrink takes products from all panels, sums them in
 one task, and sends the small matrix back; a panel need never leave the worker that made it.
@@ -13,16 +13,25 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.task_spec import List, Task, TaskRef
 from scipy.sparse import csr_array
 
-from sketchselect._progress import Laps
-from sketchselect.execution.passes import PROCESS_NBYTES, Graph, Inputs, Pass, Projection, Ready, Slots, sparse_reading
+from sketchselect._progress import Laps, Result, Statistics
+from sketchselect.execution.plan import (
+    PROCESS_NBYTES,
+    Graph,
+    Inputs,
+    Plan,
+    Projection,
+    Ready,
+    WorkerLayout,
+    sparse_reading,
+)
 from sketchselect.execution.source import Rows, aligned
-from sketchselect.execution.tasks import Part, PassSpec, Span, join_parts, naming, read_block
+from sketchselect.execution.tasks import Span, TaskContext, naming, read_block, with_total
 from sketchselect.execution.tree import MergeTree, Node
 from sketchselect.linalg.arrays import Floats, as_weights, canonical
 from sketchselect.linalg.csr import arrays_of, take_rows
@@ -82,8 +91,8 @@ class Timed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SketchPass(Pass[Any]):
-    """The pass of a sketch in panels, whose tree is one leaf: the partitions are folded in order."""
+class SketchPlan(Plan[Any]):
+    """The plan of a sketch in panels, whose tree is one leaf: the partitions are merged in order."""
 
     description: FrequentDirections = field(kw_only=True)
     edges: tuple[int, ...] = field(kw_only=True)  # First column of every panel, and the number of columns
@@ -122,63 +131,67 @@ class SketchPass(Pass[Any]):
             tasks[key] = Task(key, function, *arguments)
             return TaskRef(key)
 
-        spec, size, columns = TaskRef(self.spec_key), self.description.size, range(len(self.edges) - 1)
+        context, size, columns = TaskRef(self.context_key), self.description.size, range(len(self.edges) - 1)
         total = add(self._key("total", 0), Timed, Total.empty(), 0.0)
         panels = [add(self._key("panel", 0, j), _first_panel, b - a) for j, (a, b) in enumerate(pairwise(self.edges))]
-        step, accounts = 0, []
+        step, statistics = 0, []
         totals: list[TaskRef] = []
         for i, count in enumerate(self._counts()):
             span = self.span(i)
-            rows = None if inputs.argument is None else inputs.argument(span)
+            rows = None if inputs.prefetched is None else inputs.prefetched(span)
             late = totals[i - READ_AHEAD] if i >= READ_AHEAD else None
-            read = add(self._key("read", i), read_steps, spec, span, rows, self.edges, count, late)
-            accounts.append(add(self._key("account", i), _account, read))
+            read = add(self._key("read", i), read_steps, context, span, rows, self.edges, count, late)
+            statistics.append(add(self._key("statistics", i), _statistics, read))
             for s in range(count):
                 step += 1
                 weights = add(self._key("weights", step), _piece, read, s, "weights")
                 pieces = [add(self._key("rows", step, j), _piece, read, s, "panels", j) for j in columns]
                 products = [
-                    add(self._key("products", step, j), _products, spec, span, panels[j], pieces[j], total, weights)
+                    add(self._key("products", step, j), _products, context, span, panels[j], pieces[j], total, weights)
                     for j in columns
                 ]
                 gram = add(self._key("gram", step), _piece, read, s, "gram")
                 ends, before, key = s + 1 == count, total, self._key("total", step)
-                total = add(key, _total, spec, span, ends, before, gram, weights, List(*products), size)
+                total = add(key, _total, context, span, ends, before, gram, weights, List(*products), size)
                 panels = [
-                    add(self._key("panel", step, j), _panel, spec, span, panels[j], pieces[j], before, total, weights)
+                    add(
+                        self._key("panel", step, j), _panel, context, span, panels[j], pieces[j], before, total, weights
+                    )
                     for j in columns
                 ]
             totals.append(total)
         # Whoever waits for the part waits for the panels; they are not sent for it.
         seconds = [add(self._key("seconds", 0, j), attrgetter("seconds"), panels[j]) for j in columns]
-        add(self.key(output), _finished, spec, List(*accounts), total, List(*seconds))
+        add(self.key(output), _finished, context, List(*statistics), total, List(*seconds))
         return tasks
 
 
-def sketch_pass(work: Pass[Any], description: FrequentDirections, engine: Slots) -> SketchPass:
-    """Return a pass over sparse rows that keeps its sketch in panels."""
-    source = work.spec.source
+def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: WorkerLayout) -> SketchPlan:
+    """Return the plan of a pass over sparse rows that keeps its sketch in panels."""
+    source = plan.source
     edges = description.column_panels(source.n_columns)
     assert edges is not None
-    projected = _projection(work.partitions, description, edges, sparse_reading(source, work.partitions), engine)
+    projected = _projection(plan.partitions, description, edges, sparse_reading(source, plan.partitions), engine)
     changes = {
-        "tree": MergeTree(len(work.partitions), chain=len(work.partitions)),
-        "projected": replace(projected, caller=work.projected.caller),
+        "tree": MergeTree(len(plan.partitions), chain=len(plan.partitions)),
+        "projected": replace(projected, caller=plan.projected.caller),
         "join": partial(_whole, description, source.n_columns),
     }
-    return SketchPass(
-        **{f.name: getattr(work, f.name) for f in fields(work)} | changes, description=description, edges=edges
+    return SketchPlan(
+        **{f.name: getattr(plan, f.name) for f in fields(plan)} | changes, description=description, edges=edges
     )
 
 
-def _whole(description: FrequentDirections, n_columns: int, part: Part[Total], pieces: Iterable[Timed]) -> Part[Any]:
+def _whole(
+    description: FrequentDirections, n_columns: int, part: Result[Total], pieces: Iterable[Timed]
+) -> Result[Any]:
     """Return the part with the whole sketch of its panels."""
     panels = (canonical_record(piece.value) for piece in pieces)
-    return replace(cast(Part[Any], part), value=description.of_panels(part.value, panels, n_columns))
+    return Result(description.of_panels(part.value, panels, n_columns), part.stats)
 
 
 def _projection(
-    partitions: Partitions, description: FrequentDirections, edges: Sequence[int], reading: float, engine: Slots
+    partitions: Partitions, description: FrequentDirections, edges: Sequence[int], reading: float, engine: WorkerLayout
 ) -> Projection:
     """Return what each process will need at most for a sketch in panels; `reading` is what one task reads."""
     slots, size, n_panels = engine.slots_per_process, description.size, len(edges) - 1
@@ -198,12 +211,12 @@ def _projection(
 
 
 def read_steps(
-    spec: PassSpec[Any], span: Span, rows: Rows | None, edges: Sequence[int], count: int, late: Any = None
-) -> Part[Steps]:
+    context: TaskContext[Any], span: Span, rows: Rows | None, edges: Sequence[int], count: int, late: Any = None
+) -> Result[Steps]:
     """Return the rows of a partition as `count` steps; `late` is only waited for."""
-    source, laps, steps = spec.source, Laps(), Steps()
+    source, laps, steps = context.source, Laps(), Steps()
     with one_blas_thread(), naming(source, f"partition {span.partition}", span.start, span.stop):
-        block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
+        block = read_block(source, span.start, span.stop, context.retries, rows, laps)
         with laps.step("kernel"):
             weights = as_weights(block.weight, block.values.shape[0])
             require_summable(block.values, weights, block.position)
@@ -212,17 +225,21 @@ def read_steps(
                 panels = column_panels(take_rows(block.values, a, b), edges)
                 w = np.ones(b - a) if weights is None else weights[a:b]
                 steps.append(Step(list(map(Piece, panels)), rows_gram(panels, w), w))
-    if spec.report is not None:
-        spec.report(None)
-    n_rows, seconds = span.stop - span.start, sum(laps.values())
-    return Part(steps, n_rows, block.n_dropped, span.nbytes, seconds, covered=span.nbytes, laps=laps)
+    if context.on_task_end is not None:
+        context.on_task_end(None)
+    return Result(
+        steps,
+        Statistics(
+            rows_read=span.stop - span.start, rows_dropped=block.n_dropped, bytes_read=span.nbytes, profile=laps
+        ),
+    )
 
 
-def _account(part: Part[Any]) -> Part[None]:
-    return replace(part, value=None)
+def _statistics(part: Result[Any]) -> Result[None]:
+    return Result(None, part.stats)
 
 
-def _piece(part: Part[Steps], step: int, name: str, panel: int | None = None) -> Any:
+def _piece(part: Result[Steps], step: int, name: str, panel: int | None = None) -> Any:
     piece = getattr(part.value[step], name)
     return piece if panel is None else piece[panel]
 
@@ -231,14 +248,14 @@ def _first_panel(n_columns: int) -> Timed:
     return Timed(empty_panel(n_columns), 0.0)
 
 
-def _products(spec: PassSpec[Any], span: Span, panel: Timed, rows: Piece, total: Timed, weights: Floats) -> Timed:
-    with _kernel(spec, span) as laps:
+def _products(context: TaskContext[Any], span: Span, panel: Timed, rows: Piece, total: Timed, weights: Floats) -> Timed:
+    with _kernel(context, span) as laps:
         value = panel_products(canonical_record(panel.value), aligned(rows.rows), total.value, canonical(weights))
     return Timed(value, panel.seconds + laps["kernel"])
 
 
 def _total(
-    spec: PassSpec[Any],
+    context: TaskContext[Any],
     span: Span,
     ends: bool,
     before: Timed,
@@ -247,35 +264,35 @@ def _total(
     parts: Sequence[Timed],
     size: int,
 ) -> Timed:
-    with _kernel(spec, span) as laps:
+    with _kernel(context, span) as laps:
         products = [canonical_record(part.value) for part in parts]
         value = shrink_panels(before.value, canonical(gram), canonical(weights), products, size)
-    if spec.report is not None:
-        spec.report(span if ends else None)
+    if context.on_task_end is not None:
+        context.on_task_end(span if ends else None)
     return Timed(value, before.seconds + sum(part.seconds for part in parts) + laps["kernel"])
 
 
 def _panel(
-    spec: PassSpec[Any], span: Span, panel: Timed, rows: Piece, before: Timed, after: Timed, weights: Floats
+    context: TaskContext[Any], span: Span, panel: Timed, rows: Piece, before: Timed, after: Timed, weights: Floats
 ) -> Timed:
-    with _kernel(spec, span) as laps:
+    with _kernel(context, span) as laps:
         now = canonical_record(after.value)
         value = shrunk_panel(canonical_record(panel.value), aligned(rows.rows), before.value, now, canonical(weights))
     return Timed(value, laps["kernel"])
 
 
 def _finished(
-    spec: PassSpec[Any], accounts: Sequence[Part[None]], total: Timed, seconds: Sequence[float]
-) -> Part[Total]:
-    if spec.report is not None:
-        spec.report(None)
-    part: Part[Total] = join_parts(accounts, total.value)
-    return replace(part, laps=Laps.total([part.laps, {"kernel": total.seconds + sum(seconds)}]))
+    context: TaskContext[Any], statistics: Sequence[Result[None]], total: Timed, seconds: Sequence[float]
+) -> Result[Total]:
+    if context.on_task_end is not None:
+        context.on_task_end(None)
+    kernel = Statistics(profile=Laps(kernel=total.seconds + sum(seconds)))
+    return with_total(statistics, total.value, kernel)
 
 
 @contextmanager
-def _kernel(spec: PassSpec[Any], span: Span) -> Iterator[Laps]:
+def _kernel(context: TaskContext[Any], span: Span) -> Iterator[Laps]:
     laps = Laps()
-    place = naming(spec.source, f"partition {span.partition}", span.start, span.stop)
+    place = naming(context.source, f"partition {span.partition}", span.start, span.stop)
     with one_blas_thread(), place, laps.step("kernel"):
         yield laps

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from dask.task_spec import List, Task, TaskRef
 
-from sketchselect.execution.passes import Graph, Inputs, Pass, Ready
-from sketchselect.execution.tasks import Part, join_parts
+from sketchselect._progress import Result
+from sketchselect.execution.plan import Graph, Inputs, Plan, Ready
+from sketchselect.execution.tasks import with_total
 from sketchselect.execution.tree import MergeTree, Node
 from sketchselect.linalg.threads import one_blas_thread
 
@@ -43,8 +44,8 @@ class ScanTree(MergeTree):
 
 
 @dataclass(frozen=True)
-class ScanPass(Pass[Any]):
-    """A pass whose output are the values that `finish` gives of the summaries of the points' rows.
+class ScanPlan(Plan[Any]):
+    """The plan of a pass whose value is the list of what `finish` returns for the summary of each point's rows.
 
     Points whose rows begin with the same nodes go on from the same state.
     """
@@ -79,7 +80,7 @@ class ScanPass(Pass[Any]):
         values = self._values(tasks, parts)
         # Together they cover every row of the points once.
         topmost = self.tree.topmost(parts.get, Node(node.level - 1, 0))
-        tasks[self.key(node)] = Task(self.key(node), join_parts, List(*topmost.values()), List(*values))
+        tasks[self.key(node)] = Task(self.key(node), with_total, List(*topmost.values()), List(*values))
 
     def _values(self, tasks: Graph, parts: Mapping[Node, Any]) -> list[TaskRef]:
         """Add a task for the state, and one for the value, of every point."""
@@ -92,7 +93,7 @@ class ScanPass(Pass[Any]):
                 prefix = (*prefix, node)
                 if prefix not in prefixes:
                     key = (f"prefix-{self.token}", place, len(prefix))
-                    tasks[key] = Task(key, _merged, self.spec.merge, parts[node], state)
+                    tasks[key] = Task(key, _merged, self.context.reduction.merge, parts[node], state)
                     prefixes[prefix] = TaskRef(key)
                 state = prefixes[prefix]
             key = (f"point-{self.token}", place, 0)
@@ -101,7 +102,7 @@ class ScanPass(Pass[Any]):
         return values
 
 
-def _merged(merge: Callable[[T, T], T], part: Part[T], before: T | None) -> T:
+def _merged(merge: Callable[[T, T], T], part: Result[T], before: T | None) -> T:
     with one_blas_thread():
         return part.value if before is None else merge(before, part.value)
 

@@ -1,7 +1,4 @@
-"""Sources, described by addresses and ranges, and the blocks of rows that tasks read from them.
-
-Prepared blocks that stay in memory between the passes of an algorithm that iterates.
-"""
+"""Sources, described by addresses and ranges, and their blocks of rows; those of a cached source stay in memory."""
 
 from __future__ import annotations
 
@@ -75,7 +72,8 @@ class Source:
     in_double: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
+        if not all(isinstance(step, Step) for step in self.prepare):
+            object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
 
     @property
     def prepare_labels(self) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""One pass that summarises a source.
-
-Passes before the others: the statistics of all rows that prepare steps need, step by step.
-"""
+"""Summaries of a source, in one pass or one for each panel of columns, and prepare steps fitted in earlier passes."""
 
 from __future__ import annotations
 
@@ -11,20 +8,18 @@ from typing import Any, Self
 
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
-from sketchselect._progress import Laps
+from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Pass, Projection, Reduction, require_fit
-from sketchselect.execution.run import (
-    PassStats,
-    Reduced,
-    planned_pass,
+from sketchselect.execution.engine import (
+    PassOptions,
+    make_plan,
     reduce_blocks,
-    require_unchanged,
     source_identities,
     source_partitions,
 )
+from sketchselect.execution.plan import Plan, Projection, require_fit
 from sketchselect.execution.source import Block, Source
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.prepare import Step
 from sketchselect.readers.base import Partitions
@@ -59,27 +54,27 @@ def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
     return left.merge(right)
 
 
-def fold_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
-    """Return the summary of the rows of both, where nobody else has the first."""
+def merge_summaries_in_place(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
+    """Return the summary of the rows of both; may overwrite the first."""
     return left.releasing().merge(right)
 
 
 def summary_key(description: Summary[Any]) -> str:
-    """Return a text that tells a description from all others: kinds, format versions and parameters."""
-    return fingerprint(_described(description))
+    """Return the fingerprint of a description: kinds, format versions and parameters."""
+    return fingerprint(_identity_of(description))
 
 
-def _described(value: Any) -> Any:
+def _identity_of(value: Any) -> Any:
     if isinstance(value, Summary):
         return {
             "kind": value.kind,
             "format": value.format_version,
-            "parameters": {k: _described(v) for k, v in value.parameters().items()},
+            "parameters": {k: _identity_of(v) for k, v in value.parameters().items()},
         }
     if isinstance(value, Mapping):
-        return [[k, _described(v)] for k, v in value.items()]
+        return [[k, _identity_of(v)] for k, v in value.items()]
     if isinstance(value, (list, tuple)):
-        return [_described(v) for v in value]
+        return [_identity_of(v) for v in value]
     return value
 
 
@@ -165,15 +160,15 @@ class SummaryPasses:
             return replace(whole, in_panels=description)
         key = summary_key(description)
         key = fingerprint(key, self.start) if self.start else key
-        return replace(whole, caller_nbytes=caller_nbytes, fold=fold_summaries, key=key)
+        return replace(whole, caller_nbytes=caller_nbytes, merge_in_place=merge_summaries_in_place, key=key)
 
-    def planned(self, description: Summary[Any], caller_nbytes: int = 0) -> Pass[Summary[Any]]:
-        """Return one of the passes, planned."""
+    def plan(self, description: Summary[Any], caller_nbytes: int = 0) -> Plan[Summary[Any]]:
+        """Return the plan of one of the passes."""
         reduction = self.reduction(description, caller_nbytes=caller_nbytes)
-        return planned_pass(self.source, reduction, self.options, partitions=self.partitions)
+        return make_plan(self.source, reduction, self.options, partitions=self.partitions)
 
-    def assembled(self, value: Callable[..., Summary[Any]]) -> Summary[Any]:
-        """Return the summary, from the value of each pass: a function of description, part and bytes of the caller."""
+    def assemble(self, value: Callable[..., Summary[Any]]) -> Summary[Any]:
+        """Return the summary; ``value(description, part, caller_nbytes)`` gives that of each pass, in order."""
         if self.panels is None:
             return value(self.description)
         return assemble(self.panels, self.source.n_columns, self.source.n_targets, value)
@@ -187,48 +182,40 @@ def summarize_source(
     first_row: int = 0,
     stage: str = "summarize",
     start: int = 0,
-) -> Reduced[Summary[Any]]:
-    """Return the summary of a source, labelled with prepare steps, names and row indices, and the pass's account.
+) -> Result[Summary[Any]]:
+    """Return the summary of a source, labelled with prepare steps, names and row indices, and statistics of the passes.
 
     Rows before `first_row` are not read; the first row of the source has the global index `start`. See `reduce_blocks`
     for errors.
     """
     passes = SummaryPasses.of(source, description, options, first_row, start)
     before = source_identities(passes.source)
-    accounts: list[PassStats] = []
-    for one in passes.descriptions if passes.panels is not None else ():
+    results: list[Statistics] = []
+    if passes.panels is not None:
         # All of them before any of them reads.
-        require_fit(passes.planned(one).projected, options.engine.memory_limit, source.matrix.address)
+        for panel in passes.descriptions:
+            require_fit(passes.plan(panel).projected, options.engine.memory_limit, source.matrix.address)
 
     def value(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
         reduction = passes.reduction(description, f"{stage}, {part}" if part else stage, caller_nbytes)
         if reduction.in_panels is not None and options.checkpoint is not None:
             options.progress.note(f"{reduction.stage}: a sketch in panels of columns is not saved in checkpoints")
-        reduced = reduce_blocks(passes.source, reduction, passes.options, partitions=passes.partitions)
-        accounts.append(reduced.stats)
-        return reduced.value
+        result = reduce_blocks(passes.source, reduction, passes.options, partitions=passes.partitions, before=before)
+        results.append(result.stats)
+        return result.value
 
-    summary = passes.assembled(value)
-    if len(accounts) > 1:
-        require_unchanged(before, passes.source)
-    stats = _together(accounts)
-    if options.account is not None:
-        options.account(stats)
-    return Reduced(labelled(summary, passes.source, passes.rows), stats)
+    summary = with_labels(passes.assemble(value), passes.source, passes.rows)
+    # All passes read the same rows.
+    rows = {name: max(getattr(stats, name) for stats in results) for name in ("rows_read", "rows_dropped")}
+    stats = replace(Statistics.total(results), **rows, n_partitions=len(passes.partitions))
+    if options.on_statistics is not None:
+        options.on_statistics(stats)
+    return Result(summary, stats)
 
 
-def labelled(summary: Summary[Any], source: Source, rows: Ranges) -> Summary[Any]:
+def with_labels(summary: Summary[Any], source: Source, rows: Ranges) -> Summary[Any]:
     """Return the summary labelled with the prepare steps, feature names and row indices of its source."""
     return summary.with_context(prepare=source.prepare_labels, feature_names=source.feature_names).with_rows(rows)
-
-
-def _together(accounts: list[PassStats]) -> PassStats:
-    """Return the account of several passes over the same rows."""
-    summed = ("bytes_read", "seconds", "n_tasks", "n_resumed", "n_saved", "worker_deaths")
-    largest = ("rows_read", "projected_nbytes")
-    sums: dict[str, Any] = {name: sum(getattr(account, name) for account in accounts) for name in summed}
-    sums |= {name: max(getattr(account, name) for account in accounts) for name in largest}
-    return replace(accounts[0], **sums, profile=Laps.total(account.profile for account in accounts))
 
 
 def summary_projection(
@@ -238,8 +225,8 @@ def summary_projection(
     passes = SummaryPasses.of(source, description, options)
     panels, descriptions = passes.panels, passes.descriptions
     caller_nbytes = 0 if panels is None else 8 * panels.edges[-1] ** 2 * len(panels.wide)
-    work = max((passes.planned(one, caller_nbytes) for one in descriptions), key=lambda one: one.projected.nbytes)
-    return work.projected, len(descriptions), work.partitions.read_amplification
+    largest = max((passes.plan(panel, caller_nbytes) for panel in descriptions), key=lambda plan: plan.projected.nbytes)
+    return largest.projected, len(descriptions), passes.partitions.read_amplification
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,7 @@
-"""The tasks of a pass: pure functions that read, summarise and merge, and name the partition where one fails."""
+"""The tasks of a pass.
+
+Pure functions that read, reduce and merge; an error names the partition and its rows.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from traceback import walk_tb
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sketchselect._progress import Laps
+from sketchselect._progress import Laps, Result, Statistics
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
-from sketchselect.execution.checkpoints import Checkpoint, read_node, write_node
+from sketchselect.execution.checkpoints import Checkpoint, SavedName, save_if_due
 from sketchselect.execution.source import Block, CachedBlock, Rows, Source
 from sketchselect.linalg.threads import one_blas_thread
 
@@ -22,7 +25,7 @@ T = TypeVar("T")
 FIRST_PAUSE = 0.2
 """Seconds before a read is tried again; four times longer each time."""
 
-Report = Callable[["Span | None"], object]
+OnTaskEnd = Callable[["Span | None"], object]
 """Called after every partition, and with None after every merge; may raise to stop the task."""
 
 
@@ -36,127 +39,111 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PassSpec(Generic[T]):
-    """What all tasks of a pass share; `leaf` makes a state of a block, `merge` one of two, and neither changes any."""
+class Reduction(Generic[T]):
+    """What a pass computes of a source: the states of its blocks, merged."""
 
-    source: Source
-    leaf: Callable[[Block], T]
-    merge: Callable[[T, T], T]
-    retries: int = 2
-    saving: Checkpoint | None = None
-    report: Report | None = None
-    reads_ahead: bool = False  # Whether beside each task that computes there is one that reads
-    turn: Callable[[], AbstractContextManager[object]] = nullcontext  # What a task that has read a block computes in
-    fold: Callable[[T, T], T] | None = None  # `merge` that may use up its first state, where nobody else has that
-
-
-class SavedName(NamedTuple):
-    """The name of a node in a checkpoint, and for a leaf the identity of its rows when the pass began."""
-
-    name: str
-    rows: str | None = None
+    leaf: Callable[[Block], T]  # Pure and picklable; also of no rows
+    merge: Callable[[T, T], T]  # The state of the rows of both, left ones first; pure and picklable; changes neither
+    stage: str = "pass"  # The name in progress, messages and keys
+    # state_nbytes, working_nbytes: Bounds of the bytes of a state, and of the working memory of leaf and merge: they
+    # shape the tree and the projection
+    state_nbytes: int = 0
+    working_nbytes: int = 0
+    caller_nbytes: int = 0  # Bytes of results that the caller holds while the pass runs
+    key: str | None = None  # Fingerprint of leaf and merge with their parameters; None disables checkpoints
+    merge_in_place: Callable[[T, T], T] | None = None  # As `merge`; may overwrite its first argument
+    in_panels: Any = None  # The `FrequentDirections` that is computed in panels of columns, in place of leaf and merge
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
-    """The state of a node, and the account of how it came about."""
+class TaskContext(Generic[T]):
+    """What all tasks of a pass share, on whatever worker they run."""
 
-    value: T
-    rows: int = 0  # Rows read; what a checkpoint already has is not counted in the first five
-    dropped: int = 0
-    nbytes: int = 0
-    unsaved_seconds: float = 0.0
-    n_saved: int = 0
-    covered: int = 0  # Bytes as stored of all rows below
-    unchanged: bool = True  # Whether the rows below are those that the names of the nodes promise
-    notes: tuple[str, ...] = ()
-    laps: Laps = field(default_factory=Laps)
-
-    def __sizeof__(self) -> int:
-        # The size by which Dask decides where to merge.
-        return object.__sizeof__(self) + int(getattr(self.value, "nbytes", 0))
+    source: Source
+    reduction: Reduction[T]
+    retries: int = 2  # Of a read that failed
+    saving: Checkpoint | None = None
+    on_task_end: OnTaskEnd | None = None
+    reads_ahead: bool = False  # Whether one more task reads for each that computes
+    compute_slot: Callable[[], AbstractContextManager[object]] = nullcontext  # Limits concurrent computation
 
 
 def run_leaf(
-    spec: PassSpec[T],
+    context: TaskContext[T],
     spans: Sequence[Span],
     rows: Rows | CachedBlock | None = None,
-    before: Part[T] | None = None,
+    before: Result[T] | None = None,
     name: SavedName | None = None,
-) -> Part[T]:
-    """Return the state of consecutive partitions of a leaf folded in order.
+) -> Result[T]:
+    """Return the state of consecutive partitions of a leaf, merged in order.
 
-    `rows` is what is there already of a single partition, `before` the fold of the leaf's partitions before these, and
-    `name` that of the leaf in the checkpoint, where these are its last partitions.
+    `rows` are those of a single partition that were read elsewhere, `before` the state of the leaf's partitions before
+    these, and `name` that of the leaf in the checkpoint, where these are its last partitions.
     """
-    source, laps, dropped = spec.source, Laps(), 0
+    source, reduction, laps, dropped = context.source, context.reduction, Laps(), 0
     state = None if before is None else before.value
-    # States that are made here are nobody else's; that of no rows is the one before.
-    merge = spec.fold if before is None and spec.fold else spec.merge
-    with one_blas_thread(), ExitStack() as turn:
+    # States created here are private, so they may be merged in place; that of no rows is the state before, itself.
+    merge = reduction.merge_in_place if before is None and reduction.merge_in_place else reduction.merge
+    with one_blas_thread(), ExitStack() as slot:
         for span in spans:
-            turn.close()
+            slot.close()
             with naming(source, f"partition {span.partition}", span.start, span.stop):
-                block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
-                if spec.reads_ahead:
+                block = read_block(source, span.start, span.stop, context.retries, rows, laps)
+                if context.reads_ahead:
                     with laps.step("wait"):
-                        turn.enter_context(spec.turn())
+                        slot.enter_context(context.compute_slot())
                 with laps.step("kernel"):
-                    value = spec.leaf(block)
+                    value = reduction.leaf(block)
                 dropped += block.n_dropped
                 del block
                 with laps.step("merge"):
                     state = value if state is None else merge(state, value)
                 del value
-            if spec.report is not None:
-                spec.report(span)
+            if context.on_task_end is not None:
+                context.on_task_end(span)
         assert state is not None
-        nbytes = sum(span.nbytes for span in spans)
         start, stop = spans[0].start, spans[-1].stop
-        worked = sum(laps.values()) - laps.get("wait", 0.0)
-        part = Part(state, stop - start, dropped, nbytes, worked, covered=nbytes, laps=laps)
+        nbytes = sum(span.nbytes for span in spans)
+        stats = Statistics(
+            rows_read=stop - start,
+            rows_dropped=dropped,
+            bytes_read=nbytes,
+            profile=laps,
+            covered=nbytes,
+            unsaved_seconds=sum(laps.values()) - laps.get("wait", 0.0),
+        )
         if before is not None:
-            part = join_parts([before, part], state)
+            stats = before.stats + stats
         if name is not None and name.rows is not None:
-            part = replace(part, unchanged=source.matrix.identity(stop - part.rows, stop) == name.rows)
-        return save_if_due(part, spec.saving, name)
+            changed = source.matrix.identity(stop - stats.rows_read, stop) != name.rows
+            stats = replace(stats, n_changed=int(changed))
+        return save_if_due(Result(state, stats), context.saving, name)
 
 
 def run_merge(
-    spec: PassSpec[T], parts: Sequence[Part[T]], rows: tuple[int, int], name: SavedName | None = None
-) -> Part[T]:
+    context: TaskContext[T], parts: Sequence[Result[T]], rows: tuple[int, int], name: SavedName | None = None
+) -> Result[T]:
     """Return the states of some nodes merged in order; `rows` is the range they cover, for messages."""
     state, laps = parts[0].value, Laps()
-    with one_blas_thread(), naming(spec.source, "merging", *rows), laps.step("merge"):
+    with one_blas_thread(), naming(context.source, "merging", *rows), laps.step("merge"):
         for part in parts[1:]:
-            state = spec.merge(state, part.value)
-    if spec.report is not None:
-        spec.report(None)
-    whole = join_parts(parts, state)
-    unsaved = whole.unsaved_seconds + laps["merge"]
-    whole = replace(whole, unsaved_seconds=unsaved, laps=Laps.total([whole.laps, laps]))
-    return save_if_due(whole, spec.saving, name)
+            state = context.reduction.merge(state, part.value)
+    if context.on_task_end is not None:
+        context.on_task_end(None)
+    merging = Statistics(unsaved_seconds=laps["merge"], profile=laps)
+    return save_if_due(with_total(parts, state, merging), context.saving, name)
 
 
-def join_parts(parts: Sequence[Part[Any]], value: T) -> Part[T]:
-    """Return a value with the accounts of the nodes that it was made of."""
-    counted = ("rows", "dropped", "nbytes", "unsaved_seconds", "n_saved", "covered")
-    sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counted}
-    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    laps = Laps.total(part.laps for part in parts)
-    return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes, laps=laps)
+def with_total(parts: Sequence[Result[Any]], value: T, stats: Statistics = Statistics()) -> Result[T]:  # noqa: B008
+    """Return a value with the statistics of the nodes that it was made of."""
+    return Result(value, Statistics.total([*(part.stats for part in parts), stats]))
 
 
-def read_cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
+def read_cached(context: TaskContext[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
     """Return the prepared block of one partition, which stays where it was read."""
     where = f"partition {span.partition}"
-    with one_blas_thread(), naming(spec.source, where, span.start, span.stop), spec.turn():
-        return CachedBlock.of(read_block(spec.source, span.start, span.stop, spec.retries, rows))
-
-
-def load_part(path: str, covered: int, dropped: int = 0) -> Part[Any]:
-    """Return a node from a checkpoint."""
-    return Part(read_node(path), dropped=dropped, covered=covered)
+    with one_blas_thread(), naming(context.source, where, span.start, span.stop), context.compute_slot():
+        return CachedBlock.of(read_block(context.source, span.start, span.stop, context.retries, rows))
 
 
 def read_block(
@@ -180,22 +167,8 @@ def read_block(
     return source.block(start, stop, rows, laps)
 
 
-def save_if_due(part: Part[T], saving: Checkpoint | None, name: SavedName | None) -> Part[T]:
-    """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
-    if saving is None or name is None or not part.unchanged:
-        return part
-    if not saving.is_due(part.covered, part.unsaved_seconds, int(getattr(part.value, "nbytes", 0))):
-        return part
-    laps = Laps(part.laps)
-    with laps.step("save"):
-        note = write_node(part.value, saving.directory, name.name)
-    if note is not None:
-        return replace(part, notes=tuple(dict.fromkeys((*part.notes, note))))
-    return replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1, laps=laps)
-
-
 class Stopped(BaseException):
-    """Raised by a report to end a task whose result nobody needs any more."""
+    """Raised by `on_task_end` to end a task whose result is no longer needed."""
 
 
 def place_in_words(source: Source, what: str, start: int, stop: int) -> str:

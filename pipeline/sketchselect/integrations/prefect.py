@@ -150,10 +150,10 @@ def select_stage(job: Job, overrides: list[str] | None = None) -> str:
 @task(name="cluster", **_OPTIONS)
 def cluster_stage(job: Job, overrides: list[str] | None = None, cluster: str | None = None) -> str:
     """Finish the job; return the path of ``manifest.json``, and show the result."""
-    from sketchselect.workflow.commands.inspection import inspect_target
+    from sketchselect.workflow.inspection import inspect_target
 
     path = _run("cluster", job, overrides, cluster)
-    create_markdown_artifact(f"```text\n{inspect_target(str(path.parent))}\n```", key="sketchselect-result")
+    create_markdown_artifact(f"```text\n{inspect_target(str(path.parent))[0]}\n```", key="sketchselect-result")
     return str(path)
 
 

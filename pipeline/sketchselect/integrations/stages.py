@@ -17,7 +17,6 @@ from sketchselect import errors
 
 if TYPE_CHECKING:
     from sketchselect.execution import Progress
-    from sketchselect.job.schema import JobConfig
 
 STAGES = ("summarize", "select", "cluster", "report")
 """Stages of a job; each works on the output folder of the one before."""
@@ -101,15 +100,32 @@ def run_stage(
         `worth_retrying` tells which of them a retry can cure.
     """
     require_stage(stage)
+    from sketchselect import workflow
+    from sketchselect.execution import make_progress
+    from sketchselect.job.load import load_job, with_cluster
+
+    listener, settings = make_progress(progress), with_cluster(overrides, cluster)
     with _main_hidden():
-        return _run(stage, job, overrides, cluster, progress)
+        config = load_job(job, settings)
+        if config.execution.cluster == "local" and multiprocessing.current_process().daemon:
+            listener.note("note: a daemonic process cannot start worker processes, so tasks run in its threads")
+            config = load_job(job, with_cluster(settings, "threads"))
+        folder = Path(config.output.dir)
+        if stage == "summarize":
+            return workflow.summarize(config, progress=listener)
+        if stage == "select":
+            return workflow.select(config)
+        if stage == "report":
+            return workflow.report(folder) if config.output.report else folder / "manifest.json"
+        perform = workflow.cluster if stage == "cluster" else workflow.run
+        return perform(config, progress=listener).folder / "manifest.json"
 
 
 @contextlib.contextmanager
 def _main_hidden() -> Iterator[None]:
     """Keep worker processes that are started meanwhile from importing the orchestrator's program once more.
 
-    They need nothing of it, and a task of Airflow has settings with which its program cannot be imported.
+    They do not need it, and under the settings of an Airflow task its program cannot be imported.
     """
     main: Any = sys.modules["__main__"]
     names = {name: getattr(main, name) for name in ("__file__", "__spec__") if getattr(main, name, None) is not None}
@@ -120,42 +136,6 @@ def _main_hidden() -> Iterator[None]:
     finally:
         for name, value in names.items():
             setattr(main, name, value)
-
-
-def _run(
-    stage: str,
-    job: str | os.PathLike[str] | Mapping[str, Any],
-    overrides: Sequence[str],
-    cluster: str | None,
-    progress: bool | Progress,
-) -> Path:
-    from sketchselect import workflow
-    from sketchselect.execution import make_progress
-
-    listener = make_progress(progress)
-    config = _config(job, overrides, cluster, listener)
-    folder = Path(config.output.dir)
-    if stage == "summarize":
-        return workflow.summarize(config, progress=listener)
-    if stage == "select":
-        return workflow.select(config)
-    if stage == "report":
-        return workflow.report(folder) if config.output.report else folder / "manifest.json"
-    perform = workflow.cluster if stage == "cluster" else workflow.run
-    return perform(config, progress=listener).folder / "manifest.json"
-
-
-def _config(
-    job: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str], cluster: str | None, progress: Progress
-) -> JobConfig:
-    from sketchselect.job.load import load_job, with_cluster
-
-    settings = with_cluster(overrides, cluster)
-    config = load_job(job, settings)
-    if config.execution.cluster == "local" and multiprocessing.current_process().daemon:
-        progress.note("note: a daemonic process cannot start worker processes, so tasks run in its threads")
-        config = load_job(job, with_cluster(settings, "threads"))
-    return config
 
 
 @contextlib.contextmanager
@@ -204,7 +184,7 @@ def merge_days(folder: str | os.PathLike[str], *, last: str | None = None) -> Pa
         If there is no day; if days differ in columns, steps or summaries; if two are copies of each other.
     """
     from sketchselect.summaries import load, save
-    from sketchselect.workflow.commands.summaries import merge_files
+    from sketchselect.workflow.summary_files import merge_files
 
     parent = Path(folder).absolute()
     days = sorted(path for path in parent.glob("*/summary.sks") if last is None or path.parent.name <= last)
@@ -223,17 +203,17 @@ def merge_days(folder: str | os.PathLike[str], *, last: str | None = None) -> Pa
 def select_merged(
     job: str | os.PathLike[str] | Mapping[str, Any], summary: str | os.PathLike[str], overrides: Sequence[str] = ()
 ) -> Path:
-    """Select from a merged summary with the job's method; write ``selection.json`` beside it and return its path.
+    """Select from a merged summary with the job's method; write ``selection.json`` next to it and return that path.
 
     A method with a target writes ``model.json`` too. The data are not read.
     """
     from sketchselect.job.load import load_job
     from sketchselect.selectors import METHODS
-    from sketchselect.workflow.commands.summaries import select_from_file
+    from sketchselect.workflow.summary_files import select_from_file
 
     chosen, source = load_job(job, overrides).select, Path(summary)
     settings = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.parameters.items()]
     selection = source.with_name("selection.json")
-    model = source.with_name("model.json") if METHODS[chosen.method].needs_target else None
+    model = source.with_name("model.json") if METHODS[chosen.method].fits_model else None
     select_from_file(source, selection, chosen.method, chosen.n_features, settings, model)
     return selection

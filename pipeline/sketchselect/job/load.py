@@ -33,7 +33,7 @@ LOCAL_CLUSTER_KEYS = ("n_workers", "memory_limit")
 """Keys of ``[execution]`` that apply only to a cluster that the job starts itself."""
 
 CLUSTERS = ("local", "threads", "serial", "env")
-"""Values of ``[execution] cluster`` beside the address of a scheduler."""
+"""Values of ``[execution] cluster`` other than the address of a scheduler."""
 
 
 def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overrides: Sequence[str] = ()) -> JobConfig:
@@ -63,13 +63,6 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overr
     if problems or config is None:
         raise ConfigError("\n".join(problems))
     return _resolved(config, text.folder)
-
-
-def blas_kernel_of(job: JobText, overrides: Sequence[str]) -> str:
-    """Return the setting ``execution.blas_kernel`` of a job that is not checked yet: a check imports NumPy."""
-    execution = with_overrides(job, overrides).values.get("execution")
-    kernel = execution.get("blas_kernel") if isinstance(execution, dict) else None
-    return kernel if isinstance(kernel, str) else "auto"
 
 
 def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
@@ -279,30 +272,19 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
     parameters = dict(config.select.parameters)
     if isinstance(partition := parameters.get("partition"), str):
         parameters["partition"] = file_or_name(partition)
-    checkpoint = config.execution.checkpoint
-    inputs, execution, output = config.input, config.execution, config.output
+    execution, checkpoint = config.execution, config.execution.checkpoint
+    changed: dict[str, dict[str, Any]] = {
+        "input": {"url": absolute(config.input.url)}
+        | {name: file_or_name(getattr(config.input, name)) for name in ("target", "cv_groups", "labels", "row_names")},
+        "prepare": {"fitted": absolute(config.prepare.fitted)},
+        "select": {"parameters": parameters},
+        "execution": {name: absolute(getattr(execution, name)) for name in ("tls_ca", "tls_cert", "tls_key")},
+        "output": {"dir": absolute(config.output.dir)},
+    }
+    if is_scheduler_file(execution.cluster):
+        changed["execution"]["cluster"] = absolute(execution.cluster)
+    if checkpoint not in ("auto", False):
+        changed["execution"]["checkpoint"] = absolute(str(checkpoint))
     return config.model_copy(
-        update={
-            "input": inputs.model_copy(
-                update={
-                    "url": absolute(inputs.url),
-                    "target": file_or_name(inputs.target),
-                    "cv_groups": file_or_name(inputs.cv_groups),
-                    "labels": file_or_name(inputs.labels),
-                    "row_names": file_or_name(inputs.row_names),
-                }
-            ),
-            "prepare": config.prepare.model_copy(update={"fitted": absolute(config.prepare.fitted)}),
-            "select": config.select.model_copy(update={"parameters": parameters}),
-            "execution": execution.model_copy(
-                update={
-                    "cluster": absolute(execution.cluster)
-                    if is_scheduler_file(execution.cluster)
-                    else execution.cluster,
-                    "checkpoint": checkpoint if checkpoint in ("auto", False) else absolute(str(checkpoint)),
-                    **{name: absolute(getattr(execution, name)) for name in ("tls_ca", "tls_cert", "tls_key")},
-                }
-            ),
-            "output": output.model_copy(update={"dir": absolute(output.dir)}),
-        }
+        update={name: getattr(config, name).model_copy(update=values) for name, values in changed.items()}
     )

@@ -1,7 +1,4 @@
-"""Schema of a job file: strict, checked as a whole before anything starts.
-
-Messages about mistakes in a job file: the key, its value, what was expected, and the line.
-"""
+"""Schema of a job file: strict, checked as a whole before anything starts; and the parts of its error messages."""
 
 from __future__ import annotations
 
@@ -92,13 +89,13 @@ def _method(value: str) -> str:
 
     if value not in METHODS:
         raise Problem(
-            f"{value!r} is not a method{did_you_mean(value, METHODS)}; available: {', '.join(sorted(METHODS))}"
+            f"{value!r} is not a method{did_you_mean(value, METHODS.known())}; available: {', '.join(METHODS.known())}"
         )
     return value
 
 
 def _flattened(schema: dict[str, Any]) -> None:
-    """Make the schema of ``[select]`` that of the file, where the method's parameters stand beside the method."""
+    """Make the schema of ``[select]`` that of the file, where the method's parameters stand next to its name."""
     from sketchselect.selectors import METHODS
 
     del schema["properties"]["parameters"]
@@ -162,8 +159,8 @@ class InputSettings(Section):
     max_dropped: float = Field(default=0.2, ge=0, le=1, description="a share of the rows, from 0 to 1")
 
     @property
-    def beside(self) -> tuple[str | None, ...]:
-        """What stands beside the rows, and may be a column of the same source that is no feature."""
+    def vectors(self) -> tuple[str | None, ...]:
+        """Names of values per row, which may be columns of the same source and are then no features."""
         return self.target, self.cv_groups, self.labels, self.row_names
 
 
@@ -316,7 +313,7 @@ class ExecutionSettings(Section):
 
 
 class OutputSettings(Section):
-    """``[output]``: the folder, and the files written there beside the selection."""
+    """``[output]``: the folder, and the files written there in addition to the selection."""
 
     dir: Annotated[Text, AfterValidator(_folder)] = Field(default="out", description="the path of a folder")
     report: bool = Field(default=True, description="true or false")
@@ -362,8 +359,8 @@ def describe(value: Any) -> str:
         return "a section"
     kinds = {bool: "boolean", str: "string", int: "number", float: "number"}
     kind = kinds.get(type(value), type(value).__name__)
-    shown = str(value).lower() if isinstance(value, bool) else repr(value)
-    return f"the {kind} {shown if len(shown) <= 80 else shown[:77] + '...'}"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"the {kind} {text if len(text) <= 80 else text[:77] + '...'}"
 
 
 def yaml_note(text: JobText, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Measures of agreement of two groupings of the same rows, from their contingency table."""
+"""Measures of the agreement between two groupings of the same rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from sketchselect.linalg.arrays import Floats, Labels
+
 Counts = NDArray[np.int64]
 
-_SAFE_ROWS = 1 << 31
-"""Up to this number of rows, sums of squared counts fit into 64 bits."""
+_SAFE_ROWS = 1 << 31  # Up to this number of rows, sums of squared counts fit into 64 bits
 
 
 def normalized_mutual_information(counts: Counts) -> float:
@@ -60,6 +61,32 @@ def adjusted_rand_index(counts: Counts) -> float:
     above = 2 * (same_both * pairs - same_first * same_second)
     most = (same_first + same_second) * pairs - 2 * same_first * same_second
     return above / most if most else 1.0
+
+
+def weighted_rand_index(first: Labels, second: Labels, weights: Floats) -> float:
+    """Return the adjusted Rand index of two clusterings of weighted rows: a pair of rows counts ``w_a w_b``.
+
+    For equal weights of any size it is that of Hubert and Arabie (1985); for others the expectation over permutations
+    of the labels of one clustering is still 0, up to that of a ratio.
+
+    `first`, `second` of shape (n_rows,): Labels, not negative.
+    `weights` of shape (n_rows,): Not negative; their scale does not matter.
+
+    Examples
+    --------
+    >>> a, b = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
+    >>> weighted_rand_index(a, a, np.full(6, 0.01)), round(weighted_rand_index(a, b, np.full(6, 0.01)), 3)
+    (1.0, -0.111)
+    """
+    shares = weights / (float(weights.max(initial=0.0)) or 1.0)
+
+    def pairs(labels: Labels) -> float:
+        return float((np.bincount(labels, shares) ** 2 - np.bincount(labels, shares**2)).sum())
+
+    total, both = pairs(np.zeros_like(first)), pairs(first * (int(second.max(initial=0)) + 1) + second)
+    same_first, same_second = pairs(first), pairs(second)
+    expected, most = same_first * same_second / total if total > 0 else 0.0, (same_first + same_second) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
 
 
 def purity(counts: Counts) -> float:

@@ -15,11 +15,8 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int32]
 
-PIECE_ROWS = 2048
-"""Rows that a kernel upcasts to float64 at a time."""
-
-LARGEST = 1e150
-"""Largest magnitude accepted: squares and sums of squares of larger values leave float64."""
+PIECE_ROWS = 2048  # Rows that a kernel upcasts to float64 at a time
+LARGEST = 1e150  # Largest magnitude accepted: squares and sums of squares of larger values leave float64
 
 _NUMERIC = "fiub"
 

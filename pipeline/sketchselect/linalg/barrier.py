@@ -17,15 +17,12 @@ from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
 
+# Relative difference from the best below which columns are equal and the lowest index wins: copies of a column differ
+# by rounding only.
 _TIE = 1e-9
-"""Relative difference from the best below which columns are equal and the lowest index wins: copies of a column differ
-by rounding only."""
 
-_PIECE = 8192
-"""Columns in one product, so that it stays in the processor's cache."""
-
-MOST_ITERATIONS = 8
-"""Most steps of a run, as a multiple of the number of columns."""
+_PIECE = 8192  # Columns in one product, so that it stays in the processor's cache
+MOST_ITERATIONS = 8  # Most steps of a run, as a multiple of the number of columns
 
 _PROBES = 6
 

@@ -11,8 +11,7 @@ from numba import njit
 
 from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, magnitude_error, require_finite
 
-_AT_ONCE = 4
-"""Rows of which each column's sums are read and written once."""
+_AT_ONCE = 4  # Rows of which each column's sums are read and written once
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -1,18 +1,11 @@
-"""Centred second moments of a block, and the pairwise (Chan) update that merges those of two sets of rows.
+"""Centred second moments of rows, dense, sparse or float32: whole, in panels, or as triangular factors; their merges.
 
 Sums of raw squares cancel once the mean is large against the spread (relative error 2e-3 at mean/sd = 1e6), so only
 centred quantities are stored. Source: Chan, Golub and LeVeque 1983, eq. 2.1; Schubert and Gertz 2018.
 
-Centred triangular factors R with R'R = the scatter, for problems too ill-conditioned for R'R; merged by stacking.
-
-A scatter matrix squares the condition number; its factor does not. Source: TSQR, Demmel, Grigori, Hoemmen and Langou
-2012; the mean-difference row is Chan, Golub and LeVeque 1983, eq. 2.1, in factored form.
-
-Panels of a centred co-moment matrix: some of its rows, where the whole matrix is too large for a task.
-
-Centred second moments of sparse rows: products of the stored entries, from which the mean is subtracted.
-
-Centred second moments of a float32 block: products in float32, sums in float64.
+A scatter matrix squares the condition number; its triangular factor R does not, and factors are merged by stacking.
+Source: TSQR, Demmel, Grigori, Hoemmen and Langou 2012; the mean-difference row is Chan, Golub and LeVeque 1983, eq.
+2.1, in factored form.
 
 Products of float32 numbers are twice as fast as those of float64. They are safe because only centred, scaled numbers
 are multiplied, for at most 2048 rows at a time, and the products are added up in float64.
@@ -104,8 +97,8 @@ def merge_means(
     return weight, mean_a + difference * (weight_b / weight), difference, factor
 
 
+# Rounding of a mean as a share of its norm. Each merge adds up to half a unit in the last place, at random.
 MEAN_UNITS = 4.0 * float(np.finfo(np.float64).eps)
-"""Rounding of a mean as a share of its norm. Each merge adds up to half a unit in the last place, at random."""
 
 
 def mean_rounding(norms: float, difference: float, factor: float) -> float:
@@ -212,8 +205,7 @@ def factor_least_squares(factor: Floats, n_features: int, columns: Array | None 
     return coef * scale[k:] / scale[:k, None]
 
 
-PIECE_NBYTES = 128 * 2**20
-"""Bytes of centred rows in memory at a time."""
+PIECE_NBYTES = 128 * 2**20  # Bytes of centred rows in memory at a time
 
 
 def panel_edges(width: int, panel_nbytes: int) -> tuple[int, ...]:
@@ -361,8 +353,8 @@ def _centered_targets(targets: Floats, weights: Floats, start: int | Array) -> t
     return rows, mean, squares
 
 
+# Bound of the error of float32 products in the spectral norm, as a share of the sum of the columns' scatter.
 SINGLE_ROUNDING = 2050 * 2.0**-24
-"""Bound of the error of float32 products in the spectral norm, as a share of the sum of the columns' scatter."""
 
 _FEW = 128
 
@@ -392,8 +384,8 @@ def _unscale(total, back):  # type: ignore[no-untyped-def]
             total[i, j] *= back[i] * back[j]
 
 
+# Ratio of weights up to which the lightest row, where only it deviates, is far above the underflow of float32.
 _WEIGHT_SPAN = 2.0**60
-"""Ratio of weights up to which the lightest row, where only it deviates, is far above the underflow of float32."""
 
 
 def suits_single(block: Array, weights: Floats | None = None) -> bool:

@@ -1,13 +1,10 @@
-"""Compressed sparse rows: the canonical form, and the operations on it that readers and kernels need.
-
-A sparse block split into dense ("full") and sparse columns, so that centring loses no digits.
+"""Compressed sparse rows: the canonical form, its split for centring, and products column by column.
 
 Rows about their mean are dense, so kernels subtract the mean of a sparse column afterwards, as a rank-one term. That
 cancels where a column is nearly constant and far from zero. It cannot where at most a quarter of the weight is on
 entries that are not zero: then ``sum w x^2 - W mean^2 >= 3/4 sum w x^2`` (Cauchy and Schwarz), whatever the values. All
 other columns, the full ones, are few; they are stored dense and centred entry by entry, as in a dense block.
-
-Products with sparse rows, column by column: the part of memory that is accessed at random then fits in the cache.
+In products column by column the part of memory that is accessed at random fits in the cache.
 """
 
 from __future__ import annotations
@@ -34,8 +31,8 @@ from sketchselect.linalg.arrays import (
 )
 from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 
+# Values of a dense piece, where a kernel takes dense rows only and a sparse block is converted piece by piece.
 PIECE_VALUES = 1 << 22
-"""Values of a dense piece, where a kernel takes dense rows only and a sparse block is converted piece by piece."""
 
 _INT32 = np.iinfo(np.int32).max
 
@@ -248,11 +245,8 @@ def _scatter(data, indices, indptr, out):  # type: ignore[no-untyped-def]
             out[i, indices[k]] = data[k]
 
 
-FULL_SHARE = 0.25
-"""Share of the weight above which a column counts as full."""
-
-_MOST_DENSE = 8
-"""Dense numbers per stored entry that full columns may take; with equal weights they take at most four."""
+FULL_SHARE = 0.25  # Share of the weight above which a column counts as full
+_MOST_DENSE = 8  # Dense numbers per stored entry that full columns may take; with equal weights they take at most four
 
 
 @dataclass(frozen=True)

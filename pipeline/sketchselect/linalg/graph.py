@@ -13,8 +13,8 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
 
+# Up to this number of rows, a dense eigendecomposition is as fast as Lanczos steps for a few eigenvectors.
 _DENSE_ROWS = 500
-"""Up to this number of rows, a dense eigendecomposition is as fast as Lanczos steps for a few eigenvectors."""
 
 
 def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:

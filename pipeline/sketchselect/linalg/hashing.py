@@ -1,8 +1,6 @@
 """Counter-based random numbers, by (seed, stage, item) and never by order, chunking or worker; digests of content.
 
-Bottom-k samples: the items of smallest hashed key, the same for any blocks, order and merge tree.
-
-Random sampling of columns, and approximate singular vectors by random projection.
+Samples are the items of smallest hashed key, the same for any blocks, order and merge tree.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Ridge leverage scores of rows: exact, of a weighted sample, and online over blocks of arriving rows.
+"""Ridge leverage scores of rows: exact, bounded from a sketch, and online; the spectral error of a weighted sample.
 
 The ridge leverage of a row a of A is ``tau = a'(A'A + ridge I)^-1 a``, between 0 and 1: the larger, the less of a is in
 the span of the other rows, and 1 (as the ridge goes to zero) for a direction that only a has.
-
-Bounds of ridge leverage scores from a sketch, and the spectral error of a weighted sample.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ import numpy as np
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import Directions
 
+# Least ridge as a share of the squared norm of the data: below it, rounding decides what is in the span.
 RIDGE_FLOOR = 1e-12
-"""Least ridge as a share of the squared norm of the data: below it, rounding decides what is in the span."""
 
 
 def floored(ridge: float, squared_norm: float) -> float:
@@ -184,8 +182,7 @@ def scatter_scores(rows: Floats, lower: Floats) -> Floats:
     return out
 
 
-BAND = 2048
-"""Columns whose squares are made at a time."""
+BAND = 2048  # Columns whose squares are made at a time
 
 
 def tail_ridge(

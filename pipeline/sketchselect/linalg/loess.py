@@ -5,8 +5,6 @@ between the vertices of a tree with cells of a fifth of the span), and so of R, 
 different, and both matter only where dloess fails or amplifies rounding: abscissas closer than `TIE` are equal, so that
 neither the tree nor a slope depends on differences that are rounding; and a neighbourhood with too few distinct
 abscissas for a parabola is widened.
-
-Trend of the variance of counts with their mean: a smooth curve on logarithmic axes.
 """
 
 from __future__ import annotations
@@ -16,17 +14,12 @@ import numpy as np
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
 
+# Least difference of abscissas (logarithms of means) that is not rounding; values closer in a chain are equal.
 TIE = 1e-10
-"""Least difference of abscissas (logarithms of means) that is not rounding; values closer in a chain are equal."""
 
-CELL = 0.2
-"""Most points of a cell of the tree, as a share of those of a neighbourhood."""
-
-MARGIN = 0.005
-"""Share of the range by which the outermost vertices lie outside of the points."""
-
-CONDITION = 1e-9
-"""Least reciprocal condition number of a local regression; a neighbourhood below it is widened."""
+CELL = 0.2  # Most points of a cell of the tree, as a share of those of a neighbourhood
+MARGIN = 0.005  # Share of the range by which the outermost vertices lie outside of the points
+CONDITION = 1e-9  # Least reciprocal condition number of a local regression; a neighbourhood below it is widened
 
 
 def loess(x: Floats, y: Floats, span: float) -> Floats:

@@ -11,8 +11,8 @@ from sketchselect.errors import NotFinite
 from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, pieces, start_of_piece
 from sketchselect.linalg.centering import check_squares
 
+# Rows of a block whose median centres the columns: a mean would follow a glitch that most pairs do not contain.
 _SAMPLED = 64
-"""Rows of a block whose median centres the columns: a mean would follow a glitch that most pairs do not contain."""
 
 # Beyond this ratio of squares about the common centre to squares about its own means a pair is summed again. The ratio
 # is known to about 1e-4 of the squares about the centre.

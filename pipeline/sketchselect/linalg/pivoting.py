@@ -4,14 +4,11 @@ Both work on a factor C of few rows and many columns (the top directions of a sk
 column by what the selected columns already explain of it; copies of selected columns come last. Ties within rounding go
 to the lowest index, so equal columns give the same answer on every machine.
 
-Compiled loops of `pivoting`; a column of the factor is a row here.
-
-Gains of the greedy selection under noise, of which most are known to be too small and are not computed.
-
-With M the posterior, S = CC' and W = M S M, the gain of column c with noise n is ``c'Wc / (n + c'Mc)``. Selecting a
-column changes all gains, not always down, but by one change of W and M, which a matrix inequality bounds. Let all
-columns of a set have had ``c'(W0 + e M0)c <= b (n + c'M0c)`` at an earlier step. If now, for a gain g and
-``a = g / b``,
+Exclusion sets: most gains of the greedy selection are known to be too small and are not computed. Half of 1,000,000
+columns of a sketch are selected in about two minutes, where computing all gains took hours. With M the posterior, S =
+CC' and W = M S M, the gain of column c with noise n is ``c'Wc / (n + c'Mc)``. Selecting a column changes all gains, not
+always down, but by one change of W and M, which a matrix inequality bounds. Let all columns of a set have had ``c'(W0 +
+e M0)c <= b (n + c'M0c)`` at an earlier step. If now, for a gain g and ``a = g / b``,
 
     a (W0 + e M0) - W - g (M0 - M)  is positive semidefinite,
 
@@ -41,18 +38,16 @@ from sketchselect.linalg.arrays import Floats
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-TIE = 1e-10
-"""Relative difference below which two gains are equal: products of equal columns may differ by rounding."""
+TIE = 1e-10  # Relative difference below which two gains are equal: products of equal columns may differ by rounding
 
+# Relative difference of gains below which the larger column is selected. When one direction is left and there is no
+# noise, all gains are equal, and rounding would decide.
 CLOSE = 1e-6
-"""Relative difference of gains below which the larger column is selected. When one direction is left and there is no
-noise, all gains are equal, and rounding would decide."""
 
+# Share of the largest squared norm below which the residual of a column is rounding (of the singular vectors).
 EXHAUSTED = 1e-14
-"""Share of the largest squared norm below which the residual of a column is rounding (of the singular vectors)."""
 
-Copies = Callable[[int], Indices]
-"""The columns that repeat a column, itself included."""
+Copies = Callable[[int], Indices]  # The columns that repeat a column, itself included
 
 
 @dataclass(frozen=True)
@@ -79,8 +74,6 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
     >>> pivoted_qr(np.array([[3.0, 3.0, 0.0], [0.0, 0.1, 2.0]]), 3).tolist()
     [1, 2]
     """
-    pass
-
     order = np.empty(min(n_pivots, *factor.shape), dtype=np.int64)
     alive = np.ones(factor.shape[1], dtype=np.bool_)
     return order[: pivots(np.ascontiguousarray(factor.T), alive, order.size, TIE, EXHAUSTED, order)]
@@ -104,8 +97,6 @@ def pivot_columns(factor: Floats, unseen: Floats, copies: Copies, n_select: int)
     >>> pivots.order.tolist(), pivots.n_copies
     ([0, 2, 3, 1], 1)
     """
-    pass
-
     columns = np.ascontiguousarray(factor.T)
 
     def directions(alive: Mask, n: int) -> list[int]:
@@ -147,9 +138,6 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
     >>> greedy_columns(C, noise, noise, lambda j: np.flatnonzero(C[0] == C[0, j]), 3).order.tolist()
     [0, 2, 1]
     """
-    # Here, so that importing the selectors does not import the compiler.
-    pass
-
     squares = np.einsum("ij,ij->j", factor, factor)
     top = float(squares.max(initial=0.0))
     columns = np.array(factor.T, order="C")
@@ -414,17 +402,15 @@ def is_excluded(
     return bool(is_positive(matrix))
 
 
-REFRESH = 64
-"""Rank-one updates before the running sums are computed again."""
+REFRESH = 64  # Rank-one updates before the running sums are computed again
 
-ALONE = 128
-"""Steps before there is more than one set: the first columns change all gains so much that no inequality lasts."""
+# Steps before there is more than one set: the first columns change all gains so much that no inequality lasts.
+FIRST_SPLIT = 128
 
+# Fewest columns of an inner set, whose updates cost what its inequality costs; and the size of the set around it.
 SMALLEST, RATIO = 512, 8
-"""Fewest columns of an inner set, whose updates cost what its inequality costs; and the size of the set around it."""
 
-_WEIGHTS = np.array([0.25, 0.0, 2.0, 16.0, 128.0])
-"""The values of e, in units of the largest gain that is excluded."""
+_WEIGHTS = np.array([0.25, 0.0, 2.0, 16.0, 128.0])  # The values of e, in units of the largest gain that is excluded
 
 _BAND = 4096
 
@@ -492,7 +478,7 @@ class GreedyGains:
         self.posterior: Floats = np.eye(self.columns.shape[1])
         self._start_sums()
         self._exclusions: list[_Exclusion] = []  # One less than sets
-        self._next = [ALONE] * 64  # For each number of sets the step from which on there may be one more
+        self._next = [FIRST_SPLIT] * 64  # For each number of sets the step from which on there may be one more
         self._position[self._sets[-1]] = -1
         self._sets = [np.flatnonzero(alive)]
         self._set_batch()

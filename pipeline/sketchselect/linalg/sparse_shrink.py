@@ -9,12 +9,10 @@ f^2 U')^(1/2)``, which has the same eigenvalues. The factor is computed in float
 factor itself. (Lanczos would give a lower estimate of that eigenvalue, which proves nothing.) If no t near the
 subtracted eigenvalue passes, the eigenvectors are computed to full precision, as for dense rows.
 
-A Frequent Directions sketch of sparse rows in panels of columns: of all of them a shrink needs one small matrix.
-
-With C = [B; D; r], B the rows of the sketch, D new rows about their own mean, and r the difference of the two means,
-``C C'`` is the sum over the panels of ``C_j C_j'``, and the shrunk panel is ``M C_j``. The rows of B are orthogonal, so
-that of each panel only its products with D and r are needed. Nobody holds more than some panels: B may be larger than
-the memory of any one process.
+A sketch may be in panels of columns: of all of them a shrink needs one small matrix. With C = [B; D; r], B the rows of
+the sketch, D new rows about their own mean, and r the difference of the two means, ``C C'`` is the sum over the panels
+of ``C_j C_j'``, and the shrunk panel is ``M C_j``. The rows of B are orthogonal, so that of each panel only its
+products with D and r are needed. No process holds more than some panels, so B may be larger than the memory of any.
 """
 
 from __future__ import annotations
@@ -47,15 +45,12 @@ from sketchselect.linalg.csr import (
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.shrink import shrink_factors
 
+# Sparse rows per sketch row in one step: products with the dense B cost as much as some hundred sparse rows. More rows
+# lose less; the cost of the small matrix, of the order of their cube, sets the limit.
 BUFFER_FACTOR = 12
-"""Sparse rows per sketch row in one step: products with the dense B cost as much as some hundred sparse rows. More
-rows lose less; the cost of the small matrix, of the order of their cube, sets the limit."""
 
-_BAND = 1024
-"""Columns of B that are rewritten at a time, in the cache."""
-
-_RELEASED = 32 * _BAND
-"""Columns of B whose memory is given back at a time."""
+_BAND = 1024  # Columns of B that are rewritten at a time, in the cache
+_RELEASED = 32 * _BAND  # Columns of B whose memory is given back at a time
 
 _EXTRA = 20
 # Further steps of the power iteration: the first costs a tenth more time and lowers Delta by a tenth or more, the next
@@ -270,8 +265,7 @@ def _orthonormal(matrix: Floats) -> tuple[Floats, Floats]:
     return basis, np.eye(basis.shape[1])
 
 
-_CACHED = 1024
-"""Columns of a panel that are rewritten at a time, in the cache."""
+_CACHED = 1024  # Columns of a panel that are rewritten at a time, in the cache
 
 _NONE = np.empty(0)
 

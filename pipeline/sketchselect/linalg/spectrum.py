@@ -10,11 +10,8 @@ from scipy.linalg.lapack import dpstrf, dtrtri
 
 from sketchselect.linalg.arrays import Floats
 
-_WELL_APART = 0.1
-"""Least eigenvalue of the cosines between rows for which one Cholesky factorisation is enough."""
-
-_APART = 1e-8
-"""Least eigenvalue for which two are."""
+_WELL_APART = 0.1  # Least eigenvalue of the cosines between rows for which one Cholesky factorisation is enough
+_APART = 1e-8  # Least eigenvalue for which two are
 
 
 _BAND = 4096
@@ -96,8 +93,7 @@ class Spectrum(Protocol):
         """Rows of B about the mean."""
 
 
-FEW_ROWS = 4
-"""Columns of a Gram matrix for each of its rows from which its factor is smaller than it is by far."""
+FEW_ROWS = 4  # Columns of a Gram matrix for each of its rows from which its factor is smaller than it is by far
 
 
 def symmetric_directions(gram: Floats, rank: int | None = None) -> Directions:

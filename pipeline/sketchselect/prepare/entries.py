@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._plugins import Registry
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.arrays import Array
@@ -19,10 +20,12 @@ from sketchselect.prepare.scaling import Clip, PilotScale, Scale, Standardise
 from sketchselect.prepare.steps import BadEntry, Block, Step
 from sketchselect.prepare.weighting import TfIdf
 
-STEPS: dict[str, type[Step]] = {
-    step.name: step
-    for step in (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier)
-}
+STEPS: Registry[type[Step]] = Registry(
+    "steps",
+    Step,
+    "name",
+    (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier),
+)
 """Name in a job file -> step."""
 
 ROW_STEPS = tuple(name for name, step in STEPS.items() if step.acts_on == "rows")
@@ -84,7 +87,7 @@ def _step(entry: Any) -> Step:
     else:
         raise BadParameter(f"prepare step: expected a name or a table, got {type(entry).__name__}")
     if not isinstance(name, str) or name not in STEPS:
-        hint = did_you_mean(str(name), STEPS, f"; known steps: {', '.join(sorted(STEPS))}")
+        hint = did_you_mean(str(name), known := STEPS.known(), f"; known steps: {', '.join(known)}")
         raise BadParameter(f"unknown prepare step {name!r}{hint}")
     cls = STEPS[name]
     known = [f.name for f in fields(cls) if not f.kw_only]

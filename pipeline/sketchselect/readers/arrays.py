@@ -16,17 +16,7 @@ from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.arrays import Array, canonical
 from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.linalg.hashing import digest
-from sketchselect.readers.base import (
-    ALLOWED,
-    Matrix,
-    Nonfinite,
-    Vector,
-    as_names,
-    check_range,
-    finish,
-    require_matrix,
-    warn_beyond_double,
-)
+from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_names, require_matrix
 
 _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 
@@ -57,29 +47,22 @@ class ArrayMatrix(Matrix):
         self.nonfinite = nonfinite
         self.address = address
 
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop`."""
-        return finish(self._rows(start, stop), self.address)
+    def _rows(self, start: int, stop: int) -> Array:
+        return self._values[start:stop]
 
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`."""
-        check_range(start, stop, self.shape[1], self.address, self.axes[1])
-        return finish(self._rows(0, self.shape[0])[:, start:stop], self.address)
+    def _columns(self, start: int, stop: int) -> Array:
+        return self._values[:, start:stop]
 
     def transposed(self) -> Matrix:
         """Return a view of the same memory whose rows are the columns."""
-        out = ArrayMatrix(self._rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out = ArrayMatrix(self._values.T, None, self.nonfinite, self.address)
         out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the values of these rows."""
-        rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
+        rows = canonical(self._values[start:stop], self.dtype.newbyteorder("="))
         return digest(f"array {rows.dtype.str} {rows.shape}", rows)
-
-    def _rows(self, start: int, stop: int) -> Array:
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        return self._values[start:stop]
 
 
 class SparseMatrix(Matrix):
@@ -106,8 +89,7 @@ class SparseMatrix(Matrix):
             rows = as_csr(values, address)
         except BadBlock as error:
             raise SourceError(f"{error}; write it again") from error
-        warn_beyond_double(rows.data, address)
-        self._rows = rows
+        self._values = rows
         self.entry_offsets = rows.indptr.astype(np.int64)
         self.shape = (int(rows.shape[0]), int(rows.shape[1]))
         self.dtype = np.dtype(values.dtype)
@@ -115,33 +97,28 @@ class SparseMatrix(Matrix):
         self.nonfinite = nonfinite
         self.address = address
 
-    def read_rows(self, start: int, stop: int) -> csr_array:
-        """Return rows `start` to `stop`."""
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        return take_rows(self._rows, start, stop)
+    def _rows(self, start: int, stop: int) -> csr_array:
+        return take_rows(self._values, start, stop)
 
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`, dense."""
-        check_range(start, stop, self.shape[1], self.address, self.axes[1])
-        return densify(take_columns(self.read_rows(0, self.shape[0]), range(start, stop)))
+    def _columns(self, start: int, stop: int) -> Array:
+        return densify(take_columns(self._values, range(start, stop)))
 
     def transposed(self) -> Matrix:
         """Return a copy, in CSR again, whose rows are the columns."""
-        out = SparseMatrix(self.read_rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out = SparseMatrix(self._values.T, None, self.nonfinite, self.address)
         out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the stored entries of these rows."""
-        rows = self.read_rows(start, stop)
+        rows = take_rows(self._values, start, stop)
         places = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
         return digest(f"csr {rows.dtype.str} {rows.shape}", *places, rows.data)
 
     def stored_nbytes(self, start: int, stop: int) -> int:
         """Return the bytes of these rows: values and column indices."""
-        ends = self._rows.indptr
-        n_entries = int(ends[stop]) - int(ends[start])
-        return n_entries * int(self._rows.data.itemsize + self._rows.indices.itemsize)
+        rows = self._values
+        return int(rows.indptr[stop] - rows.indptr[start]) * int(rows.data.itemsize + rows.indices.itemsize)
 
 
 class ArrayVector(Vector):
@@ -155,9 +132,7 @@ class ArrayVector(Vector):
         self.dtype = values.dtype
         self.address = address
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
+    def _entries(self, start: int, stop: int) -> Array:
         return self._values[start:stop]
 
     def identity(self) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod, update_abstractmethods
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -18,7 +18,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput, NotFinite, SourceError
 from sketchselect.linalg.arrays import Array, as_block, canonical, with_groups
 from sketchselect.linalg.csr import densify, entry_runs, is_csr, take_columns
@@ -79,10 +78,10 @@ def require_missing_policy(missing_chunks: str) -> MissingPolicy:
     return missing_chunks  # type: ignore[return-value]
 
 
-def finish(block: Any, address: str) -> Array:
-    """Return a block in the canonical layout, with a warning where float64 cannot hold its values."""
-    out = as_block(block)
-    warn_beyond_double(out, address)
+def finish(block: Any, address: str) -> Any:
+    """Return a block in the canonical layout, with a warning where float64 cannot hold its values; CSR is canonical."""
+    out = block if is_csr(block) else as_block(block)
+    warn_beyond_double(out.data if is_csr(out) else out, address)
     return out
 
 
@@ -128,23 +127,6 @@ def as_names(values: Any, n_columns: int) -> tuple[str, ...] | None:
     if len(names) != n_columns or not all(isinstance(name, str) for name in names):
         return None
     return tuple(str(name) for name in names)
-
-
-def modality_key(names: Sequence[str], key: str | None, address: str) -> tuple[str, str]:
-    """Return the modality of MuData that a key begins with, and the key of the matrix in it.
-
-    `names`: All modalities.
-    `key`: "rna" or "rna/layers/counts", also with "mod/" before it; None where there is one modality.
-    Raises `SourceError` if it names none of them.
-    """
-    there = f"its modalities are: {', '.join(names) or 'none'}"
-    if key is None and len(names) != 1:
-        raise SourceError(f"{address}: choose a modality with key= (or --key); {there}")
-    words = (names[0] if key is None else key.strip("/").removeprefix("mod/")).split("/")
-    for n in range(len(words), 0, -1):
-        if (name := "/".join(words[:n])) in names:
-            return name, "/".join(words[n:]) or "X"
-    raise SourceError(f"{address}: no modality {key!r:.80}{did_you_mean(words[0], names, f'; {there}')}")
 
 
 def require_few_dropped(address: str, n_dropped: int, n_rows: int, max_dropped: float, confirm: str) -> str:
@@ -205,7 +187,7 @@ class Matrix(ABC):
     dtype : numpy.dtype
         Type of the values as stored.
     is_sparse : bool
-        Whether `read_rows` hands out CSR blocks: canonical `scipy.sparse.csr_array` (see `linalg.csr.as_csr`).
+        Whether `read_rows` returns CSR blocks: canonical `scipy.sparse.csr_array` (see `linalg.csr.as_csr`).
     entry_offsets : array of int64, shape (n_rows + 1,), or None
         Stored entries before each row, and in all, where `is_sparse`; partitions are cut by them. None where they are
         not known before rows are read.
@@ -261,12 +243,17 @@ class Matrix(ABC):
         kind = f"{'sparse ' if self.is_sparse else ''}{self.dtype}"
         return f"<{type(self).__name__} {self.address}: {n_rows} rows x {n_columns} columns, {kind}>"
 
-    @abstractmethod
     def read_rows(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop` (all columns) as a canonical block; raise `ChunkReadError` naming the chunk.
 
         An array, or a `scipy.sparse.csr_array` where `is_sparse`.
         """
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        return finish(self._rows(start, stop), self.address)
+
+    def _rows(self, start: int, stop: int) -> Any:
+        """Return rows that exist, as an array in any layout or canonical CSR (`as_csr`); what a reader implements."""
+        raise NotImplementedError(f"{type(self).__name__} has no _rows")
 
     @abstractmethod
     def identity(self, start: int, stop: int) -> str | None:
@@ -277,8 +264,13 @@ class Matrix(ABC):
 
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop` (all rows), shape (n_rows, stop - start); as `read_rows` in all else."""
+        check_range(start, stop, self.shape[1], self.address, self.axes[1])
+        block: Array = finish(self._columns(start, stop), self.address)
+        return block
+
+    def _columns(self, start: int, stop: int) -> Array:
+        """Return columns that exist; by default all rows are read."""
         n_rows, n_columns = self.shape
-        check_range(start, stop, n_columns, self.address, "column")
         step = max(1, _PIECE_VALUES // (n_columns * self.chunk_rows)) * self.chunk_rows
         runs: Iterable[tuple[int, int]] = ((a, min(a + step, n_rows)) for a in range(0, n_rows, step))
         if self.entry_offsets is not None:
@@ -321,8 +313,9 @@ class Matrix(ABC):
 class MatrixView(Matrix):
     """Base of matrices around a matrix: attributes and methods are those of `matrix`, but for what a subclass changes.
 
-    A subclass that overrides `read_rows` must override `identity` too. The other methods for rows and columns that it
-    does not override are then those of `Matrix`, which follow from these two; `stored_nbytes` stays that of the store.
+    A subclass with `_rows` (or `read_rows`) of its own must override `identity` too. The other methods for rows and
+    columns that it does not override are then those of `Matrix`, which follow from these two; `stored_nbytes` stays
+    that of the store.
 
     Parameters
     ----------
@@ -335,7 +328,7 @@ class MatrixView(Matrix):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "read_rows" in vars(cls):
+        if {"read_rows", "_rows"} & vars(cls).keys():
             # What the matrix inside does with rows would go past the rows that the subclass makes of them.
             for name in _METHODS - vars(cls).keys() - {"describe", "stored_nbytes"}:
                 setattr(cls, name, vars(Matrix)[name])
@@ -379,10 +372,8 @@ class ColumnsAsRows(MatrixView):
         self.chunk_columns = matrix.chunk_rows
         self.axes = matrix.axes[::-1]
 
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop` of the matrix as rows."""
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        return finish(self.matrix.read_columns(start, stop).T, self.address)
+    def _rows(self, start: int, stop: int) -> Array:
+        return self.matrix.read_columns(start, stop).T
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return the fingerprint of these columns."""
@@ -423,9 +414,14 @@ class Vector(ABC):
         """Entries."""
         return self.shape[0]
 
-    @abstractmethod
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`, one- or two-dimensional, canonical."""
+        check_range(start, stop, self.n_rows, self.address)
+        return as_entries(self._entries(start, stop), self.address)
+
+    def _entries(self, start: int, stop: int) -> Any:
+        """Return entries that exist, in any layout; what a reader implements."""
+        raise NotImplementedError(f"{type(self).__name__} has no _entries")
 
     @abstractmethod
     def identity(self) -> str | None:

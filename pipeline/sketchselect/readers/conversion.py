@@ -30,7 +30,7 @@ from sketchselect.readers.writing import (
     write_csr,
 )
 from sketchselect.readers.zarr.matrix import ATTRIBUTE
-from sketchselect.readers.zarr.store import MAX_CHUNK_BYTES
+from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
 
 CHUNK_VALUES = 2 << 20
 """Values in a chunk where no size is asked for: 16 MiB of float64, 8 MiB of float32."""

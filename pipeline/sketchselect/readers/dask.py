@@ -17,16 +17,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
 from sketchselect.readers.arrays import not_numeric
-from sketchselect.readers.base import (
-    Matrix,
-    MissingPolicy,
-    Nonfinite,
-    Vector,
-    as_entries,
-    check_range,
-    finish,
-    require_matrix,
-)
+from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix
 
 
 def is_dask(source: Any) -> bool:
@@ -90,20 +81,17 @@ class DaskMatrix(Matrix):
         """Return what tells this matrix from others; Dask would compare the whole graph."""
         return type(self).__name__, self.array.name, self.source_id, self.nonfinite, self.axes
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Return rows `start` to `stop`; an error of the user's graph comes back naming the rows."""
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+    def _rows(self, start: int, stop: int) -> Any:
         block = _compute(self.array[start:stop], f"{self.address}: {self.axes[0]}s {start} to {stop - 1}")
-        return as_csr(block, self.address, start) if self.is_sparse else finish(block, self.address)
+        return as_csr(block, self.address, start) if self.is_sparse else block
 
     def dask_rows(self) -> Any | None:
         """Return the array; None for a part of it."""
         return self.array if self.array.shape == self.shape else None
 
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`."""
+    def _columns(self, start: int, stop: int) -> Array:
         columns = self.transposed().read_rows(start, stop).T
-        return densify(columns.tocsr()) if self.is_sparse else finish(columns, self.address)
+        return densify(columns.tocsr()) if self.is_sparse else columns
 
     def transposed(self) -> Matrix:
         """Return the matrix of the transposed graph."""
@@ -136,11 +124,8 @@ class DaskVector(Vector):
         """Return what tells this vector from others."""
         return type(self).__name__, self.array.name
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
-        rows = _compute(self.array[start:stop], f"{self.address}: entries {start} to {stop - 1}")
-        return as_entries(rows, self.address)
+    def _entries(self, start: int, stop: int) -> Any:
+        return _compute(self.array[start:stop], f"{self.address}: entries {start} to {stop - 1}")
 
     def identity(self) -> str | None:
         """Return None: a graph does not say what it computes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sketchselect._plugins import Plugins
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix, Nonfinite, Vector
@@ -39,9 +40,14 @@ class FileFormat:
 
     def open_matrix(self, location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:
         """Open the matrix in a file, or raise `SourceError` naming what to do instead."""
-        self.require_no_key(location, key)
-        self._require_readable(location)
-        assert self.matrix is not None
+        if key is not None and not self.takes_key:
+            raise BadParameter(f"{location.address}: {self.name} hold one matrix, which has no key; leave key out")
+        if location.is_local:
+            location.existing_version()
+        if self.matrix is None:
+            cure = self.cure.format(name=location.name)
+            raise SourceError(f"{location.address}: {self.name} are not read in place; {cure}")
+        self._require_local(location)
         return self.matrix(location, key, nonfinite)
 
     def open_vector(self, location: Location, n_rows: int | None, name: str) -> Vector:
@@ -55,20 +61,6 @@ class FileFormat:
             )
             raise SourceError(f"{name}: {location.address}: no vectors are read from {self.name}; {hint}")
         return self.vector(location, n_rows, name)
-
-    def require_no_key(self, location: Location, key: str | None) -> None:
-        """Raise `BadParameter` for a key into a file that holds one matrix."""
-        if key is not None and not self.takes_key:
-            raise BadParameter(f"{location.address}: {self.name} hold one matrix, which has no key; leave key out")
-
-    def _require_readable(self, location: Location) -> None:
-        if location.is_local:
-            location.existing_version()
-        if self.matrix is None:
-            raise SourceError(
-                f"{location.address}: {self.name} are not read in place; {self.cure.format(name=location.name)}"
-            )
-        self._require_local(location)
 
     def _require_local(self, location: Location) -> None:
         if location.is_local:
@@ -119,3 +111,20 @@ FORMATS = (
     ),
 )
 """All formats but Zarr, which is what a folder without Parquet files, or a name without one of these endings, is."""
+
+PLUGINS: Plugins[FileFormat] = Plugins(
+    "readers",
+    "a FileFormat of files that end in",
+    lambda part, name: isinstance(part, FileFormat) and f".{name}" in part.endings,
+)
+"""Formats of other packages, by an ending without its first dot."""
+
+
+def format_by_ending(name: str) -> FileFormat | None:
+    """Return the format of a file of this name in lower case; None where it may be Zarr."""
+    known = next((known for known in FORMATS if name.endswith(known.endings)), None)
+    if known is not None or name.endswith(".zarr"):
+        return known
+    _, *words = name.rpartition("/")[2].split(".")
+    endings = (".".join(words[i:]) for i in range(len(words)))
+    return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)

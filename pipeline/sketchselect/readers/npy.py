@@ -18,16 +18,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, SparseMatrix, require_valid_csr
-from sketchselect.readers.base import (
-    Matrix,
-    Nonfinite,
-    Vector,
-    as_entries,
-    as_names,
-    check_range,
-    finish,
-    require_matrix,
-)
+from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, as_names, require_matrix
 from sketchselect.readers.stored import PARTS, LoadedMatrix
 
 _PAGE_NBYTES = 4096
@@ -129,20 +120,17 @@ class NpyMatrix(Matrix):
             # The values of a column lie apart in the file, and the system reads whole pages.
             self.chunk_rows = min(self.shape[0], max(1, _PAGE_NBYTES // header.dtype.itemsize))
 
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop`."""
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+    def _rows(self, start: int, stop: int) -> Array:
         try:
-            return finish(self.source.read(start, stop), self.address)
+            return self.source.read(start, stop)
         except OSError as error:
             raise ChunkReadError(
                 f"{self.address}: {self.axes[0]}s {start} to {stop - 1} cannot be read ({error.strerror}); check "
                 "the disk"
             ) from error
 
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`."""
-        return finish(self.transposed().read_rows(start, stop).T, self.address)
+    def _columns(self, start: int, stop: int) -> Any:
+        return self.transposed().read_rows(start, stop).T
 
     def transposed(self) -> Matrix:
         """Return the same file read in the other order: what was C order is Fortran order of the transpose."""
@@ -168,10 +156,8 @@ class NpyVector(Vector):
     def __post_init__(self) -> None:
         self.shape, self.dtype, self.address = self.source.header.shape, self.source.header.dtype, self.source.path
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
-        return as_entries(self.source.read(start, stop), self.address)
+    def _entries(self, start: int, stop: int) -> Array:
+        return self.source.read(start, stop)
 
     def identity(self) -> str | None:
         """Return the fingerprint of the file."""
@@ -297,9 +283,7 @@ class NpzVector(Vector):
         header = self.archive.headers[self.key]
         self.shape, self.dtype, self.address = header.shape, header.dtype, f"{self.archive.path}: array {self.key!r}"
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
+    def _entries(self, start: int, stop: int) -> Array:
         content = ("archive", self.archive.path, self.archive.version, self.key)
         return PARTS.get(content, lambda: as_entries(self.archive.load(self.key)[0], self.address))[start:stop]
 

@@ -10,6 +10,7 @@ from typing import Any
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location, is_url, locate
+from sketchselect.readers.anndata_layout import modality_key
 from sketchselect.readers.anndata_xarray import (
     anndata_matrix,
     anndata_names,
@@ -29,7 +30,6 @@ from sketchselect.readers.base import (
     Vector,
     as_entries,
     as_names,
-    modality_key,
     require_missing_policy,
     require_policy,
 )
@@ -42,11 +42,19 @@ from sketchselect.readers.dask import (
     require_known_chunks,
     zarr_as_dask,
 )
-from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
+from sketchselect.readers.formats import PARQUET, FileFormat, format_by_ending
+from sketchselect.readers.hdf5 import hdf5_columns_of_rows
 from sketchselect.readers.parquet import ParquetVector, holds_parquet, parquet_column
 from sketchselect.readers.views import ChosenColumns, NamedColumn
-from sketchselect.readers.zarr.matrix import ATTRIBUTE, open_zarr_matrix, open_zarr_vector, vector_beside
-from sketchselect.readers.zarr.store import folder_of, read_node
+from sketchselect.readers.zarr.matrix import (
+    ATTRIBUTE,
+    folder_of,
+    open_zarr_matrix,
+    open_zarr_vector,
+    read_node,
+    zarr_columns_of_rows,
+    zarr_vector_beside,
+)
 
 _ROLE = "it is named as the target, labels, weights or row names"
 
@@ -128,7 +136,7 @@ def open_matrix(
             place = location if key is None else location.join(key)
             # Where the store has an array of this name beside the matrix, that is meant.
             named = _vector_columns(
-                vectors, lambda name: _is_column(matrix, name) and vector_beside(place, name, missing) is None
+                vectors, lambda name: _is_column(matrix, name) and zarr_vector_beside(place, name, missing) is None
             )
             matrix = _features(matrix, named)
         else:
@@ -343,7 +351,7 @@ def _vector_beside(
     known = format_of(location)
     if known is not None:
         return None if known.vector_inside is None else known.vector_inside(location, text)
-    vector = vector_beside(location, text, missing)
+    vector = zarr_vector_beside(location, text, missing)
     if vector is None and read_node(location) is not None:
         whole = open_zarr_matrix(location, None, missing, "missing")
         vector = NamedColumn(whole, text) if _is_column(whole, text) else None
@@ -359,7 +367,17 @@ def format_of(location: Location) -> FileFormat | None:
         # The documents of Zarr come first: its version 2 may have millions of chunk files beside them.
         is_zarr = any((folder / document).exists() for document in ("zarr.json", ".zarray", ".zgroup"))
         return PARQUET if not is_zarr and holds_parquet(location) else None
-    return next((known for known in FORMATS if name.endswith(known.endings)), None)
+    return format_by_ending(name)
+
+
+def obs_columns(location: Location, key: str | None) -> list[str]:
+    """Return the columns of the rows of a matrix in AnnData or MuData, named as `open_vector` takes them.
+
+    Empty for every other source.
+    """
+    if location.is_local and location.url.lower().endswith((".h5ad", ".h5mu")):
+        return hdf5_columns_of_rows(location, key)
+    return zarr_columns_of_rows(location, key)
 
 
 def _is_column(matrix: Matrix, name: str) -> bool:

@@ -22,7 +22,7 @@ from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, Source
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
-from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries, check_range, finish
+from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
 
 ENDINGS = (".parquet", ".pq")
@@ -372,9 +372,7 @@ class ParquetMatrix(Matrix):
         self.chunk_rows = max(heights, default=0)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
 
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop`; nulls are NaN."""
-        check_range(start, stop, self.shape[0], self.address)
+    def _rows(self, start: int, stop: int) -> Array:
         out = np.empty((stop - start, self.shape[1]), self.dtype)
         names = tuple(column.name for column in self.columns)
         for address, low, table in self.groups.tables(start, stop, names):
@@ -392,7 +390,7 @@ class ParquetMatrix(Matrix):
                 del parts
             # Its memory is used for the next row group.
             del table
-        return finish(out, self.address)
+        return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""
@@ -420,9 +418,7 @@ class ParquetVector(Vector):
         self.shape = (sum(self.groups.heights),)
         self.address = f"{self.groups.location.address}: column {self.column!r}"
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
+    def _entries(self, start: int, stop: int) -> Array:
         parts = [np.empty(0, self.dtype)] if start == stop else []
         for _, _, table in self.groups.tables(start, stop, (self.column,)):
             entries = table.column(0)

@@ -1,10 +1,7 @@
-"""Arrays in stores, as readers see them, and CSR matrices in three of them.
+"""Matrices and vectors in stored arrays, whatever the store, and matrices in files that can only be loaded whole.
 
-Least recently used caches of one process: whole vectors, row ends, whole matrices.
-
-Vectors in stored arrays, and the columns of data frames that AnnData stores as two arrays of a group.
-
-Base class of matrices in files that can only be loaded whole: once in each process that reads them.
+A store implements `StoredArray` (and, where it may hold AnnData, `anndata_layout.StoredNode`). Matrices and vectors
+pickle as addresses; what a process loads whole (vectors, row ends, matrices) stays in least recently used caches.
 """
 
 from __future__ import annotations
@@ -22,11 +19,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock, SourceError
-from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import as_csr, structure_fault
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
-from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, check_range, warn_beyond_double
+from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.views import copy_metadata
 
 T = TypeVar("T")
@@ -72,12 +69,20 @@ MATRICES = LRUCache(4)
 """Whole matrices, from files that cannot be read in parts."""
 
 
+RECENT_NBYTES = 256 << 20
+"""Bytes, as stored, of the chunks of remote stores that a process remembers."""
+
+
 class StoredArray(Protocol):
-    """An array in a store: small and picklable, read in runs along the first axis."""
+    """An array in a store: small and picklable, read in runs along the first axis, or the second."""
+
+    @property
+    def location(self) -> Location:
+        """The file or folder."""
 
     @property
     def address(self) -> str:
-        """Path or URL for messages."""
+        """Path or URL for messages, with the place of the array in it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,25 +90,95 @@ class StoredArray(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the values that are read."""
+        """Type of the values that are read; that of text where they are text."""
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`; raise `ChunkReadError` where they cannot be read."""
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number as stored."""
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Shape of the chunks; None where there are none."""
+
+    @property
+    def has_checksum(self) -> bool | None:
+        """Whether a flipped bit is detected; None where that is not known."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was found when its chunks were listed, for the user."""
+
+    def read(self, start: int, stop: int, axis: int = 0) -> Array:
+        """Return rows (`axis` 0) or columns (1); raise `ChunkReadError` where they cannot be read."""
+
+    def identity(self, start: int, stop: int, axis: int = 0) -> str | None:
+        """Return a fingerprint of the content of these rows or columns."""
+
+    def describe(self, sparse: bool) -> dict[str, Any]:
+        """Return the description for the manifest, of a matrix or of the entries of a sparse one."""
+
+
+def checksum_notes(address: str, *arrays: StoredArray) -> tuple[str, ...]:
+    """Return the note that not all of the arrays have checksums, or none."""
+    if all(array.has_checksum is not False for array in arrays):
+        return ()
+    return (
+        f"{address} has no checksum codec: a flipped bit in a chunk would go unnoticed (sketchselect convert writes "
+        "stores that have one)",
+    )
+
+
+@dataclass(eq=False, repr=False)
+class StoredMatrix(Matrix):
+    """A two-dimensional stored array. Made by `open_matrix`; pickles as an address."""
+
+    source: StoredArray
+    feature_names: tuple[str, ...] | None  # Names of the columns
+    row_names: Vector | None  # Names of the rows
+    nonfinite: Nonfinite  # Policy for NaN and infinity
+
+    def __post_init__(self) -> None:
+        source = self.source
+        self.shape, self.dtype, self.address = (source.shape[0], source.shape[1]), source.dtype, source.location.address
+        if source.chunks is not None:
+            self.chunk_rows, self.chunk_columns = source.chunks
+        self.notes = checksum_notes(self.address, source) + source.notes
+        self.is_remote = not source.location.is_local
+        self.remembered_nbytes = RECENT_NBYTES if self.is_remote else 0
+
+    def _rows(self, start: int, stop: int) -> Array:
+        return self.source.read(start, stop)
+
+    def _columns(self, start: int, stop: int) -> Array:
+        return self.source.read(start, stop, axis=1)
 
     def identity(self, start: int, stop: int) -> str | None:
-        """Return a fingerprint of the content of these entries."""
+        """Return a fingerprint of these rows: of a Zarr array from their chunks' versions, else of the whole file."""
+        return self.source.identity(start, stop)
+
+    def column_identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of these columns; of a Zarr array columns appended behind their chunks leave it."""
+        return self.source.identity(start, stop, axis=1)
+
+    def stored_nbytes(self, start: int, stop: int) -> int:
+        """Return the bytes of these rows as stored, packed where they are."""
+        return (stop - start) * self.shape[1] * self.source.itemsize
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        return super().describe() | self.source.describe(sparse=False)
 
 
 @dataclass(eq=False, repr=False)
 class StoredSparseMatrix(Matrix):
-    """Base of CSR matrices in three stored arrays; they pickle as addresses."""
+    """A CSR matrix in three stored arrays. Made by `open_matrix`; pickles as addresses."""
 
     location: Location  # The group or file
     shape: tuple[int, int]  # As in the attributes of the group
     # data, indices, indptr: Its arrays
-    data: Any
-    indices: Any
-    indptr: Any
+    data: StoredArray
+    indices: StoredArray
+    indptr: StoredArray
     feature_names: tuple[str, ...] | None  # Names of the columns
     row_names: Vector | None  # Names of the rows
     nonfinite: Nonfinite  # Policy for NaN and infinity
@@ -114,6 +189,8 @@ class StoredSparseMatrix(Matrix):
         self.dtype = self.data.dtype
         self.address = self.location.address
         self.is_remote = not self.location.is_local
+        self.notes = checksum_notes(self.address, self.data, self.indices)
+        self.notes += self.data.notes + self.indices.notes + self.indptr.notes
 
     @property
     def entry_offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
@@ -121,20 +198,15 @@ class StoredSparseMatrix(Matrix):
         version = self.indptr.identity(0, self.shape[0] + 1)
         return PARTS.get(("row ends", self.indptr.address, self.indptr.shape, version), self._row_ends)
 
-    def read_rows(self, start: int, stop: int) -> csr_array:
-        """Return rows `start` to `stop`; see `ZarrArray.read` for the errors of storage."""
-        check_range(start, stop, self.shape[0], self.address)
+    def _rows(self, start: int, stop: int) -> csr_array:
         ends = self.entry_offsets[start : stop + 1]
         first, last = int(ends[0]), int(ends[-1])
         data, indices = self.data.read(first, last), self.indices.read(first, last)
         try:
-            rows = as_csr(
-                csr_array((data, indices, ends - first), shape=(stop - start, self.shape[1])), self.address, start
-            )
+            rows = csr_array((data, indices, ends - first), shape=(stop - start, self.shape[1]))
+            return as_csr(rows, self.address, start)
         except (BadBlock, ValueError) as error:
             raise SourceError(f"{error}; restore it or write it again") from error
-        warn_beyond_double(rows.data, self.address)
-        return rows
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: their ends, and the versions of the chunks that hold their entries."""
@@ -143,6 +215,10 @@ class StoredSparseMatrix(Matrix):
         if None in parts:
             return None
         return digest(f"csr {self.address} {self.shape[1]} {parts}", ends)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        return super().describe() | self.data.describe(sparse=True) | {"entries": int(self.entry_offsets[-1])}
 
     def _row_ends(self) -> NDArray[np.int64]:
         ends = np.asarray(self.indptr.read(0, self.shape[0] + 1))
@@ -157,10 +233,6 @@ class StoredSparseMatrix(Matrix):
 WHOLE_NBYTES = 64 << 20
 """Vectors up to this size are read once per process, whatever their chunks."""
 
-_NULLABLE = {"nullable-string-array", "nullable-integer", "nullable-boolean"}
-COLUMNS = {"categorical": ("codes", "categories")} | dict.fromkeys(_NULLABLE, ("values", "mask"))
-"""How AnnData encodes the columns of a data frame that are groups, and their two arrays."""
-
 
 @dataclass(eq=False)
 class StoredVector(Vector):
@@ -171,68 +243,15 @@ class StoredVector(Vector):
     def __post_init__(self) -> None:
         self.shape, self.address, self.dtype = self.source.shape, self.source.address, self.source.dtype
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
+    def _entries(self, start: int, stop: int) -> Array:
         if start == stop or int(np.prod(self.shape)) * max(8, self.dtype.itemsize) > WHOLE_NBYTES:
-            return as_entries(self.source.read(start, stop), self.address)
+            return self.source.read(start, stop)
         content = ("array", self.address, self.identity())
         return PARTS.get(content, lambda: as_entries(self.source.read(0, self.n_rows), self.address))[start:stop]
 
     def identity(self) -> str | None:
         """Return a fingerprint from the metadata and the chunks' versions."""
         return self.source.identity(0, self.n_rows)
-
-
-@dataclass(eq=False)
-class PairVector(Vector):
-    """Base of entries in two arrays of a group."""
-
-    # first, second: The arrays
-    first: StoredVector
-    second: StoredVector
-    group: str  # Address of the group
-
-    def __post_init__(self) -> None:
-        self.shape, self.address = self.first.shape, self.group
-        self.dtype = self.read(0, 0).dtype
-
-    def identity(self) -> str | None:
-        """Return a fingerprint of both arrays."""
-        identities = self.first.identity(), self.second.identity()
-        return None if None in identities else "/".join(map(str, identities))
-
-
-class CategoricalVector(PairVector):
-    """Entries that AnnData stores as codes of categories; an entry without a category is "nan"."""
-
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        codes = self.first.read(start, stop)
-        names = self.second.read(0, self.second.n_rows)
-        if codes.size and not (int(codes.min()) >= -1 and int(codes.max()) < names.shape[0]):
-            raise SourceError(f"{self.address}: a code is outside the {names.shape[0]} categories; write it again")
-        if names.dtype.kind == "U":
-            return canonical(np.append(names, "nan")[codes])
-        return canonical(np.append(names.astype(np.float64), np.nan)[codes])
-
-
-class NullableVector(PairVector):
-    """Entries that AnnData stores beside a mask; masked ones are "nan", or NaN in numbers, which are then floats."""
-
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        values, mask = self.first.read(start, stop), self.second.read(start, stop)
-        if values.dtype.kind == "U":
-            return canonical(np.where(mask, "nan", values)) if mask.any() else values
-        # All runs of entries have one type, whichever of them are masked.
-        return canonical(np.where(mask, np.nan, values)) if self.second.read(0, self.n_rows).any() else values
-
-
-def column_of(encoding: str, first: StoredVector, second: StoredVector, group: str) -> Vector:
-    """Return the vector of a group whose encoding is one of `COLUMNS`."""
-    kind = CategoricalVector if encoding == "categorical" else NullableVector
-    return kind(first, second, group)
 
 
 class LoadedMatrix(Matrix):
@@ -254,12 +273,10 @@ class LoadedMatrix(Matrix):
         """Stored entries before each row, of sparse files; they stay with the loaded matrix."""
         return self._load().entry_offsets
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Return rows `start` to `stop`, CSR where the file is sparse."""
+    def _rows(self, start: int, stop: int) -> Any:
         return self._load().read_rows(start, stop)
 
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`, dense."""
+    def _columns(self, start: int, stop: int) -> Array:
         return self._load().read_columns(start, stop)
 
     def _load(self) -> Matrix:

@@ -1,10 +1,6 @@
-"""Text files of tables (``.csv``, ``.tsv``), read in runs of lines.
+"""Text files: tables (read in runs of lines), one column of a table as a vector, svmlight and Matrix Market.
 
-Files of svmlight and libsvm: sparse rows with a target each, loaded once per process that reads them.
-
-Matrix Market files (``.mtx``, ``.mtx.gz``): loaded once per process that reads them, sparse ones as CSR.
-
-One column of a text file (``.csv``, ``.tsv``, ``.txt``) as a vector: numbers, or text such as class labels.
+Tables are converted, not read in place. Files of svmlight and Matrix Market are loaded once per process.
 """
 
 from __future__ import annotations
@@ -15,9 +11,8 @@ import gzip
 import inspect
 import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -27,13 +22,45 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
-from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, check_range
+from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import MATRICES, LoadedMatrix
 
-_DELIMITERS = ",;\t"
 _COUNTED = 1 << 22
 _OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
 _MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
+
+
+@contextlib.contextmanager
+def _opened(location: Location, mode: str = "rt") -> Iterator[IO[Any]]:
+    """Open a local file, decompressed where it is packed; text that is not UTF-8 or cut off is a `SourceError`."""
+    opener: Any = gzip.open if location.name.lower().endswith(".gz") else open
+    try:
+        with opener(location.url, mode, encoding="utf-8-sig" if mode == "rt" else None) as file:
+            yield file
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise SourceError(f"{location.address}: not a text file in UTF-8, or it is cut off; save it again") from error
+
+
+def _rows_of(lines: Iterable[str], delimiter: str | None = None) -> list[list[str]]:
+    """Return the fields of some lines; without a `delimiter`, by that which is most frequent in the first line."""
+    lines = list(lines)
+    return list(csv.reader(lines, delimiter=delimiter or _delimiter(lines[0])))
+
+
+def _delimiter(line: str) -> str:
+    return max(",;\t", key=line.count)
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in _MISSING
 
 
 class CsvRows:
@@ -74,13 +101,13 @@ class CsvRows:
             raise SourceError(f"{location.address}: text files are converted from local disks only; copy it first")
         location.existing_version()
         self.address = location.address
-        self._path = Path(location.url)
-        with self._open() as file:
-            first = self._line(file)
+        self._location = location
+        with _opened(location) as file:
+            first = file.readline()
         if not first.strip():
             raise EmptyInput(f"{self.address}: the first line is empty; begin the file with column names or numbers")
-        self._delimiter = max(_DELIMITERS, key=first.count)
-        fields = [field.strip() for field in next(csv.reader([first], delimiter=self._delimiter))]
+        self._delimiter = _delimiter(first)
+        fields = [field.strip() for field in _rows_of([first])[0]]
         self._width = len(fields)
         self._header = None if all(_is_number(field) or _is_missing(field) for field in fields) else fields
         self.n_rows = self._count_lines() - (self._header is not None)
@@ -111,35 +138,19 @@ class CsvRows:
         Raises `SourceError` naming line and column of the first field that is not a number, or the first line of
         another length.
         """
-        with self._open() as file:
+        with _opened(self._location) as file:
             line = 1
             if self._header is not None:
-                self._line(file)
+                file.readline()
                 line = 2
-            while lines := self._lines(file, n_lines):
+            while lines := list(itertools.islice(file, n_lines)):
                 if any(map(str.strip, lines)):
                     yield self._parse(lines, line)
                 line += len(lines)
 
-    def _open(self) -> IO[str]:
-        if self._path.name.lower().endswith(".gz"):
-            return gzip.open(self._path, "rt", encoding="utf-8-sig", newline=None)
-        return open(self._path, encoding="utf-8-sig")
-
-    def _line(self, file: IO[str]) -> str:
-        return "".join(self._lines(file, 1))
-
-    def _lines(self, file: IO[str], n_lines: int) -> list[str]:
-        try:
-            return list(itertools.islice(file, n_lines))
-        except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-            raise SourceError(f"{self.address}: not a text file in UTF-8, or it is cut off; save it again") from error
-
     def _count_lines(self) -> int:
-        opener = gzip.open if self._path.name.lower().endswith(".gz") else open
-        count = 0
-        last = b"\n"
-        with opener(self._path, "rb") as file:
+        count, last = 0, b"\n"
+        with _opened(self._location, "rb") as file:
             while piece := file.read(_COUNTED):
                 count += piece.count(b"\n")
                 last = piece[-1:]
@@ -148,7 +159,7 @@ class CsvRows:
     def _text_columns(self) -> list[int]:
         undecided = set(range(self._width))
         text = {0} if self._header is not None and not self._header[0] else set()
-        with self._open() as file:
+        with _opened(self._location) as file:
             for fields in csv.reader(itertools.islice(file, self._header is not None, None), delimiter=self._delimiter):
                 seen = {j for j in undecided if j < len(fields) and not _is_missing(fields[j])}
                 text |= {j for j in seen if not _is_number(fields[j])}
@@ -166,7 +177,7 @@ class CsvRows:
                 )
                 if block.shape[1] == self.n_columns:
                     return (block,)
-        rows = list(csv.reader(filter(str.strip, lines), delimiter=self._delimiter))
+        rows = _rows_of(filter(str.strip, lines), self._delimiter)
         if any(len(fields) != self._width for fields in rows):
             raise self._fault(lines, first_line)
         values = np.empty((len(rows), self.n_columns))
@@ -192,7 +203,7 @@ class CsvRows:
         for number, line in enumerate(lines, start=first_line):
             if not line.strip():
                 continue
-            fields = next(csv.reader([line], delimiter=self._delimiter))
+            fields = _rows_of([line], self._delimiter)[0]
             if len(fields) != self._width:
                 return SourceError(
                     f"{self.address}: line {number} has {len(fields)} fields, the first line has {self._width}; "
@@ -207,18 +218,6 @@ class CsvRows:
                     )
         last_line = first_line + len(lines) - 1
         return SourceError(f"{self.address}: lines {first_line} to {last_line} are not all numbers; correct them")
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return "_" not in field
-
-
-def _is_missing(field: str) -> bool:
-    return field.strip().lower() in _MISSING
 
 
 TARGET = "target"
@@ -261,9 +260,7 @@ class SvmlightVector(Vector):
         values = self._values()
         self.shape, self.dtype, self.address = values.shape, values.dtype, f"{self.path}: {TARGET}"
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
+    def _entries(self, start: int, stop: int) -> Array:
         return self._values()[start:stop]
 
     def identity(self) -> str | None:
@@ -301,11 +298,15 @@ def _content(path: str, version: str, n_columns: int | None) -> tuple[Any, Array
         try:
             rows, targets = load_svmlight_file(path, n_features=n_columns, dtype=np.float64)
         except (ValueError, OverflowError, EOFError, OSError) as error:
-            reason = " ".join(str(error).split())[:160] or type(error).__name__
-            raise SourceError(f"{path}: not an svmlight file, or damaged ({reason}); write it again") from error
+            raise _damaged(path, "an svmlight", error) from error
         return rows, targets
 
     return MATRICES.get(("svmlight", path, version, n_columns), load)
+
+
+def _damaged(path: str, kind: str, error: Exception) -> SourceError:
+    reason = " ".join(str(error).split())[:160] or type(error).__name__
+    return SourceError(f"{path}: not {kind} file, or damaged ({reason}); write it again")
 
 
 @dataclass(eq=False, repr=False)
@@ -336,10 +337,7 @@ class MarketMatrix(LoadedMatrix):
             has_parameter = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
             values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
         except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
-            reason = " ".join(str(error).split())[:120] or type(error).__name__
-            raise SourceError(
-                f"{self.path}: not a Matrix Market file, or damaged ({reason}); write it again"
-            ) from error
+            raise _damaged(self.path, "a Matrix Market", error) from error
         if isinstance(values, np.ndarray):
             return ArrayMatrix(values, None, self.nonfinite, self.path)
         return SparseMatrix(values, None, self.nonfinite, self.path)
@@ -358,10 +356,11 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     `name`: Column of a table with several; its singular ("label") and "cluster" are tried too.
     Raises `SourceError` if the file is no text, a line is cut off, or no column of a table has the name.
     """
-    lines = _lines(location)
+    with _opened(location) as file:
+        lines = [line for line in file.read().splitlines() if line.strip()]
     if not lines:
         raise EmptyInput(f"{name} {location.address}: the file is empty")
-    table = list(csv.reader(lines, delimiter=max(_DELIMITERS, key=lines[0].count)))
+    table = _rows_of(lines)
     width = len(table[0])
     for number, row in enumerate(table, start=1):
         if len(row) != width:
@@ -371,51 +370,24 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     header = [field.strip() for field in table[0]]
     column = 0 if width == 1 else _column(header, name, location)
     entries = [row[column].strip() for row in table]
-    has_header = width > 1 or (len(entries) == n_rows + 1 if n_rows is not None else False)
-    if has_header or (
-        len(entries) > 1 and not _text_vector_is_number(entries[0]) and all(map(_text_vector_is_number, entries[1:]))
-    ):
-        entries = entries[1:]
+    numbers = [_is_number(entry) for entry in entries]
+    if width > 1 or len(entries) - 1 == n_rows or (len(entries) > 1 and not numbers[0] and all(numbers[1:])):
+        entries, numbers = entries[1:], numbers[1:]
     if not entries:
         raise EmptyInput(f"{name} {location.address}: no entries under the line of column names")
-    return ArrayVector(_values(entries), location.address)
-
-
-def _lines(location: Location) -> list[str]:
-    path = Path(location.url)
-    try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.name.lower().endswith(".gz")
-            else open(path, encoding="utf-8-sig") as file
-        ):
-            return [line for line in file.read().splitlines() if line.strip()]
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise SourceError(f"{location.address}: not a text file in UTF-8, or it is cut off; save it again") from error
+    if not all(numbers):
+        return ArrayVector(np.array(entries), location.address)
+    values = np.array(entries, dtype=np.float64)
+    whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
+    return ArrayVector(values.astype(np.int64) if whole else values, location.address)
 
 
 def _column(header: list[str], name: str, location: Location) -> int:
     for candidate in (name, name.removesuffix("s"), "cluster"):
         if candidate in header:
             return header.index(candidate)
-    listed = ", ".join(repr(one) for one in header[:8])
+    listed = ", ".join(map(repr, header[:8]))
     raise SourceError(
         f"{name} {location.address}: has {len(header)} columns ({listed:.200}), none of them called {name!r}; keep one "
         "column, or name it so"
     )
-
-
-def _values(entries: list[str]) -> Array:
-    """Return entries as whole numbers or numbers where all are, otherwise as text."""
-    if not all(map(_text_vector_is_number, entries)):
-        return np.array(entries)
-    values = np.array(entries, dtype=np.float64)
-    return values.astype(np.int64) if np.isfinite(values).all() and (values == np.trunc(values)).all() else values
-
-
-def _text_vector_is_number(entry: str) -> bool:
-    try:
-        float(entry)
-    except ValueError:
-        return False
-    return "_" not in entry

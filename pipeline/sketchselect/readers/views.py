@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import as_csr, densify, is_csr, take_columns
 from sketchselect.linalg.hashing import digest
 from sketchselect.readers.base import Matrix, MatrixView, Vector, check_range
@@ -57,12 +57,10 @@ def in_double(matrix: Matrix) -> Matrix:
 class InDouble(MatrixView):
     """A matrix read as float64; its `dtype` is still the type as stored, by which bytes read are counted."""
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Return these rows as float64."""
+    def _rows(self, start: int, stop: int) -> Any:
         return self.matrix.read_rows(start, stop).astype(np.float64)
 
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return these columns as float64."""
+    def _columns(self, start: int, stop: int) -> Array:
         return self.matrix.read_columns(start, stop).astype(np.float64)
 
     def identity(self, start: int, stop: int) -> str | None:
@@ -100,9 +98,7 @@ class FirstRows(MatrixView):
         if matrix.chunk_edges is not None:
             self.chunk_edges = (*(edge for edge in matrix.chunk_edges if edge < n_rows), n_rows)
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Return the same rows of the whole matrix."""
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+    def _rows(self, start: int, stop: int) -> Any:
         return self.matrix.read_rows(start, stop)
 
     def identity(self, start: int, stop: int) -> str | None:
@@ -130,10 +126,9 @@ class ChosenColumns(MatrixView):
         names = matrix.feature_names
         self.feature_names = None if names is None else tuple(names[j] for j in columns)
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Return the chosen columns of these rows."""
-        rows = self.matrix.read_rows(start, stop)
-        return as_csr(rows[:, self.columns], self.address, start) if is_csr(rows) else canonical(rows[:, self.columns])
+    def _rows(self, start: int, stop: int) -> Any:
+        rows = self.matrix.read_rows(start, stop)[:, self.columns]
+        return as_csr(rows, self.address, start) if is_csr(rows) else rows
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return the fingerprint of all columns of these rows, and of the choice."""
@@ -155,13 +150,9 @@ class NamedColumn(Vector):
         self.shape, self.dtype = (matrix.shape[0],), matrix.dtype
         self.address, self.in_memory = f"{matrix.address}, column {name!r:.80}", matrix.in_memory
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return these entries of the column."""
+    def _entries(self, start: int, stop: int) -> Array:
         rows = self.matrix.read_rows(start, stop)
-        column: Array = (
-            densify(take_columns(rows, [self.column])).ravel() if is_csr(rows) else canonical(rows[:, self.column])
-        )
-        return column
+        return densify(take_columns(rows, [self.column])).ravel() if is_csr(rows) else rows[:, self.column]
 
     def identity(self) -> str | None:
         """Return the fingerprint of the column."""
@@ -186,8 +177,7 @@ class MatrixMetadata(Matrix):
     def __init__(self, matrix: Matrix) -> None:
         copy_metadata(matrix, self)
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Raise `LookupError`."""
+    def _rows(self, start: int, stop: int) -> Any:
         raise LookupError(f"{self.axes[0]}s {start} to {stop - 1} of {self.address} were not sent to this task")
 
     def identity(self, start: int, stop: int) -> str | None:

@@ -22,11 +22,10 @@ from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import Location, locate
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.formats import FORMATS
+from sketchselect.readers.formats import format_by_ending
 from sketchselect.readers.partitions import ENTRY_NBYTES, row_partitions
 from sketchselect.readers.zarr.array import MARKER
-from sketchselect.readers.zarr.matrix import ATTRIBUTE
-from sketchselect.readers.zarr.store import read_node
+from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
 
 ZSTD_LEVEL = 1
 ROOT = "zarr.json"
@@ -129,7 +128,7 @@ def destination_of(path: str | os.PathLike[str], storage_options: Mapping[str, A
     a web server.
     """
     location = locate(path, storage_options)
-    if (known := next((one for one in FORMATS if location.name.lower().endswith(one.endings)), None)) is not None:
+    if (known := format_by_ending(location.name.lower())) is not None:
         raise BadParameter(
             f"{location.address}: a Zarr store is written, not one of {known.name}; use a name that ends in .zarr"
         )

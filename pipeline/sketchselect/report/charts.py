@@ -1,15 +1,4 @@
-"""Line chart of the objective in all columns against the number of selected columns.
-
-Line charts of objective, lower bound and stability against the number of clusters.
-
-Line chart of the ranks of the columns that rose and fell the most, along the rows.
-
-Line chart of the singular values of the sketch, with the band that contains the true ones.
-
-Scatter plot of a sample of the rows on the two strongest directions, coloured by cluster.
-
-Images of the columns as pixels: the score of each pixel, the selected pixels, and the centres of the clusters.
-"""
+"""Charts and images of the page, each with its caption."""
 
 from __future__ import annotations
 
@@ -20,11 +9,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.report import drawing
-from sketchselect.report.records import ClusterCountRecord, TimelineRecord
 from sketchselect.report.text import NOTE_LENGTH, as_numbers, clean, count, number, percent
 
 _TABLE_ROWS = 60
@@ -36,167 +24,132 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     if not isinstance(curve, Mapping) or not curve.get("method"):
         return None
     names = [clean(name) for name in curve["method"]]
-    # Where several of one method competed, the curve tells them apart.
-    method = str(diagnostics.get("competitor", method))
     sizes, ratio, low, high = (as_numbers(curve[name]) for name in ("n_features", "ratio", "low", "high"))
-    shown = [
+    rows = [
         [name, count(int(r)), *(f"{value:.3f}" for value in row)]
         for name, r, *row in zip(names, sizes, ratio, low, high, strict=True)
     ]
-    return {
-        "sentence": clean(str(diagnostics.get("choice", "")), NOTE_LENGTH),
-        "svg": Markup(_draw(names, sizes, ratio, low, high, clean(method), n_selected)),
-        "caption": (
-            f"Objective in all columns of k-means on the selected ones, relative to k-means on all columns, by method: "
-            f"estimated from {count(int(diagnostics.get('sampled_rows', 0)))} rows. Strokes are the 95 % intervals of "
-            "the chosen method, the dotted line is what was selected."
-        ),
-        "rows": shown[:_TABLE_ROWS],
-        "left_off": max(len(shown) - _TABLE_ROWS, 0),
-    }
-
-
-def _draw(names: list[str], sizes: Any, ratio: Any, low: Any, high: Any, method: str, n_selected: int) -> str:
+    # Where several of one method competed, the curve tells them apart.
+    method = clean(str(diagnostics.get("competitor", method)))
     figure, (axes,) = drawing.new_figure(320)
     methods = list(dict.fromkeys(names))
-    top = float(np.nanmax(np.where(np.isfinite(ratio), ratio, 1.0)))
     for place, name in enumerate(methods):
         here = np.array([other == name for other in names])
         colour = drawing.cluster_colour(place)
-        axes.plot(sizes[here], ratio[here], color=colour, linewidth=1.2, label=name)
-        drawing.draw_dots(axes, np.column_stack([sizes, ratio])[here & np.isfinite(ratio)], colour, 3.2)
+        drawing.draw_line(axes, sizes[here], ratio[here], colour, label=name)
         if name == method:
             drawing.draw_bars(axes, sizes[here], low[here], high[here], colour, 0.9)
     axes.axhline(1.0, color=drawing.MUTED, linewidth=0.9)
-    axes.axvline(n_selected, color=drawing.INK, linewidth=0.9, dashes=(1, 2))
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(0.9 * float(sizes.min()), 1.1 * float(sizes.max()))
-    axes.set_ylim(min(0.98, float(np.nanmin(low))), top + 0.05 * (top - 0.95))
-    axes.set_xlabel("selected columns")
-    axes.set_ylabel("objective, relative")
+    top = float(np.nanmax(np.where(np.isfinite(ratio), ratio, 1.0)))
+    drawing.frame(
+        axes,
+        (0.9 * float(sizes.min()), 1.1 * float(sizes.max())),
+        (min(0.98, float(np.nanmin(low))), top + 0.05 * (top - 0.95)),
+        ("selected columns", "objective, relative"),
+        log="x",
+        chosen=n_selected,
+    )
     axes.set_xticks(np.unique(sizes)[:: max(1, len(np.unique(sizes)) // 8)])
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
-    axes.minorticks_off()
     axes.legend(loc="upper right")
-    return drawing.to_svg(figure, "curve", f"Line chart of the objective by columns for {len(methods)} methods")
-
-
-_DOTS_UNTIL = 60
-
-
-def cluster_count_section(record: ClusterCountRecord) -> Mapping[str, Any]:
-    """Return the content of the page's section on the number of clusters."""
+    label = f"Line chart of the objective by columns for {len(methods)} methods"
     return {
-        "sentence": clean(record.sentence, NOTE_LENGTH),
-        "svg": Markup(_n_clusters_draw(record)),
+        "sentence": clean(str(diagnostics.get("choice", "")), NOTE_LENGTH),
+        "svg": Markup(drawing.to_svg(figure, "curve", label)),
+        "caption": (
+            f"Objective in all columns of k-means on the selected ones, relative to k-means on all columns, by method: "
+            f"estimated from {count(int(diagnostics.get('sampled_rows', 0)))} rows. Strokes are the 95 % intervals of "
+            "the chosen method, the dashed line is what was selected."
+        ),
+        "rows": rows[:_TABLE_ROWS],
+        "left_off": max(len(rows) - _TABLE_ROWS, 0),
+    }
+
+
+def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, Any]:
+    """Return the content of the page's section on the number of clusters."""
+    recommended = counts["recommended"]
+    return {
+        "sentence": clean(counts["sentence"], NOTE_LENGTH),
+        "svg": Markup(_draw_counts(counts)),
         "caption": (
             "Above: the objective of the best clustering over all rows, and the lower bound for any clustering into "
             "that many clusters, as shares of the highest objective shown. Below: the agreement of clusterings from "
-            f"{count(record.n_seeds)} seeds (mean adjusted Rand index on {count(record.n_sampled)} rows); 1 is "
+            f"{count(counts['n_seeds'])} seeds (mean adjusted Rand index on {count(counts['n_sampled'])} rows); 1 is "
             "complete agreement."
-            + ("" if record.recommended is None else " The dotted line marks the recommended number.")
-            + ("" if record.used is None else f" This run used {count(record.used)}.")
+            + ("" if recommended is None else " The dashed line marks the recommended number.")
+            + f" This run used {count(used)}."
         ),
     }
 
 
-def _n_clusters_draw(record: ClusterCountRecord) -> str:
-    ks, objective, bound = (as_numbers(a) for a in (record.n_clusters, record.objectives, record.lower_bounds))
-    stable = as_numbers(record.stability)
+def _draw_counts(counts: Mapping[str, Any]) -> str:
+    names = ("n_clusters", "objectives", "lower_bounds", "stability")
+    ks, objective, bound, stability = (as_numbers(counts[name]) for name in names)
     figure, (above, below) = drawing.new_figure(360, (1.6, 1.0))
     top = float(np.nanmax(objective, initial=0.0))
     scale = top if np.isfinite(top) and top > 0 else 1.0
-    _line(above, ks, objective / scale, drawing.ACCENT, "best clustering")
-    _line(above, ks, bound / scale, drawing.MUTED, "lower bound")
-    above.set_ylim(0, 1.08)
-    above.set_ylabel("objective")
+    drawing.draw_line(above, ks, objective / scale, drawing.ACCENT, label="best clustering")
+    drawing.draw_line(above, ks, bound / scale, drawing.MUTED, label="lower bound")
+    drawing.draw_line(below, ks, stability, drawing.ACCENT)
+    least = min(0.0, float(np.nanmin(stability, initial=0.0)))
+    for axes, low, axis_names in ((above, 0.0, ("", "objective")), (below, least, ("number of clusters", "agreement"))):
+        chosen = counts["recommended"]
+        drawing.frame(axes, drawing.widened(ks, 0.03), (low, 1.08), axis_names, whole=True, chosen=chosen)
     above.legend(loc="upper right")
-    _line(below, ks, stable, drawing.ACCENT, "agreement")
-    below.set_ylim(min(0.0, float(np.nanmin(stable, initial=0.0))), 1.08)
-    below.set_ylabel("agreement")
-    below.set_xlabel("number of clusters")
-    margin = 0.03 * float(ks.max() - ks.min()) or 0.5
-    for axes in (above, below):
-        axes.set_xlim(float(ks.min()) - margin, float(ks.max()) + margin)
-        drawing.plain_ticks(axes.xaxis, log=False, whole=True, bins=10)
-        drawing.plain_ticks(axes.yaxis, log=False)
-        if record.recommended is not None:
-            axes.axvline(record.recommended, color=drawing.INK, linewidth=0.9, dashes=(1, 2))
     return drawing.to_svg(
         figure, "cluster-count", f"Line charts of objective and agreement for {len(ks)} numbers of clusters"
     )
 
 
-def _line(axes: Any, x: Floats, y: Floats, colour: str, label: str) -> None:
-    axes.plot(x, y, color=colour, linewidth=1.2, label=label)
-    if len(x) <= _DOTS_UNTIL:
-        drawing.draw_dots(axes, np.column_stack([x, y])[np.isfinite(y)], colour, 3.2)
-
-
-TIMELINE_DOTS_UNTIL = 40
-
-
-def timeline_section(record: TimelineRecord) -> Mapping[str, Any]:
+def timeline_section(timeline: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the content of the page's section on the timeline."""
-    ranks = as_numbers(record.ranks).reshape(len(np.asarray(record.rows)), -1)[:, : drawing.N_COLOURS]
-    moves = [(j, clean(name), _move(ranks[:, j])) for j, name in enumerate(record.names[: drawing.N_COLOURS])]
+    ranks = as_numbers(timeline["ranks"]).reshape(len(timeline["rows"]), -1)[:, : drawing.N_COLOURS]
+    moves = [(j, clean(name), _move(ranks[:, j])) for j, name in enumerate(timeline["names"][: drawing.N_COLOURS])]
     return {
-        "sentence": _sentence(record),
-        "svg": Markup(_timeline_draw(record, ranks)) if moves else None,
-        "risen": moves[: record.n_risen],
-        "fallen": moves[record.n_risen :],
-        "caption": _caption(record),
+        "sentence": _describe_timeline(timeline),
+        "svg": Markup(_draw_timeline(timeline, ranks)) if moves else None,
+        "risen": moves[: timeline["n_risen"]],
+        "fallen": moves[timeline["n_risen"] :],
+        "caption": (
+            "Rank 1 is the highest score. Where the method takes the highest scores, the columns above the dashed line "
+            "are selected. Rises and falls are from the first point to the last, in halvings and doublings of the rank."
+        ),
     }
 
 
-def _sentence(record: TimelineRecord) -> str:
-    points = len(np.asarray(record.rows))
+def _describe_timeline(timeline: Mapping[str, Any]) -> str:
+    points, window, half_life = len(timeline["rows"]), timeline.get("window"), timeline.get("half_life")
     text = f"The selection was repeated at {count(points)} point{'s' if points != 1 else ''} along the rows"
-    if record.window is not None:
-        text += f", each time from the last {count(record.window)} rows (rounded up to whole partitions)"
+    if window is not None:
+        text += f", each time from the last {count(window)} rows (rounded up to whole partitions)"
     else:
         text += ", each time from all rows up to that point"
-    if record.half_life is not None:
-        text += f", where the weight of a row halves every {count(record.half_life)} rows"
-    always, ever = record.n_always, record.n_ever
+    if half_life is not None:
+        text += f", where the weight of a row halves every {count(half_life)} rows"
+    ever = timeline["n_ever"]
     return (
         f"{text}. {count(ever)} column{'s were' if ever != 1 else ' was'} selected at some point, "
-        f"{count(always)} of them at every point."
+        f"{count(timeline['n_always'])} of them at every point."
     )
 
 
-def _caption(record: TimelineRecord) -> str:
-    return (
-        "Rank 1 is the highest score. Where the method takes the highest scores, the columns above the dashed line are "
-        "selected. Rises and falls are from the first point to the last, in halvings and doublings of the rank."
-    )
-
-
-def _timeline_draw(record: TimelineRecord, ranks: Floats) -> str:
-    rows = as_numbers(record.rows)
-    chosen = as_numbers(record.n_selected)
+def _draw_timeline(timeline: Mapping[str, Any], ranks: Floats) -> str:
+    rows, chosen = as_numbers(timeline["rows"]), as_numbers(timeline["n_selected"])
     figure, (axes,) = drawing.new_figure(300)
-    axes.set_yscale("log")
     lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
-    axes.set_ylim(1.35 * max(lowest, float(chosen.max())), 0.75)
-    left, right = float(rows.min()), float(rows.max())
-    margin = 0.03 * (right - left) or 0.5
-    axes.set_xlim(left - margin, right + margin)
     axes.plot(rows, np.maximum(chosen, 0.5) + 0.5, color=drawing.INK, linewidth=0.9, dashes=(3, 2))
     for j in range(ranks.shape[1] - 1, -1, -1):  # what moved most lies on top
-        colour = drawing.cluster_colour(j)
-        axes.plot(
-            rows, ranks[:, j], color=colour, linewidth=1.4, linestyle="-" if j < record.n_risen else (0, (5, 1.5))
-        )
-        known = np.isfinite(ranks[:, j])
-        if len(rows) <= TIMELINE_DOTS_UNTIL:
-            drawing.draw_dots(axes, np.column_stack([rows, ranks[:, j]])[known], colour, 3.0)
-    axes.set_xlabel("rows so far" if record.window is None else "last row of the window")
-    axes.set_ylabel("rank of the column")
-    drawing.plain_ticks(axes.xaxis, log=False, whole=True)
+        style = "-" if j < timeline["n_risen"] else (0, (5, 1.5))
+        drawing.draw_line(axes, rows, ranks[:, j], drawing.cluster_colour(j), width=1.4, style=style)
+    drawing.frame(
+        axes,
+        drawing.widened(rows, 0.03),
+        (1.35 * max(lowest, float(chosen.max())), 0.75),
+        ("rows so far" if timeline.get("window") is None else "last row of the window", "rank of the column"),
+        log="y",
+        whole=True,
+    )
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
     return drawing.to_svg(figure, "timeline", "Line chart of the ranks of columns along the rows")
 
@@ -207,7 +160,6 @@ def _move(ranks: Floats) -> str:
     return f"{count(known[0])} → {count(known[-1])}" if known.size else ""
 
 
-SPECTRUM_DOTS_UNTIL = 80
 _MANY_DECADES = 50.0
 _ZERO = 1e-7  # of the largest: square roots of the rounding of a Gram matrix
 
@@ -226,32 +178,23 @@ def draw_spectrum(singular_values: Floats, shrinkage: float) -> str:
 
     figure, (axes,) = drawing.new_figure(270)
     if shrinkage > 0:
-        outline = np.concatenate([x, x[::-1]]), np.concatenate([low, top[::-1]])
-        axes.fill(*outline, color=drawing.BAND, linewidth=0, label="range of the true values")
-        axes.plot(x, top, color=drawing.BAND, linewidth=0.8)
+        drawing.draw_band(axes, x, low, top, "range of the true values")
         if len(s) == 1:
             drawing.draw_bars(axes, x, low, top, drawing.BAND, 6.0)
-    axes.plot(x, s, color=drawing.ACCENT, linewidth=1.2, label="sketch")
-    if len(s) <= SPECTRUM_DOTS_UNTIL:
-        dots = np.column_stack([x, s])
-        drawing.draw_dots(axes, dots[np.isfinite(s)], drawing.ACCENT, 3.2)
-    axes.set_xlim(1 - 0.02 * len(s) - 0.3, len(s) * 1.02 + 0.3)
-    if log:
-        axes.set_yscale("log")
-        axes.set_ylim(floor * 0.9, 1.25 * float(top.max()))
-    else:
-        axes.set_ylim(0, 1.05 * float(top.max()) if top.max() > 0 else 1.0)
-    drawing.plain_ticks(axes.xaxis, log=False, whole=True)
-    drawing.plain_ticks(axes.yaxis, log=log)
-    axes.set_xlabel("direction (1 = strongest)")
-    axes.set_ylabel("singular value (unit of the data)")
+    drawing.draw_line(axes, x, s, drawing.ACCENT, label="sketch")
+    highest = float(top.max())
+    drawing.frame(
+        axes,
+        (1 - 0.02 * len(s) - 0.3, len(s) * 1.02 + 0.3),
+        (floor * 0.9, 1.25 * highest) if log else (0.0, 1.05 * highest or 1.0),
+        ("direction (1 = strongest)", "singular value (unit of the data)"),
+        log="y" if log else "",
+        whole=True,
+    )
     if shrinkage > 0:
         axes.legend(loc="upper right")
-    return drawing.to_svg(
-        figure,
-        "spectrum",
-        f"Line chart of {len(s)} singular values, falling from {number(float(low[0]))}",
-    )
+    label = f"Line chart of {len(s)} singular values, falling from {number(float(low[0]))}"
+    return drawing.to_svg(figure, "spectrum", label)
 
 
 def describe_spectrum(singular_values: Floats, shrinkage: float, squared_norm: float | None) -> str:
@@ -311,21 +254,11 @@ def draw_scatter(points: Floats, labels: Array | None, centres: Floats | None) -
         shown = np.vstack([points, spots])
     else:
         shown = points
-    _limits(axes, shown)
-    axes.set_xlabel("direction 1 (unit of the data)")
-    axes.set_ylabel("direction 2 (unit of the data)")
-    drawing.plain_ticks(axes.xaxis, log=False)
-    drawing.plain_ticks(axes.yaxis, log=False)
+    limits = [drawing.widened(values, 0.05) if len(shown) else (0.0, 1.0) for values in shown.T]
+    names = ("direction 1 (unit of the data)", "direction 2 (unit of the data)")
+    drawing.frame(axes, limits[0], limits[1], names)
     groups = f"in {clusters.size} clusters" if clusters.size else "not clustered"
     return drawing.to_svg(figure, "scatter", f"Scatter plot of {count(len(points))} rows on two directions, {groups}")
-
-
-def _limits(axes: Axes, shown: Floats) -> None:
-    low, high = (shown.min(axis=0), shown.max(axis=0)) if len(shown) else (np.zeros(2), np.ones(2))
-    pad = 0.05 * (high - low)
-    pad[pad == 0] = 0.5
-    axes.set_xlim(float(low[0] - pad[0]), float(high[0] + pad[0]))
-    axes.set_ylim(float(low[1] - pad[1]), float(high[1] + pad[1]))
 
 
 def describe_scatter(n_points: int, n_rows: int, n_clusters: int) -> str:
@@ -426,3 +359,130 @@ def _reduce(image: Floats, step: int) -> Floats:
     full[:height, :width] = image
     blocks = full.reshape(full.shape[0] // step, step, full.shape[1] // step, step)
     return np.asarray(blocks.max(axis=(1, 3)))
+
+
+_BARS = 400  # more would be thinner than a pixel
+_SEPARATE_BARS = 64
+_ONE_PANEL = 200
+_DEPTH = 1e-12  # scores below this share of the highest lie on the bottom of a logarithmic axis
+_PANEL_POINTS = 272.0  # width of a panel in points, axis labels taken off
+_MANY_TIMES = 300.0
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Columns by falling score: `order` (columns without a score last), `values` in that order, `chosen` flags."""
+
+    order: Array
+    values: Floats
+    chosen: Array
+    n_scored: int
+
+    @property
+    def n_chosen(self) -> int:
+        """Number of selected columns."""
+        return int(self.chosen.sum())
+
+    @property
+    def is_order(self) -> bool:
+        """Whether the scores of the selected columns only count down in the order of their choice."""
+        chosen = self.values[: self.n_chosen]
+        return chosen.size > 2 and self.by_score and bool((np.diff(chosen) == -1).all())
+
+    @property
+    def by_score(self) -> bool:
+        """Whether the selected columns are exactly the ones with the highest scores."""
+        return bool(self.chosen[: self.n_chosen].all())
+
+
+def rank(scores: Floats, support: Array) -> Ranking:
+    """Return the columns by falling score; ties by lowest column, columns without a finite score last."""
+    finite = np.isfinite(scores)
+    order = np.lexsort((np.arange(len(scores)), -np.where(finite, scores, 0.0), ~finite))
+    chosen = np.zeros(len(scores), dtype=bool)
+    chosen[support] = True
+    return Ranking(order, scores[order], chosen[order], int(finite.sum()))
+
+
+def draw_scores(ranking: Ranking) -> str:
+    """Return the SVG: all columns, and below them the neighbourhood of the cut where it would be too narrow to see."""
+    n, r = ranking.n_scored, ranking.n_chosen
+    zoom = max(2 * r, 20)
+    panels = [n] if n <= max(2 * zoom, _ONE_PANEL) or r == 0 else [n, zoom]
+    figure, axes = drawing.new_figure(270 if len(panels) == 1 else 400, [1.0] * len(panels))
+    for ax, shown in zip(axes, panels, strict=True):
+        _draw_panel(ax, ranking, shown)
+    axes[-1].set_xlabel("rank of the column (1 = highest score)")
+    if len(panels) == 2:
+        axes[0].set_title("all columns", loc="left")
+        axes[1].set_title(f"the first {count(zoom)} of them", loc="left")
+    label = f"Bar chart of {count(n)} feature scores in falling order; {count(r)} selected columns are marked"
+    return drawing.to_svg(figure, "scores", label)
+
+
+def _draw_panel(axes: Axes, ranking: Ranking, shown: int) -> None:
+    values, chosen = ranking.values[:shown], ranking.chosen[:shown]
+    edges = np.linspace(0, shown, min(shown, _BARS) + 1).round().astype(int)
+    middle = (edges[:-1] + 1 + edges[1:]) / 2
+    high = np.maximum.reduceat(values, edges[:-1])
+    low = np.minimum.reduceat(values, edges[:-1])
+    high = np.where(np.abs(low) > np.abs(high), low, high)
+    # A bar stands for several columns where there are many; it is marked to the height of its highest selected one.
+    marked = np.maximum.reduceat(np.where(chosen, values, -np.inf), edges[:-1])
+    has = np.isfinite(marked)
+    positive = values[values > 0]
+    log = bool(positive.size > 1 and values.min() >= 0 and positive[0] > _MANY_TIMES * np.median(positive))
+    base = 0.8 * max(float(positive[-1]), _DEPTH * float(positive[0])) if log else 0.0
+    filled = 0.82 if len(middle) <= _SEPARATE_BARS else 1.03  # many bars touch: gaps of half a pixel only flicker
+    width = min(14.0, filled * _PANEL_POINTS / len(middle))
+    floor = np.full(len(middle), base)
+    drawing.draw_bars(axes, middle, floor, np.maximum(high, base) if log else high, drawing.OTHER, width)
+    drawing.draw_bars(axes, middle[has], floor[has], np.maximum(marked[has], base), drawing.ACCENT, width)
+
+    top, bottom = float(values.max(initial=0.0)), float(values.min(initial=0.0))
+    pad = 0.06 * (top - bottom) or 0.5
+    heights = (base, 1.5 * top) if log else (bottom - pad if bottom < 0 else 0.0, top + pad)
+    widths = (0.5 - 0.01 * shown, shown * 1.01 + 0.5)
+    drawing.frame(axes, widths, heights, ("", "score"), log="y" if log else "", whole=True)
+    r = ranking.n_chosen
+    if ranking.by_score and 0 < r < shown:
+        axes.axvline(r + 0.5, color=drawing.INK, linewidth=0.9, dashes=(3, 2))
+        axes.annotate(
+            f"cut after {count(r)}",
+            (r + 0.5, 0.97),
+            (4 if r < 0.6 * shown else -4, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="left" if r < 0.6 * shown else "right",
+            va="top",
+        )
+    axes.grid(visible=False, axis="x")
+
+
+def describe_scores(ranking: Ranking) -> str:
+    """Return the caption: the relation of the selection to the scores, and the meaning of a bar."""
+    n, r, d = ranking.n_scored, ranking.n_chosen, len(ranking.values)
+    text = []
+    if n and ranking.values[0] == ranking.values[n - 1] and n > 1:
+        text.append("All scores are equal, so they do not rank the columns.")
+    if r == d:
+        text.append("Every column is selected.")
+    elif ranking.by_score:
+        text.append(f"The {count(r)} columns with the highest score are selected; ties go to the lowest column.")
+    else:
+        inside = int(ranking.chosen[:r].sum())
+        text.append(
+            f"The columns were chosen as a set that avoids redundancy: {count(inside)} of the {count(r)} selected are "
+            f"also among the {count(r)} with the highest score."
+        )
+    if n > _BARS:
+        text.append(
+            f"Where all {count(n)} columns are shown, one bar stands for about {count(round(n / _BARS))} of them."
+        )
+    if n < d:
+        text.append(
+            "One column has no score and is left out of the figure."
+            if d - n == 1
+            else f"{count(d - n)} columns have no score and are left out of the figure."
+        )
+    return " ".join(text)

@@ -41,6 +41,7 @@ _VARIABLES = {
     CARD: "card",
     **{f"#0c0d{i:02d}": f"c{i}" for i in range(N_COLOURS)},
 }
+_DOTS_UNTIL = 60
 _WIDTH = 460  # CSS pixels: text of 11 px stays readable when a phone shrinks it to 350 px
 _STYLE = {
     "svg.fonttype": "none",
@@ -93,14 +94,14 @@ def new_figure(height: int, panels: Sequence[float] = (1.0,)) -> tuple[Figure, l
     return figure, panels_drawn
 
 
-def plain_ticks(axis: Any, *, log: bool, whole: bool = False, bins: int = 6) -> None:
+def _plain_ticks(axis: Any, *, log: bool, whole: bool = False) -> None:
     """Give one axis few ticks with plain labels."""
     if log:
-        axis.set_major_locator(LogLocator(numticks=bins))
+        axis.set_major_locator(LogLocator(numticks=6))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
     else:
-        axis.set_major_locator(MaxNLocator(bins, integer=whole, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _position: tick(float(value))))
 
 
@@ -124,6 +125,48 @@ def _strokes(axes: Axes, vertices: Floats, colour: str, width: float, opacity: f
     path.should_simplify = False  # it would leave out strokes without length
     patch = PathPatch(path, fill=False, edgecolor=colour, linewidth=width, capstyle=cap, alpha=opacity)
     axes.add_artist(patch)
+
+
+def draw_line(
+    axes: Axes, x: Floats, y: Floats, colour: str, *, label: str | None = None, width: float = 1.2, style: Any = "-"
+) -> None:
+    """Draw a line, with a dot for each value where they are few; values that are not finite are gaps."""
+    axes.plot(x, y, color=colour, linewidth=width, linestyle=style, label=label)
+    if len(x) <= _DOTS_UNTIL:
+        draw_dots(axes, np.column_stack([x, y])[np.isfinite(y)], colour, 3.2)
+
+
+def draw_band(axes: Axes, x: Floats, low: Floats, high: Floats, label: str) -> None:
+    """Draw the area between two lines."""
+    outline = np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])
+    axes.fill(*outline, color=BAND, linewidth=0, label=label)
+    axes.plot(x, high, color=BAND, linewidth=0.8)
+
+
+def frame(
+    axes: Axes,
+    x_limits: tuple[float, float],
+    y_limits: tuple[float, float],
+    names: tuple[str, str],
+    *,
+    log: str = "",
+    whole: bool = False,
+    chosen: float | None = None,
+) -> None:
+    """Set limits, names and ticks of both axes; those in `log` are logarithmic, and `chosen` is marked on the first."""
+    for direction, axis, limits, name in zip("xy", (axes.xaxis, axes.yaxis), (x_limits, y_limits), names, strict=True):
+        axes.set(**{f"{direction}label": name, f"{direction}scale": "log" if direction in log else "linear"})
+        axes.set(**{f"{direction}lim": limits})
+        _plain_ticks(axis, log=direction in log, whole=whole and direction == "x")
+    if chosen is not None:
+        axes.axvline(chosen, color=INK, linewidth=0.9, dashes=(3, 2))
+
+
+def widened(values: Floats, share: float) -> tuple[float, float]:
+    """Return the range of values, wider by a share on each side; never empty."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    margin = share * (high - low) or 0.5
+    return low - margin, high + margin
 
 
 def to_svg(figure: Figure, name: str, label: str) -> str:

@@ -22,24 +22,24 @@ from sketchselect.report.charts import (
     cluster_count_section,
     curve_section,
     describe_scatter,
+    describe_scores,
     describe_spectrum,
     draw_centres,
     draw_images,
     draw_scatter,
+    draw_scores,
     draw_spectrum,
+    rank,
     timeline_section,
 )
+from sketchselect.report.content import RunContent
 from sketchselect.report.model import model_section
-from sketchselect.report.records import ComparedRecord, RunRecord
 from sketchselect.report.tables import (
     cluster_rows,
     contingency,
-    describe_scores,
-    draw_scores,
     feature_rows,
     headline,
     profile_table,
-    rank,
     stage_profile,
     stage_rows,
     summary_sentence,
@@ -48,6 +48,7 @@ from sketchselect.report.text import (
     JOB_LENGTH,
     NAME_LENGTH,
     NOTE_LENGTH,
+    as_numbers,
     at_least,
     clean,
     count,
@@ -63,66 +64,66 @@ from sketchselect.report.text import (
 _MAX_NOTES = 100
 
 
-def render_page(record: RunRecord) -> str:
+def render_page(manifest: Mapping[str, Any], selection: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """Return the HTML document; see `sketchselect.report.render`."""
     with drawing.style():
-        return _template().render(_context(record))
+        return _template().render(_context(RunContent(manifest, selection, figures)))
 
 
-def _context(record: RunRecord) -> dict[str, Any]:
-    scores = np.asarray(record.scores, dtype=float)
-    support = np.asarray(record.support, dtype=np.int64)
-    ranking = rank(scores, support)
-    context: dict[str, Any] = {
-        "title": clean(record.title, 2 * NAME_LENGTH) or "sketchselect",
-        "summary": summary_sentence(record),
-        "headline": headline(record),
-        "facts": _facts(record),
-        "certificates": _certificates(record),
-        "statements": [clean(text, NOTE_LENGTH) for text in record.statements],
-        "spectrum": _spectrum(record),
-        "scores": None,
-        "images": None,
-        "centres": None,
-        "features": feature_rows(record, ranking),
-        "features_total": len(support),
+def _context(run: RunContent) -> dict[str, Any]:
+    manifest, figures, ranking = run.manifest, run.figures, rank(run.scores, run.support)
+    timeline, cluster_count = figures.get("timeline"), figures.get("cluster_count")
+    proofs = [manifest[name] for name in ("selection_bound", "certificate_selected_columns") if name in manifest]
+    settings = {name: manifest[name] for name in ("seeds", "engine", "memory") if name in manifest}
+    clusters = counts = None
+    if cluster_count is not None:
+        counts = cluster_count_section(cluster_count, manifest["job"]["cluster"]["n_clusters"])
+    if run.sizes is not None:
+        listed, remark = cluster_rows(run.sizes, drawing.N_COLOURS)
+        clusters = {"rows": listed, "remark": remark}
+    return {
+        "title": clean(manifest["source"]["address"], 2 * NAME_LENGTH) or "sketchselect",
+        "summary": summary_sentence(run),
+        "headline": headline(run),
+        "facts": _facts(run),
+        "certificates": _certificates(run),
+        "statements": [clean(proof["sentence"], NOTE_LENGTH) for proof in proofs],
+        "spectrum": _spectrum(figures),
+        "scores": None
+        if ranking.is_order or not ranking.n_scored
+        else {"svg": Markup(draw_scores(ranking)), "caption": describe_scores(ranking)},
+        "images": None if run.image_shape is None else draw_images(run.scores, run.support, run.image_shape),
+        "centres": None
+        if run.image_shape is None or run.centres is None or run.sizes is None
+        else draw_centres(run.centres, run.sizes, run.image_shape),
+        "features": feature_rows(run, ranking),
+        "features_total": run.support.size,
         "is_order": ranking.is_order,
-        "profiles": profile_table(record),
-        "has_names": record.feature_names is not None,
-        "has_weights": record.weights is not None,
-        "clusters": None,
-        "model": None if record.model is None else model_section(record.model),
-        "timeline": None if record.timeline is None else timeline_section(record.timeline),
-        "cluster_count": None if record.cluster_count is None else cluster_count_section(record.cluster_count),
-        "curve": curve_section(record.diagnostics, record.method, len(support)),
-        "diagnostics": _diagnostics(record),
-        "bound": _selection_bound(record),
-        "compared": _compared(record),
-        "scatter": _scatter(record),
-        "known": _known(record),
-        "stages": stage_rows(record),
-        "stage_profile": stage_profile(record),
-        "total_time": format_seconds(_seconds(record)),
-        "notes": [clean(note, NOTE_LENGTH) for note in list(record.notes)[:_MAX_NOTES]],
-        "notes_left_off": max(0, len(record.notes) - _MAX_NOTES),
-        "method": clean(record.method),
-        "method_parameters": [(words(key), value) for key, value in flat(record.method_parameters)],
-        "settings": flat(record.settings),
-        "versions": flat(record.versions),
-        "job_text": clean(record.job_text, JOB_LENGTH, keep="\n\t"),
+        "profiles": profile_table(run),
+        "has_names": run.names is not None,
+        "has_weights": run.weights is not None,
+        "clusters": clusters,
+        "model": None if run.model is None else model_section(run.model),
+        "timeline": None if timeline is None else timeline_section(timeline),
+        "cluster_count": counts,
+        "curve": curve_section(run.diagnostics, run.method, run.support.size),
+        "diagnostics": _diagnostics(run),
+        "bound": _selection_bound(run),
+        "compared": _compared(run),
+        "scatter": _scatter(run),
+        "known": _known(run),
+        "stages": stage_rows(run.stages),
+        "stage_profile": stage_profile(run.stages),
+        "total_time": format_seconds(run.seconds),
+        "notes": [clean(note, NOTE_LENGTH) for note in manifest["notes"][:_MAX_NOTES]],
+        "notes_left_off": max(0, len(manifest["notes"]) - _MAX_NOTES),
+        "method": clean(run.method),
+        "method_parameters": [(words(key), value) for key, value in flat(manifest["selection"]["parameters"])],
+        "settings": flat(settings),
+        "versions": flat(manifest["versions"]),
+        "job_text": clean(figures.get("job_text", ""), JOB_LENGTH, keep="\n\t"),
         "colours": range(drawing.N_COLOURS),
     }
-    if ranking.n_scored and not ranking.is_order:
-        context["scores"] = {"svg": Markup(draw_scores(ranking)), "caption": describe_scores(ranking)}
-    if record.image_shape is not None:
-        context["images"] = draw_images(scores, support, [int(n) for n in record.image_shape])
-    if record.cluster_weights is not None:
-        weights = np.asarray(record.cluster_weights, dtype=float)
-        listed, remark = cluster_rows(weights, drawing.N_COLOURS)
-        if record.image_shape is not None and record.centres is not None:
-            context["centres"] = draw_centres(np.asarray(record.centres, dtype=float), weights, record.image_shape)
-        context["clusters"] = {"rows": listed, "remark": remark, "unit": "weight" if record.weighted else "rows"}
-    return context
 
 
 @lru_cache(maxsize=1)
@@ -142,30 +143,22 @@ def _breakable(key: str) -> Markup:
     return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(key))))
 
 
-def _facts(record: RunRecord) -> list[tuple[str, str]]:
+def _facts(run: RunContent) -> list[tuple[str, str]]:
     """Return the tiles under the headline: (value, meaning)."""
+    read = sum(stage.get("bytes_read") or 0 for stage in run.stages)
     facts = [
-        (count(record.n_rows), "rows"),
-        (count(record.n_columns), "columns"),
-        (count(len(np.asarray(record.support))), "selected"),
+        (count(run.n_rows), "rows"),
+        (count(run.n_columns), "columns"),
+        (count(run.support.size), "selected"),
+        (None if run.sizes is None else count(run.sizes.size), "clusters"),
+        (format_bytes(read) if read else None, "read"),
+        (format_seconds(run.seconds) if run.stages else None, "total time"),
+        (count(run.n_dropped) if run.n_dropped else None, "rows dropped"),
     ]
-    if record.cluster_weights is not None:
-        facts.append((count(len(np.asarray(record.cluster_weights))), "clusters"))
-    read = sum(stage.bytes_read or 0 for stage in record.stages)
-    if read:
-        facts.append((format_bytes(read), "read"))
-    if record.stages:
-        facts.append((format_seconds(_seconds(record)), "total time"))
-    if record.n_dropped:
-        facts.append((count(record.n_dropped), "rows dropped"))
-    return facts
+    return [(value, meaning) for value, meaning in facts if value is not None]
 
 
-def _seconds(record: RunRecord) -> float:
-    return sum(stage.seconds for stage in record.stages) if record.seconds is None else record.seconds
-
-
-def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
+def _certificates(run: RunContent) -> list[Mapping[str, str]]:
     return [
         {
             "method": clean(c.method),
@@ -176,25 +169,25 @@ def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
             "holds": "always" if c.confidence == 1 else f"with {probability(c.confidence)} confidence",
             "sentence": clean(c.sentence(), NOTE_LENGTH),
         }
-        for c in record.certificates
+        for c in run.certificates
     ]
 
 
-def _diagnostics(record: RunRecord) -> list[tuple[str, str]]:
+def _diagnostics(run: RunContent) -> list[tuple[str, str]]:
     """Return the method's figures; a fitted model has its own sections, which include them."""
-    if record.model is not None:
+    if run.model is not None:
         return []
-    shown = {
-        key: number(v, 6) if isinstance(v, float) else v
-        for key, v in record.diagnostics.items()
+    values = {
+        key: number(value, 6) if isinstance(value, float) else value
+        for key, value in run.diagnostics.items()
         if key not in ("curve", "choice")
     }
-    return [(words(key), value) for key, value in flat(shown)]
+    return [(words(key), value) for key, value in flat(values)]
 
 
-def _selection_bound(record: RunRecord) -> str:
+def _selection_bound(run: RunContent) -> str:
     """Return in words the bound that a selection has before anything is clustered."""
-    value = record.diagnostics.get("factor_before_clustering")
+    value = run.diagnostics.get("factor_before_clustering")
     if not isinstance(value, (int, float)) or not np.isfinite(value):
         return ""
     return (
@@ -203,31 +196,34 @@ def _selection_bound(record: RunRecord) -> str:
     )
 
 
-def _compared(record: RunRecord) -> Mapping[str, Any] | None:
+def _compared(run: RunContent) -> Mapping[str, Any] | None:
     """Return the table of several clusterings and of a single cluster, the best value of each measure marked."""
-    best, known = strongest(record.certificates), record.known_labels
-    compared = list(record.compared)
+    best, known = strongest(run.certificates), run.manifest.get("agreement")
+    compared = list(run.manifest.get("compared", ()))
     if best is not None and best.scatter is not None:
-        nmi, ari = (None, None) if known is None else (known.nmi, known.ari)
-        compared = compared or [ComparedRecord("selected columns", best.objective, nmi, ari, published=True)]
-        one = None if known is None else 0.0
-        compared.append(ComparedRecord("none: all rows are one cluster", best.scatter, one, one))
+        measures = {"nmi": None, "ari": None} if known is None else {"nmi": known["nmi"], "ari": known["ari"]}
+        alone = {"columns": "selected columns", "objective": best.objective, "published": True, **measures}
+        none = {"columns": "none: all rows are one cluster", "objective": best.scatter, "published": False}
+        compared = [*(compared or [alone]), none | dict.fromkeys(measures, None if known is None else 0.0)]
     if len(compared) < 2:
         return None
-    least = min(c.objective for c in compared)
-    labelled = any(c.nmi is not None for c in compared)
+    least = min(entry["objective"] for entry in compared)
     rows = [
         {
-            "columns": clean(c.columns),
-            "objective": number(c.objective, 6),
-            "above": _above(c.objective, least),
-            "nmi": _measure(c.nmi),
-            "ari": _measure(c.ari),
-            "published": c.published,
+            "columns": clean(entry["columns"]),
+            "objective": number(entry["objective"], 6),
+            "above": _above(entry["objective"], least),
+            "nmi": _measure(entry["nmi"]),
+            "ari": _measure(entry["ari"]),
+            "published": entry["published"],
         }
-        for c in compared
+        for entry in compared
     ]
-    return {"rows": rows, "labelled": labelled, "weighted": any("weighted" in c.columns for c in compared)}
+    return {
+        "rows": rows,
+        "labelled": any(entry["nmi"] is not None for entry in compared),
+        "weighted": any("weighted" in entry["columns"] for entry in compared),
+    }
 
 
 def _measure(value: float | None) -> str:
@@ -240,44 +236,43 @@ def _above(objective: float, least: float) -> str:
     return f"+{percent(objective / least - 1, 2)}" if least > 0 else "–"
 
 
-def _spectrum(record: RunRecord) -> Mapping[str, Any] | None:
-    if record.singular_values is None:
+def _spectrum(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if figures.get("singular_values") is None or not len(figures["singular_values"]):
         return None
-    values = np.asarray(record.singular_values, dtype=float).ravel()
-    if values.size == 0:
-        return None
+    values, shrinkage = as_numbers(figures["singular_values"]), float(figures.get("shrinkage", 0.0))
     return {
-        "svg": Markup(draw_spectrum(values, float(record.shrinkage))),
-        "caption": describe_spectrum(values, float(record.shrinkage), record.squared_norm),
-        "centred": record.spectrum_centred,
+        "svg": Markup(draw_spectrum(values, shrinkage)),
+        "caption": describe_spectrum(values, shrinkage, figures.get("squared_norm")),
     }
 
 
-def _scatter(record: RunRecord) -> Mapping[str, Any] | None:
-    if record.points is None or not len(np.asarray(record.points)):
+def _scatter(run: RunContent) -> Mapping[str, Any] | None:
+    if run.points is None or not len(run.points):
         return None
-    points = np.asarray(record.points, dtype=float)
-    labels = None if record.point_labels is None else np.asarray(record.point_labels, dtype=np.int64)
-    centres = None if record.centres_2d is None else np.asarray(record.centres_2d, dtype=float)
+    labels = None if run.point_labels is None else np.asarray(run.point_labels, dtype=np.int64)
+    centres = run.figures.get("centres_2d")
     n_clusters = 0 if labels is None else int(labels.max(initial=-1)) + 1
     return {
-        "svg": Markup(draw_scatter(points, labels, centres)),
-        "caption": describe_scatter(len(points), record.n_rows, n_clusters),
+        "svg": Markup(draw_scatter(run.points, labels, None if centres is None else as_numbers(centres))),
+        "caption": describe_scatter(len(run.points), run.n_rows, n_clusters),
         "clustered": n_clusters > 0,
     }
 
 
-def _known(record: RunRecord) -> Mapping[str, Any] | None:
-    known = record.known_labels
-    if known is None:
+def _known(run: RunContent) -> Mapping[str, Any] | None:
+    known, measures = run.figures.get("known_labels"), run.manifest.get("agreement")
+    if known is None or measures is None:
         return None
+    names = {
+        "nmi": "NMI (normalised mutual information)",
+        "ari": "ARI (adjusted Rand index)",
+        "accuracy": "Accuracy (best matching)",
+    }
     return {
-        "table": contingency(known),
+        "table": contingency(as_numbers(known["table"]), known["classes"]),
         "measures": [
-            ("NMI (normalised mutual information)", _measure(known.nmi), _measure(known.nmi_all_columns)),
-            ("ARI (adjusted Rand index)", _measure(known.ari), _measure(known.ari_all_columns)),
-            ("Accuracy (best matching)", _measure(known.accuracy), _measure(known.accuracy_all_columns)),
+            (name, _measure(measures[key]), _measure(measures[f"{key}_all_columns"])) for key, name in names.items()
         ],
-        "compared": known.nmi_all_columns is not None or known.ari_all_columns is not None,
-        "r": count(len(np.asarray(record.support))),
+        "compared": any(measures[f"{key}_all_columns"] is not None for key in ("nmi", "ari")),
+        "r": count(run.support.size),
     }

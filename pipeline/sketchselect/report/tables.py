@@ -1,27 +1,22 @@
-"""Rows of the page's tables, with every text cleaned for the template.
-
-First sentences of the page: the result and its guarantee, for readers without mathematics.
-
-Bar chart of the sorted column scores, with the cut and the selected columns marked.
-"""
+"""First sentences of the page, and the rows of its tables, with every text cleaned for the template."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.cluster import Certificate
 from sketchselect.cluster.certificates.certificate import LARGE_SHARE, closer_one, shown_share, strongest
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.report import drawing
+from sketchselect.linalg.arrays import Floats
+from sketchselect.report.charts import Ranking
+from sketchselect.report.content import RunContent
 from sketchselect.report.model import headline_of
-from sketchselect.report.records import Agreement, RunRecord
 from sketchselect.report.text import (
     NOTE_LENGTH,
     at_least,
@@ -45,35 +40,35 @@ class Headline:
     proven: bool
 
 
-def summary_sentence(record: RunRecord) -> str:
+def summary_sentence(run: RunContent) -> str:
     """Return the run in one sentence."""
-    r, d = len(np.asarray(record.support)), record.n_columns
-    prepared = f" (prepared: {clean(', '.join(record.prepare))})" if record.prepare else ""
-    matrix = f"{_counted(record.n_rows, 'row')} and {_counted(d, 'column')}{prepared}"
-    if record.n_dropped:
-        used, dropped = count(record.n_rows - record.n_dropped), count(record.n_dropped)
+    r, d = run.support.size, run.n_columns
+    prepared = f" (prepared: {clean(', '.join(run.prepare))})" if run.prepare else ""
+    matrix = f"{_counted(run.n_rows, 'row')} and {_counted(d, 'column')}{prepared}"
+    if run.n_dropped:
+        used, dropped = count(run.n_rows - run.n_dropped), count(run.n_dropped)
         matrix += f" (of which {used} rows were used and {dropped} left out, for values that are not finite)"
     verb = "was" if r == 1 else "were"
-    text = f"From a matrix of {matrix}, {_counted(r, 'column')} {verb} selected by “{clean(record.method)}”"
-    if record.cluster_weights is None:
+    text = f"From a matrix of {matrix}, {_counted(r, 'column')} {verb} selected by “{clean(run.method)}”"
+    if run.sizes is None:
         return text + "."
-    return f"{text} and used to group the rows into {_counted(len(np.asarray(record.cluster_weights)), 'cluster')}."
+    return f"{text} and used to group the rows into {_counted(run.sizes.size, 'cluster')}."
 
 
-def headline(record: RunRecord) -> Headline:
+def headline(run: RunContent) -> Headline:
     """Return the strongest statement about the result."""
-    r, d = len(np.asarray(record.support)), record.n_columns
-    best = strongest(record.certificates)
-    if record.cluster_weights is None and record.model is not None:
-        return Headline(*headline_of(record.model, d), False)
-    if record.cluster_weights is None:
+    r, d = run.support.size, run.n_columns
+    best = strongest(run.certificates)
+    if run.sizes is None and run.model is not None:
+        return Headline(*headline_of(run.model, d), False)
+    if run.sizes is None:
         statement = f"{_counted(r, 'column')} of {count(d)} selected"
         return Headline(statement, "The job has no clustering, so there is nothing to certify.", False)
-    k = len(np.asarray(record.cluster_weights))
+    k = run.sizes.size
     if best is None:
         statement = f"{_counted(k, 'cluster')} from {count(r)} of {count(d)} columns"
         return Headline(statement, "No certificate was computed, so the best possible cost is not known.", False)
-    rows = "these rows" if not record.prepare else f"these rows (prepared: {clean(', '.join(record.prepare))})"
+    rows = "these rows" if not run.prepare else f"these rows (prepared: {clean(', '.join(run.prepare))})"
     if not math.isfinite(best.factor):
         return Headline("No guarantee could be proven", clean(best.sentence(), NOTE_LENGTH), False)
     if best.objective == 0:
@@ -82,7 +77,7 @@ def headline(record: RunRecord) -> Headline:
     ratio = max(1.0, best.factor)
     certainty = "Proven" if best.confidence == 1 else f"With {probability(best.confidence)} confidence"
     statement = f"{certainty}: {_statement(best, ratio, k)}"
-    closer = closer_one(record.certificates)
+    closer = closer_one(run.certificates)
     proven = best.says_much or (closer is not None and closer.says_much)
     if closer is not None:
         statement += f"; {_statement(closer, closer.factor, k)} with {probability(closer.confidence)} confidence"
@@ -122,139 +117,6 @@ def _counted(n: int, noun: str) -> str:
     return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
 
 
-_BARS = 400  # more would be thinner than a pixel
-_SEPARATE_BARS = 64
-_ONE_PANEL = 200
-_DEPTH = 1e-12  # scores below this share of the highest lie on the bottom of a logarithmic axis
-_PANEL_POINTS = 272.0  # width of a panel in points, axis labels taken off
-_MANY_DECADES = 300.0
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Columns by falling score: `order` (columns without a score last), `values` in that order, `chosen` flags."""
-
-    order: Array
-    values: Floats
-    chosen: Array
-    n_scored: int
-
-    @property
-    def n_chosen(self) -> int:
-        """Number of selected columns."""
-        return int(self.chosen.sum())
-
-    @property
-    def is_order(self) -> bool:
-        """Whether the scores of the selected columns only count down in the order of their choice."""
-        chosen = self.values[: self.n_chosen]
-        return chosen.size > 2 and self.by_score and bool((np.diff(chosen) == -1).all())
-
-    @property
-    def by_score(self) -> bool:
-        """Whether the selected columns are exactly the ones with the highest scores."""
-        return bool(self.chosen[: self.n_chosen].all())
-
-
-def rank(scores: Floats, support: Array) -> Ranking:
-    """Return the columns by falling score; ties by lowest column, columns without a finite score last."""
-    finite = np.isfinite(scores)
-    order = np.lexsort((np.arange(len(scores)), -np.where(finite, scores, 0.0), ~finite))
-    chosen = np.zeros(len(scores), dtype=bool)
-    chosen[support] = True
-    return Ranking(order, scores[order], chosen[order], int(finite.sum()))
-
-
-def draw_scores(ranking: Ranking) -> str:
-    """Return the SVG: all columns, and below them the neighbourhood of the cut where it would be too narrow to see."""
-    n, r = ranking.n_scored, ranking.n_chosen
-    zoom = max(2 * r, 20)
-    panels = [n] if n <= max(2 * zoom, _ONE_PANEL) or r == 0 else [n, zoom]
-    figure, axes = drawing.new_figure(270 if len(panels) == 1 else 400, [1.0] * len(panels))
-    for ax, shown in zip(axes, panels, strict=True):
-        _draw_panel(ax, ranking, shown)
-    axes[-1].set_xlabel("rank of the column (1 = highest score)")
-    if len(panels) == 2:
-        axes[0].set_title("all columns", loc="left")
-        axes[1].set_title(f"the first {count(zoom)} of them", loc="left")
-    label = f"Bar chart of {count(n)} feature scores in falling order; {count(r)} selected columns are marked"
-    return drawing.to_svg(figure, "scores", label)
-
-
-def _draw_panel(axes: Axes, ranking: Ranking, shown: int) -> None:
-    values, chosen = ranking.values[:shown], ranking.chosen[:shown]
-    edges = np.linspace(0, shown, min(shown, _BARS) + 1).round().astype(int)
-    middle = (edges[:-1] + 1 + edges[1:]) / 2
-    high = np.maximum.reduceat(values, edges[:-1])
-    low = np.minimum.reduceat(values, edges[:-1])
-    high = np.where(np.abs(low) > np.abs(high), low, high)
-    # A bar stands for several columns where there are many; it is marked to the height of its highest selected one.
-    marked = np.maximum.reduceat(np.where(chosen, values, -np.inf), edges[:-1])
-    has = np.isfinite(marked)
-    positive = values[values > 0]
-    log = bool(positive.size > 1 and values.min() >= 0 and positive[0] > _MANY_DECADES * np.median(positive))
-    base = 0.8 * max(float(positive[-1]), _DEPTH * float(positive[0])) if log else 0.0
-    filled = 0.82 if len(middle) <= _SEPARATE_BARS else 1.03  # many bars touch: gaps of half a pixel only flicker
-    width = min(14.0, filled * _PANEL_POINTS / len(middle))
-    floor = np.full(len(middle), base)
-    drawing.draw_bars(axes, middle, floor, np.maximum(high, base) if log else high, drawing.OTHER, width)
-    drawing.draw_bars(axes, middle[has], floor[has], np.maximum(marked[has], base), drawing.ACCENT, width)
-
-    top, bottom = float(values.max(initial=0.0)), float(values.min(initial=0.0))
-    if log:
-        axes.set_yscale("log")
-        axes.set_ylim(base, 1.5 * top)
-    else:
-        pad = 0.06 * (top - bottom) or 0.5
-        axes.set_ylim(bottom - pad if bottom < 0 else 0.0, top + pad)
-    axes.set_xlim(0.5 - 0.01 * shown, shown * 1.01 + 0.5)
-    r = ranking.n_chosen
-    if ranking.by_score and 0 < r < shown:
-        axes.axvline(r + 0.5, color=drawing.INK, linewidth=0.9, dashes=(3, 2))
-        axes.annotate(
-            f"cut after {count(r)}",
-            (r + 0.5, 0.97),
-            (4 if r < 0.6 * shown else -4, 0),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="left" if r < 0.6 * shown else "right",
-            va="top",
-        )
-    axes.grid(visible=False, axis="x")
-    axes.set_ylabel("score")
-    drawing.plain_ticks(axes.xaxis, log=False, whole=True)
-    drawing.plain_ticks(axes.yaxis, log=log, bins=5)
-
-
-def describe_scores(ranking: Ranking) -> str:
-    """Return the caption: the relation of the selection to the scores, and the meaning of a bar."""
-    n, r, d = ranking.n_scored, ranking.n_chosen, len(ranking.values)
-    text = []
-    if n and ranking.values[0] == ranking.values[n - 1] and n > 1:
-        text.append("All scores are equal, so they do not rank the columns.")
-    if r == d:
-        text.append("Every column is selected.")
-    elif ranking.by_score:
-        text.append(f"The {count(r)} columns with the highest score are selected; ties go to the lowest column.")
-    else:
-        inside = int(ranking.chosen[:r].sum())
-        text.append(
-            f"The columns were chosen as a set that avoids redundancy: {count(inside)} of the {count(r)} selected are "
-            f"also among the {count(r)} with the highest score."
-        )
-    if n > _BARS:
-        text.append(
-            f"Where all {count(n)} columns are shown, one bar stands for about {count(round(n / _BARS))} of them."
-        )
-    if n < d:
-        text.append(
-            "One column has no score and is left out of the figure."
-            if d - n == 1
-            else f"{count(d - n)} columns have no score and are left out of the figure."
-        )
-    return " ".join(text)
-
-
 MAX_FEATURES = 250
 MAX_PROFILED = 15
 MAX_PROFILES = 12
@@ -274,11 +136,10 @@ class FeatureRow:
     share: float
 
 
-def feature_rows(record: RunRecord, ranking: Ranking) -> list[FeatureRow]:
+def feature_rows(run: RunContent, ranking: Ranking) -> list[FeatureRow]:
     """Return the selected columns by falling score, at most `MAX_FEATURES` of them."""
-    names = record.feature_names
-    weights = None if record.weights is None else np.asarray(record.weights, dtype=float)
-    support = np.asarray(record.support)
+    names = run.names
+    weights, support = run.weights, run.support
     highest = max((abs(float(v)) for v in ranking.values[: ranking.n_scored]), default=0.0)
     rows = []
     for place in np.flatnonzero(ranking.chosen)[:MAX_FEATURES]:
@@ -327,16 +188,16 @@ def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow],
     return rows, " ".join(remark)
 
 
-def profile_table(record: RunRecord) -> dict[str, Any] | None:
+def profile_table(run: RunContent) -> dict[str, Any] | None:
     """Return the selected columns in which clusters differ most from all rows, and how far the largest clusters do."""
-    if record.profiles is None or record.cluster_weights is None:
+    if run.profiles is None or run.sizes is None:
         return None
-    away, support = np.asarray(record.profiles, dtype=float), np.asarray(record.support)
+    away, support = run.profiles, run.support
     if not away.size:
         return None
-    clusters = np.sort(np.argsort(-np.asarray(record.cluster_weights, dtype=float), kind="stable")[:MAX_PROFILES])
+    clusters = np.sort(np.argsort(-run.sizes, kind="stable")[:MAX_PROFILES])
     shown = np.argsort(-np.abs(away[clusters]).max(axis=0), kind="stable")[:MAX_PROFILED]
-    names, largest = record.feature_names, max(float(np.abs(away[np.ix_(clusters, shown)]).max()), 1e-300)
+    names, largest = run.names, max(float(np.abs(away[np.ix_(clusters, shown)]).max()), 1e-300)
     rows = [
         (
             f"column {support[j]}" if names is None else clean(names[support[j]]),
@@ -357,9 +218,8 @@ class ContingencyTable:
     remark: str
 
 
-def contingency(known: Agreement) -> ContingencyTable:
-    """Return the heat map's cells, the largest `MAX_CLASSES` classes and clusters where there are more."""
-    table = np.asarray(known.table, dtype=float)
+def contingency(table: Floats, classes: Sequence[str]) -> ContingencyTable:
+    """Return the heat map's cells, of at most the `MAX_CLASSES` largest classes and clusters."""
     n_classes, n_clusters = table.shape
     shown_rows = np.sort(np.argsort(-table.sum(axis=1), kind="stable")[:MAX_CLASSES])
     shown_columns = np.sort(np.argsort(-table.sum(axis=0), kind="stable")[:MAX_CLASSES])
@@ -372,7 +232,7 @@ def contingency(known: Agreement) -> ContingencyTable:
     for c, line in zip(shown_rows, part, strict=True):
         total = float(table[c].sum())
         cells = [(count(float(v)) if v else "", 100 * float(v) / total if total > 0 else 0.0) for v in line]
-        rows.append((clean(known.classes[int(c)], 24), cells, count(total)))
+        rows.append((clean(classes[int(c)], 24), cells, count(total)))
     remark = ""
     if len(shown_rows) < n_classes or len(shown_columns) < n_clusters:
         remark = (
@@ -402,27 +262,28 @@ _STEPS = {
 }
 
 
-def stage_profile(record: RunRecord) -> str:
-    """Return in words how the passes of the longest stage that has some spent their time; empty if none has."""
-    stages = [stage for stage in record.stages if any(stage.profile.get(step) for step in _STEPS if step != "wait")]
-    if not stages:
-        return ""
-    stage = max(stages, key=lambda one: one.seconds)
-    whole = sum(stage.profile.values())
-    shares = [
-        f"{words} {percent(stage.profile[step] / whole)}" for step, words in _STEPS.items() if step in stage.profile
+def stage_profile(stages: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words how the passes of the longest stage with passes spent their time; empty if none has any."""
+    profiled = [
+        stage for stage in stages if any(stage.get("profile", {}).get(step) for step in _STEPS.keys() - {"wait"})
     ]
-    return f"Passes of “{clean(stage.name)}”: {', '.join(shares)}."
+    if not profiled:
+        return ""
+    stage = max(profiled, key=lambda entry: entry["seconds"])
+    profile = stage["profile"]
+    whole = sum(profile.values())
+    shares = [f"{words} {percent(profile[step] / whole)}" for step, words in _STEPS.items() if step in profile]
+    return f"Passes of “{clean(stage['name'])}”: {', '.join(shares)}."
 
 
-def stage_rows(record: RunRecord) -> list[StageRow]:
+def stage_rows(stages: Sequence[Mapping[str, Any]]) -> list[StageRow]:
     """Return the stages in order."""
-    longest = max((stage.seconds for stage in record.stages), default=0.0)
+    longest = max((stage["seconds"] for stage in stages), default=0.0)
     rows = []
-    for stage in record.stages:
-        read = stage.bytes_read
+    for stage in stages:
+        read, seconds = stage.get("bytes_read"), stage["seconds"]
         size = "–" if read is None else format_bytes(read)
-        rate = f"{format_bytes(read / stage.seconds)}/s" if read and stage.seconds > 0 else "–"
-        bar = 100 * stage.seconds / longest if longest > 0 else 0.0
-        rows.append(StageRow(clean(stage.name), format_seconds(stage.seconds), size, rate, bar))
+        rate = f"{format_bytes(read / seconds)}/s" if read and seconds > 0 else "–"
+        bar = 100 * seconds / longest if longest > 0 else 0.0
+        rows.append(StageRow(clean(stage["name"]), format_seconds(seconds), size, rate, bar))
     return rows

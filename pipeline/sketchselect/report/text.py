@@ -154,7 +154,7 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def flat(mapping: Mapping[str, Any], limit: int = 200, prefix: str = "") -> list[tuple[str, str]]:
+def flat(mapping: Mapping[str, Any], limit: int = 150, prefix: str = "") -> list[tuple[str, str]]:
     """Return the leaves of a nested mapping as (dotted key, text), at most `limit` of them, cleaned."""
     rows: list[tuple[str, str]] = []
     for key, value in _leaves(mapping, prefix):

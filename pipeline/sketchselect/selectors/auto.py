@@ -1,7 +1,4 @@
-"""Method and number of columns chosen by the data: fast methods compete on a sample of the rows.
-
-The fewest columns within a ratio, and the selections of a method by their number.
-"""
+"""Method and number of columns chosen by the data: fast methods compete on a sample of the rows."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from sklearn.base import clone
 from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Labels
+from sketchselect.linalg.kmeans.sample import sample_size
 from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, best
@@ -23,20 +21,11 @@ from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumbe
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
-FEWEST = 4
-"""Smallest number of columns that is tried where the number is open."""
-
-AHEAD, MOST_AHEAD = 32, 512
-"""Multiple of a number of columns to which a nested method selects at once, and the largest number that it does."""
-
-FINENESS = 8
-"""The number of columns is found to an eighth of itself."""
-
-FAR = 4
-"""Multiple of what is tolerated from which the number of columns is not doubled, but taken as often."""
-
-MOST_FLOPS = 1e10
-"""A method that needs more to select does not compete: about a second."""
+FEWEST, MOST = 4, 2048  # Numbers of columns that are tried where the number is open
+AHEAD, MOST_AHEAD = 32, 512  # A nested method selects as many times the columns at once, up to as many of them
+FINENESS = 8  # The number of columns is found to an eighth of itself
+FAR = 4  # From this relative excess on the number of columns is multiplied by four, not doubled
+MOST_FLOPS = 1e10  # A method that needs more to select does not compete: about a second
 
 
 @dataclass(frozen=True)
@@ -50,8 +39,8 @@ class Limit:
         """Return how far a point is beyond; at most 0 within."""
         return max(point.high - self.high, point.ratio - self.ratio)
 
-    def used(self, point: CurvePoint) -> float:
-        """Return the multiple of what is tolerated above k-means on all columns that a point is; above 1 beyond."""
+    def relative_excess(self, point: CurvePoint) -> float:
+        """Return a point's excess over k-means on all columns / the tolerated excess; above 1 beyond the limit."""
         parts = ((point.high, self.high), (point.ratio, self.ratio))
         return max(((value - 1.0) / (most - 1.0) for value, most in parts if 1.0 < most < np.inf), default=np.inf)
 
@@ -80,23 +69,23 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
     def within(methods: Sequence[str], size: int) -> list[str]:
         return [point.method for point in curve.add(methods, size) if limit.excess(point) <= 0]
 
-    def used(methods: Sequence[str], size: int) -> float:
-        return min(map(limit.used, curve.add(methods, size)), default=np.inf)
+    def least_excess(methods: Sequence[str], size: int) -> float:
+        return min(map(limit.relative_excess, curve.add(methods, size)), default=np.inf)
 
     def narrowed(methods: Sequence[str], below: int, size: int) -> int:
-        above = used(methods, below) if below >= least else np.inf
+        above = least_excess(methods, below) if below >= least else np.inf
         while size - below > max(1, below // FINENESS):
-            middle = _crossing((below, above), (size, used(methods, size)))
+            middle = _crossing((below, above), (size, least_excess(methods, size)))
             if closer := within(methods, middle):
                 size, methods = middle, closer
             else:
-                below, above = middle, used(methods, middle)
+                below, above = middle, least_excess(methods, middle)
         return size
 
     size, below = max(min(FEWEST, most), least), least - 1
     while not within(names[:1], size) and size < most:
         # About as the number of columns grows, what is used of the tolerance falls.
-        far = np.inf > used(names[:1], size) > FAR
+        far = np.inf > least_excess(names[:1], size) > FAR
         below, size = size, min((FAR if far else 2) * size, most)
     if within(names[:1], size):
         size = narrowed(names[:1], below, size)
@@ -112,7 +101,7 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
         return best([p for p in curve.result().points if p.n_features >= least and limit.excess(p) <= 0])
 
     chosen = fewest()
-    while chosen is not None and curve.settle(chosen.n_features):
+    while chosen is not None and curve.break_ties(chosen.n_features):
         chosen = fewest()
     if chosen is None and size < most:
         return smallest_within(curve, limit, (size + 1, most))
@@ -136,7 +125,7 @@ def best_of(curve: Curve, size: int) -> CurvePoint:
     """Return the best of all methods at this size; raise `BadParameter` where none has one."""
     names = tuple(curve.methods)
     chosen = best(curve.add(names, size))
-    while chosen is not None and curve.settle(size):
+    while chosen is not None and curve.break_ties(size):
         chosen = best(curve.add(names, size))
     if chosen is None:
         raise BadParameter(f"methods: none of them can select {size} columns")
@@ -169,15 +158,6 @@ def selections_by_size(
         return known[most] if most == size else selection(size)
 
     return selection
-
-
-SAMPLED_ROWS = 2000
-SAMPLED_ROWS_PER_CLUSTER = 20
-MOST_SAMPLED_BYTES = 1 << 29
-"""The sample has 20 k rows, at least 2,000, and fewer where dense rows would take more bytes than these."""
-
-MOST = 2048
-"""Largest number of columns that is tried where the number is open."""
 
 
 def _is_list(value: Any) -> bool:
@@ -321,8 +301,7 @@ class AutoSelector(BaseSelector):
         k = self._clusters(n_features)
         size = self.sample_rows
         if size is None:
-            size = max(SAMPLED_ROWS, SAMPLED_ROWS_PER_CLUSTER * k)
-            size = max(min(size, MOST_SAMPLED_BYTES // (8 * n_features)), 2 * k)
+            size = sample_size(k, n_features, least_per_cluster=2)
         members: dict[str, Summary[Any]] = {RowSample.kind: RowSample(int(size), seed=int(self.random_state))}
         for one in self._competitors().values():
             try:
@@ -382,7 +361,7 @@ class AutoSelector(BaseSelector):
         lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1
         selections = {name: selections_by_size(one, summary, lenient, ahead) for name, one in competitors.items()}
         others = {name: one.for_clusters(k) for name, one in competitors.items() if hasattr(one, "for_clusters")}
-        # Methods that were given have the parameters that they were given.
+        # User-supplied methods keep their parameters.
         alternatives = {} if self.methods is not None else others
         tried = {name: selections_by_size(one, summary, True, 1) for name, one in alternatives.items()}
         return Curve(sample, k, selections, int(self.random_state), tried, self.drawn_starts)

@@ -18,10 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
+from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import check_run, fit_options, run_options
-from sketchselect.execution.delayed import delayed_summary
-from sketchselect.execution.engine import FitKeywords, PassOptions, RunKeywords
-from sketchselect.execution.run import map_blocks
+from sketchselect.execution.engine import FitKeywords, PassOptions, RunKeywords, map_blocks
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions

@@ -1,7 +1,4 @@
-"""The objective in all columns against the number of selected columns, estimated from a sample of rows.
-
-Clusterings of a sample of rows on some of the columns, and their costs in all columns.
-"""
+"""The objective in all columns against the number of selected columns, estimated from a sample of rows."""
 
 from __future__ import annotations
 
@@ -13,51 +10,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from sketchselect.linalg.arrays import Floats, Labels
-from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
-from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.lloyd import REFINEMENTS, refine
-from sketchselect.linalg.kmeans.sums import sparse_mean_products
+from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, WeightedRows, row_products
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import CentroidSums, RowSample
 
 Columns = NDArray[np.int64]
 
-STARTS = 3
-"""Starts of k-means, for its best clustering and for how much clusterings differ."""
-
-SETTLING = 10
-"""Starts where methods differ by less than starts do, and where they are cheap: as many as a run has."""
-
-CHEAP_FLOPS, OVERHEAD = 2.5e8, 64
-"""Operations up to which as many starts are made, and the columns that the cost of a call is added as."""
-
-SHARED = 10
-"""Multiple of these operations up to which as many are made on all columns, whose clusters all ratios share."""
-
-SEEN = 1e-10
-"""Share of the largest squared norm of a direction below which its products are rounding."""
-
-ROUNDING = 1e-12
-"""Share of the sum of squares below which an objective is rounding: there is a cluster for each distinct row."""
-
-RACING = 3e-4
-"""Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
-
-SETTLED, ENDED = 50, 3e-5
-"""Iterations of a single start at most, and the share of the cost by which the last lowers it: it stands for a run."""
-
-PROJECTED = 64
-"""Dimensions of the projections in which starts are chosen and compared, where there are more columns."""
-
-
-DENSE = 512
-"""Columns of sparse rows up to which they are taken as dense ones."""
+STARTS = 3  # Of k-means, for its best clustering and for how much clusterings differ
+TIE_BREAK_STARTS = 10  # Where methods differ by less than starts do, and where starts are cheap: as many as a run has
+CHEAP_FLOPS = 2.5e8  # Up to here as many starts are made
+BASELINE_FLOPS = 10 * CHEAP_FLOPS  # The same on all columns, whose clusters all ratios share
+CALL_OVERHEAD_COLUMNS = 64  # The cost of a call, as columns that are added to those of the rows
+ROUNDING = 1e-12  # Share of the sum of squares below which an objective is rounding: every distinct row has a cluster
+COARSE_TOL = 3e-4  # Starts are compared once an iteration lowers the cost by less than this share; the best goes on
+MAX_ITER, TOL = 50, 3e-5  # Of a single start that stands for a whole run
+PROJECTED = 64  # Dimensions in which starts are chosen and compared, where there are more columns
 
 
 @dataclass(frozen=True)
@@ -79,66 +51,51 @@ class Coreset:
     """
 
     def __init__(self, sample: RowSample, n_clusters: int, seed: int) -> None:
-        self.sampled: Any = sample.rows
         self.weights = sample.weights
-        if is_csr(self.sampled):
+        # Far from the origin products would cancel.
+        self.sampled = self.rows = WeightedRows(sample.rows, sample.weights).centered()[0]
+        if is_csr(sample.rows):
             # Columns without an entry add nothing to any cost; the first one stays, so that there is one.
-            self.rows: Any = take_columns(self.sampled, np.unique(np.append(self.sampled.indices, 0)))
-            self.columns = self.rows.tocsc()
-        else:
-            # Far from the origin products would cancel.
-            self.rows = self.sampled = self.sampled - self.weights @ self.sampled / self.weights.sum()
+            used = np.unique(np.append(sample.rows.indices, 0))
+            self.rows = replace(self.rows, rows=take_columns(sample.rows, used))
         # Within 2^+-20 float32 needs no scaling; beyond, products overflow or vanish but for a power of two, undone in
         # what is returned.
-        values = self.rows.data if is_csr(self.rows) else self.rows
+        values = self.rows.rows.data if is_csr(self.rows.rows) else self.rows.rows
         # The power of two of subnormal numbers would overflow.
         exponent = max(int(np.frexp(max(values.max(initial=0.0), -values.min(initial=0.0)))[1]), -1000)
         self.unit = 1.0
         if abs(exponent) > 20:
             self.unit, scale = float(np.ldexp(1.0, 2 * exponent)), float(np.ldexp(1.0, -exponent))
-            self.rows, self.sampled = self.rows * scale, self.sampled * scale
-            if is_csr(self.rows):
-                self.columns = self.columns * scale
-        self.n_clusters, n_columns = min(n_clusters, self.rows.shape[0]), self.rows.shape[1]
-        self.squares = _products(self.rows, self.rows)
-        total = self.rows.T @ self.weights
+            self.rows = replace(self.rows, rows=self.rows.rows * scale)
+            self.sampled = replace(self.sampled, rows=self.sampled.rows * scale)
+        rows = self.rows.rows
+        n_rows, n_columns = rows.shape
+        self.n_clusters = min(n_clusters, n_rows)
+        self.squares = row_products(rows, rows)
+        total = rows.T @ self.weights
         self.scatter = self.unit * float(self.weights @ self.squares - total @ total / self.weights.sum())
         self.drawn = 1.0 - sample.probabilities
         self.is_complete = not self.drawn.any()
         self.seed = seed
-        self.racing = self.rows
+        self.short = self.rows
         if n_columns > PROJECTED:
-            n_rows, number = self.rows.shape[0], derive_seed(seed, "curve", "projection")
-            draws = gaussians(number, (min(n_rows, n_columns), PROJECTED))
+            draws = gaussians(derive_seed(seed, "curve", "projection"), (min(n_rows, n_columns), PROJECTED))
             if n_rows < n_columns:
-                draws = self.rows.T @ draws
-            self.racing = self._along(self.rows, self.rows @ draws)
-        self.starts = self._drawn_starts(self.racing, range(self._n_starts(self.racing, SHARED * CHEAP_FLOPS)))
+                draws = rows.T @ draws
+            self.short = self.rows.along(rows @ draws)
+        self.starts = self._drawn_starts(self.short, range(self._n_starts(self.short, BASELINE_FLOPS)))
 
-    def _along(self, rows: Any, near: Any) -> Any:
-        """Return the rows along the directions that products with `near` (a column a direction) make: float32.
-
-        With products of the rows as `near` these are about the top directions, by one step of subspace iteration:
-        clusters are there, and such rows are short. Rows that are all equal have no directions, and stay as they are.
-        """
-        image = np.asarray(rows.T @ (self.weights[:, None] * near))
-        squares, turns = np.linalg.eigh(image.T @ image)
-        seen = squares > SEEN * squares[-1]
-        if not seen.any():
-            return rows
-        return np.asarray(rows @ (image @ (turns[:, seen] / np.sqrt(squares[seen]))), dtype=np.float32)
-
-    def _n_starts(self, points: Any, most: float = CHEAP_FLOPS) -> int:
+    def _n_starts(self, points: WeightedRows, most: float = CHEAP_FLOPS) -> int:
         """Return how many starts are made on points of the sample: few of many rows, where local optima are close."""
-        flops = 2.0 * points.shape[0] * (points.shape[1] + OVERHEAD) * self.n_clusters * REFINEMENTS
-        return int(np.clip(most // flops, STARTS, SETTLING))
+        n_rows, n_columns = points.rows.shape
+        flops = 2.0 * n_rows * (n_columns + CALL_OVERHEAD_COLUMNS) * self.n_clusters * POLISH_ITERATIONS
+        return int(np.clip(most // flops, STARTS, TIE_BREAK_STARTS))
 
-    def _drawn_starts(self, points: Any, starts: range) -> list[Labels]:
+    def _drawn_starts(self, points: WeightedRows, starts: range) -> list[Labels]:
         """Return labels by the nearest of some rows, which k-means++ draws; the starts have numbers."""
-        dense = densify(points) if is_csr(points) else points
+        dense = points.dense()
         seeds = (derive_seed(self.seed, "curve", start) for start in starts)
-        chosen = (spread_out(dense, self.weights, self.n_clusters, seed) for seed in seeds)
-        return [lloyd.assign(dense, dense[places].astype(np.float64))[0] for places in chosen]
+        return [dense.assign(centers) for centers in dense.starts(self.n_clusters, seeds)]
 
     def clustered(
         self, columns: Columns | None = None, warm: Labels | None = None, n_starts: int | None = None
@@ -148,38 +105,38 @@ class Coreset:
         Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
         With `n_starts` those are drawn that are made beyond the usual ones, whose best labels are given.
         """
-        # Starts race where rows are short.
+        # Starts are compared where rows are short.
         if columns is None:
-            whole, points, starts = _points(self.rows), self.racing, self.starts
+            whole, points, starts = self.rows.single(), self.short, self.starts
         else:
-            whole = points = _points(self.sampled, columns)
-            if columns.size > PROJECTED >= self.racing.shape[1]:
-                points = self._along(whole, self.racing)
+            whole = points = self.sampled.single(columns)
+            if columns.size > PROJECTED >= self.short.rows.shape[1]:
+                points = whole.along(self.short.rows)
             usual, before = self._n_starts(points), [] if warm is None else [warm]
             if n_starts is None:
                 starts = [self.starts[0], *self._drawn_starts(points, range(usual - 1)), *before]
             else:
                 starts = [*before, *self._drawn_starts(points, range(usual - 1, max(n_starts, 2 * usual) - 1))]
-        refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
-        best = min(range(len(refined)), key=lambda start: refined[start][0])
-        tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
-        centers = refined[best][1]
+        polished = [points.polish(means, tol=COARSE_TOL) for means in points.means(starts, self.n_clusters)[0]]
+        best = min(range(len(polished)), key=lambda start: polished[start][0])
+        tried = [points.assign(centers) for _, centers in polished]
+        centers = polished[best][1]
         if points is not whole:
-            centers = self._means(whole, [tried[best]])[0][0]
-        tried[best] = lloyd.assign(whole, refine(whole, self.weights, centers)[1])[0]
+            centers = whole.means([tried[best]], self.n_clusters)[0][0]
+        tried[best] = whole.assign(whole.polish(centers)[1])
         return self._described(points, tried, best)
 
     def clustered_from(self, labels: Labels, columns: Columns) -> SampledClusters:
         """Return the clustering on these columns at which k-means ends from the means of other clusters."""
-        points = _points(self.sampled, columns)
-        centers = refine(points, self.weights, self._means(points, [labels])[0][0], SETTLED, ENDED)[1]
-        return self._described(points, [lloyd.assign(points, centers)[0]], 0)
+        points = self.sampled.single(columns)
+        centers = points.polish(points.means([labels], self.n_clusters)[0][0], MAX_ITER, TOL)[1]
+        return self._described(points, [points.assign(centers)], 0)
 
-    def _described(self, points: Any, tried: Sequence[Labels], best: int) -> SampledClusters:
+    def _described(self, points: WeightedRows, tried: Sequence[Labels], best: int) -> SampledClusters:
         """Return the best of the labellings that were tried, and its costs; halves are clustered on the points."""
         labels, k = tried[best], self.n_clusters
         parts = [] if self.is_complete else self._halves(points, labels)
-        totals, norms, paired, products = self._products([*tried, *parts], 2 * k, best)
+        totals, norms, paired, products = self.rows.mean_products([*tried, *parts], 2 * k, best)
         # The objective is the sum of squares less that of the means.
         square = float(self.weights @ self.squares)
         objectives = (square - (totals * norms).sum(axis=1))[: len(tried)]
@@ -198,52 +155,18 @@ class Coreset:
             unseen = max(unseen, 0.0)
         return SampledClusters(labels, self.unit * costs, spread, self.unit * objective, self.unit * unseen)
 
-    def _halves(self, points: Any, labels: Labels) -> list[Labels]:
+    def _halves(self, points: WeightedRows, labels: Labels) -> list[Labels]:
         """Return the clusters of all rows by the even rows, which are clustered alone, and by the odd ones.
 
         A cluster is one of the even rows, or k later one of the odd ones.
         """
         even = np.arange(labels.size) % 2 == 0
         halves = [np.where(even, labels, -1), np.where(even, -1, labels)]
-        near = []
-        for start, half in zip(self._means(points, halves)[0], (slice(0, None, 2), slice(1, None, 2)), strict=True):
-            centers = refine(points[half], self.weights[half], start, still=RACING)[1]
-            near.append(lloyd.assign(points, centers)[0])
-        return [one + self.n_clusters * ~even for one in near]
-
-    def _products(
-        self, labelings: Sequence[Labels], n_clusters: int, of: int = -1
-    ) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return what `sparse_mean_products` does, of dense rows too."""
-        if is_csr(self.rows):
-            return sparse_mean_products(self.columns, np.stack(labelings, axis=1), n_clusters, self.weights, of)
-        means, totals = self._means(self.rows, labelings, n_clusters)
-        half, within = n_clusters // 2, np.zeros(len(self.weights))
-        norms = np.stack([_products(one, one) for one in means])
-        paired = np.stack([_products(one[:half], one[half : 2 * half]) for one in means])
-        if of >= 0:
-            labels = labelings[of]
-            within = (self.rows @ means[of][: labels.max() + 1].T)[np.arange(len(within)), labels]
-        return totals, norms, paired, within
-
-    def _means(
-        self, rows: Any, labelings: Sequence[Labels], n_clusters: int | None = None
-    ) -> tuple[list[Floats], Floats]:
-        """Return the means of the clusters of each labelling, and their weights; zeros for an empty one.
-
-        Rows with a negative label are left out.
-        """
-        labels, k = np.stack(labelings, axis=1), self.n_clusters if n_clusters is None else n_clusters
-        inside, m = labels >= 0, len(labelings)
-        cells, counts = (labels + k * np.arange(m))[inside], inside.sum(axis=1)
-        shares, ends = np.repeat(self.weights, counts), np.concatenate([[0], np.cumsum(counts)])
-        # One sweep over the rows adds each to its cluster of every labelling.
-        members = csr_array((shares, cells, ends), shape=(len(labels), m * k)).T
-        sums = members.tocsr() @ rows if is_csr(rows) else members @ rows
-        totals: Floats = np.bincount(cells, shares, m * k).astype(np.float64, copy=False)[:, None]
-        means: Floats = densify(sums) if is_csr(sums) else np.asarray(sums, dtype=np.float64)
-        np.divide(means, totals, out=means, where=totals > 0)
-        return list(means.reshape(m, k, -1)), totals.reshape(m, k)
+        nearest = []
+        for start, first in zip(points.means(halves, self.n_clusters)[0], (0, 1), strict=True):
+            half = WeightedRows(points.rows[first::2], self.weights[first::2])
+            nearest.append(points.assign(half.polish(start, tol=COARSE_TOL)[1]))
+        return [near + self.n_clusters * ~even for near in nearest]
 
 
 def cluster_means(sample: RowSample, n_clusters: int, seed: int, labels: Labels | None = None) -> Floats | None:
@@ -260,28 +183,7 @@ def cluster_means(sample: RowSample, n_clusters: int, seed: int, labels: Labels 
     return sums.cluster_means if (sums.cluster_weights > 0).all() else None
 
 
-def _points(rows: Any, columns: Columns | None = None) -> Any:
-    """Return the columns of the rows that k-means takes: float32, and dense where they are few."""
-    if not is_csr(rows):
-        return np.ascontiguousarray(rows if columns is None else rows[:, columns], dtype=np.float32)
-    if columns is None:
-        return rows
-    taken = take_columns(rows, columns)
-    return densify(taken).astype(np.float32) if columns.size <= DENSE else taken
-
-
-def _products(left: Any, right: Any) -> Floats:
-    """Return the inner product of each row of one matrix and that of the other."""
-    products: Floats
-    if is_csr(left):
-        products = np.asarray(left.multiply(right).sum(axis=1), dtype=np.float64).ravel()
-    else:
-        products = np.einsum("ij,ij->i", left, right)
-    return products
-
-
-Z = 1.96
-"""Standard errors on either side of an estimate: of normal errors, 95 % lie within."""
+Z = 1.96  # Standard errors on either side of an estimate: of normal errors, 95 % lie within
 
 RUN_DEVIATION = 0.0025
 """Standard deviation of the logarithm of the objective between whole runs of k-means with other seeds.
@@ -393,12 +295,8 @@ class SelectionCurve:
         return text.getvalue()
 
 
-TIE = 0.002
-"""Ratios that differ by less are equal: runs of k-means from different seeds differ by more."""
-
-
-RIVALS = 3
-"""Methods of which more starts are compared, at most: the lowest ones."""
+TIE = 0.002  # Ratios that differ by less are equal: runs of k-means from different seeds differ by more
+RIVALS = 3  # Methods of which more starts are compared, at most: the lowest ones
 
 
 def best(points: Sequence[CurvePoint]) -> CurvePoint | None:
@@ -412,7 +310,7 @@ class Curve:
     """A curve under construction: methods are asked for columns, and these are clustered on the sample.
 
     `methods`: Name of a method -> its selections of some sizes, ascending; None where it has none of that size.
-    `alternatives`: The same of methods with other parameters; the better one is that of a size that is settled.
+    `alternatives`: The same of methods with other parameters; the better one is taken where ties are broken.
     `drawn`: Whether the runs that are predicted draw their starts; else they start from the clusters on all columns.
     """
 
@@ -429,7 +327,7 @@ class Curve:
         self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
         self.alternatives = {} if alternatives is None else alternatives
         self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
-        self._settled: set[tuple[str, int]] = set()
+        self._tie_broken: set[tuple[str, int]] = set()
         self._tried: set[tuple[str, int]] = set()
         with one_blas_thread():
             self.coreset = Coreset(sample, n_clusters, seed)
@@ -437,7 +335,7 @@ class Curve:
 
     def clear(self) -> None:
         """Drop the points, and keep what does not depend on them."""
-        self._points, self._settled, self._tried = {}, set(), set()
+        self._points, self._tie_broken, self._tried = {}, set(), set()
 
     def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
         """Cluster on this number of columns of each of these methods; return the points that there are."""
@@ -456,8 +354,8 @@ class Curve:
                 return self.coreset.clustered(selection.support, warm)
             return self.coreset.clustered_from(self.everything.labels, selection.support)
 
-    def settle(self, size: int) -> bool:
-        """Cluster from more starts where methods differ by less than starts do; return whether any was to be settled.
+    def break_ties(self, size: int) -> bool:
+        """Cluster from more starts where methods differ by less than starts do; return whether there were such ties.
 
         Of the points of this size all are meant whose distance to the lowest is within two standard errors of starts,
         where that is more than a tie; at most three. Before, methods with an alternative take the better one. Runs that
@@ -479,16 +377,16 @@ class Curve:
             error = 2.0 * lowest.ratio * np.sqrt(variances[point.method] + variances[lowest.method])
             if point.ratio - lowest.ratio <= error and error > TIE:
                 near.append(point)
-        fresh = [p for p in near if (p.method, size) not in self._settled]
+        fresh = [p for p in near if (p.method, size) not in self._tie_broken]
         if len(near) < 2 or not fresh:
             return changed
         for point in fresh:
             selection, clusters = self._points[point.method, size]
             with one_blas_thread():
-                again = self.coreset.clustered(selection.support, clusters.labels, n_starts=SETTLING)
+                again = self.coreset.clustered(selection.support, clusters.labels, n_starts=TIE_BREAK_STARTS)
             # The spread stays that of as many starts as all other points have.
             self._points[point.method, size] = selection, replace(again, spread=clusters.spread)
-            self._settled.add((point.method, size))
+            self._tie_broken.add((point.method, size))
         return True
 
     def _try_alternatives(self, size: int) -> bool:

@@ -1,7 +1,4 @@
-"""Deterministic column selection for k-means (Boutsidis and Magdon-Ismail 2012, Algorithms 4 and 5).
-
-Partition of the rows that supervises a column selection: labels, or k-means++ centres.
-"""
+"""Deterministic column selection for k-means (Boutsidis and Magdon-Ismail 2012, Algorithms 4 and 5)."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
-from sketchselect.execution.engine import FitKeywords, PassOptions
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import reduce_blocks
+from sketchselect.execution.engine import FitKeywords, PassOptions, reduce_blocks
 from sketchselect.execution.source import Block
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats, as_weights, global_rows
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, smallest_rows, uniforms
@@ -26,12 +22,7 @@ from sketchselect.selectors.kmeans_columns import ColumnSelector, ColumnSubspace
 from sketchselect.selectors.parameters import Count, Size, SketchSize
 from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
 
-SAMPLE_ROWS = 1 << 16
-SAMPLE_NBYTES = 256 << 20
-"""Most rows, and most bytes of them, that k-means++ runs on; of more rows a hashed sample is drawn."""
-
-REFINEMENTS = 25
-"""Most Lloyd iterations on the sample."""
+SAMPLE_ROWS, SAMPLE_NBYTES = 1 << 16, 256 << 20  # Most rows and bytes that k-means++ runs on; a hashed sample of more
 
 
 def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
@@ -62,8 +53,7 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
 
     Every draw is hashed from the global row index, so the centres do not depend on partitions or workers.
     """
-    from sketchselect.linalg.kmeans import lloyd
-    from sketchselect.linalg.kmeans.distances import spread_out
+    from sketchselect.linalg.kmeans.sample import WeightedRows
 
     size = max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * source.n_columns)))
     nbytes = 8 * (source.n_columns + 2) * size
@@ -76,20 +66,14 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
         working_nbytes=2 * nbytes,
     )
     reduced = reduce_blocks(source, reduction, options)
-    if options.account is not None:
-        options.account(reduced.stats)
+    if options.on_statistics is not None:
+        options.on_statistics(reduced.stats)
     sample = reduced.value
     if not sample.weights.size:
         raise BadParameter("no row has a positive weight")
-    chosen = spread_out(sample.points, sample.weights, n_clusters, derive_seed(seed, "k-means++"))
-    centers = sample.points[chosen]
-    for _ in range(REFINEMENTS):
-        _, _, sums = lloyd.assign_and_sum(sample.points, centers, sample.weights)
-        moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)
-        if (moved == centers).all():
-            break
-        centers = moved
-    return CentroidSums(centers=centers)
+    points = WeightedRows(sample.points, sample.weights)
+    (start,) = points.starts(n_clusters, [derive_seed(seed, "k-means++")])
+    return CentroidSums(centers=points.polish(start, tol=-np.inf)[1])
 
 
 def within_columns(sums: CentroidSums, summary: Any) -> Floats:
@@ -126,8 +110,7 @@ class _SampleBlock:
         return left.merge(right, self.size)
 
 
-RUN_STEPS = 20
-"""Steps of all runs of which the longest is taken, about, for each column that is selected."""
+RUN_STEPS = 20  # About the steps of all runs for each selected column; the longest run is taken
 
 
 class DeterministicSelector(ColumnSelector):

@@ -13,7 +13,7 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, EmptyInput, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.engine import FitKeywords, PassOptions
-from sketchselect.execution.passes import PROCESS_NBYTES
+from sketchselect.execution.plan import PROCESS_NBYTES
 from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed

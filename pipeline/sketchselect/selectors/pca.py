@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.client import check_run, fit_options, run_options
-from sketchselect.execution.engine import FitKeywords, RunKeywords
-from sketchselect.execution.run import map_blocks
+from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.linalg.validation import require_positive

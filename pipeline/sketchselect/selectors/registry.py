@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from sketchselect._plugins import Registry
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.auto import AutoSelector
@@ -22,9 +23,11 @@ from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPat
 from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
 
-METHODS: dict[str, type[BaseSelector]] = {
-    cls.method: cls
-    for cls in (
+METHODS: Registry[type[BaseSelector]] = Registry(
+    "methods",
+    BaseSelector,
+    "method",
+    (
         AutoSelector,
         ElasticNetPath,
         FeatureSelectionAnnealing,
@@ -46,9 +49,9 @@ METHODS: dict[str, type[BaseSelector]] = {
         HighlyVariableGenes,
         HybridSelector,
         RandomizedSelector,
-    )
-}
-"""All selectors that a job file can name."""
+    ),
+)
+"""All selectors that a job file can name, with those of other packages."""
 
 AutoSelector.registered = StabilitySelector.registered = METHODS
 
@@ -68,7 +71,7 @@ def make(method: str, **parameters: Any) -> BaseSelector:
 def require_known(method: str, parameters: Iterable[str]) -> None:
     """Raise `BadParameter` for an unknown method, or a parameter that it does not have."""
     if method not in METHODS:
-        raise BadParameter(f"unknown selection method {method!r}{_hint(method, METHODS)}")
+        raise BadParameter(f"unknown selection method {method!r}{_hint(method, METHODS.known())}")
     known = {*METHODS[method]().get_params(), *METHODS[method].renamed}
     for name in parameters:
         if name not in known:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,23 +23,14 @@ from sklearn.base import clone
 
 from sketchselect import prepare as steps
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput
-from sketchselect.execution import Checkpoint, Progress, as_engine, make_progress
+from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine
 from sketchselect.execution.checkpoints import as_checkpoint
-from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Pass, projection, require_fit
-from sketchselect.execution.points import ScanPass, ScanTree
-from sketchselect.execution.run import (
-    PassStats,
-    node_index,
-    pass_stats,
-    require_unchanged,
-    run_pass,
-    source_identities,
-    source_partitions,
-)
+from sketchselect.execution.engine import PassOptions, run_plan, saved_nodes, source_identities, source_partitions
+from sketchselect.execution.plan import Plan, projection, require_fit
+from sketchselect.execution.points import ScanPlan, ScanTree
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, fitted_source, merge_summaries, source_for, summary_key
-from sketchselect.execution.tasks import PassSpec
+from sketchselect.execution.tasks import TaskContext
 from sketchselect.execution.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_positive
@@ -62,11 +52,11 @@ _MOST_PARTITIONS = 1024
 
 @dataclass(frozen=True)
 class Scanned(Generic[T]):
-    """The values of a scan, one for each point, the rows that each is of, and the account of the pass."""
+    """The values of a scan, one for each point, the rows that each is of, and the statistics of the pass."""
 
     values: list[T]
     spans: list[tuple[int, int]]
-    stats: PassStats
+    stats: Statistics
 
 
 def scan_source(
@@ -94,40 +84,36 @@ def scan_source(
     checkpoint's folder; `WillNotFit` or `EmptyInput` or `SourceChanged` or `PartitionFailed` or `SketchSelectError` as
     in `reduce_blocks`.
     """
-    began = time.perf_counter()
-    scan = scan_pass(source, description, finish, options, points=points, window=window, stage=stage)
-    work: Pass[Any] = scan
-    source = work.spec.source
-    require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
+    scan = scan_plan(source, description, finish, options, points=points, window=window, stage=stage)
+    plan: Plan[Any] = scan
+    source = plan.source
+    require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
     before = source_identities(source)
-    index = None
+    nodes = None
     if options.checkpoint is not None:
         # Whatever its size, a node that is not saved would have to be read again.
         everything = replace(options.checkpoint, min_bytes=0, state_ratio=0.0, min_seconds=0.0)
-        index = node_index(work, options.but(checkpoint=everything), summary_key(description))
-    if index is not None:
-        if not options.engine.can_write(index.directory):
+        nodes = saved_nodes(plan, options.but(checkpoint=everything), summary_key(description), before)
+    if nodes is not None:
+        if not options.engine.can_write(nodes.directory):
             raise BadParameter(
-                f"{index.directory}: the workers cannot write there; give as checkpoint a folder or URL "
+                f"{nodes.directory}: the workers cannot write there; give as checkpoint a folder or URL "
                 "that this process and every worker can write in"
             )
-        work = index.saving(index.unread(scan.tree.needed), state_nbytes=0)
+        plan = replace(plan.saved_in(nodes), ready=nodes.unread(scan.tree.needed))
     try:
-        ran = run_pass(work, options, index)
+        result = run_plan(plan, options.engine, nodes, before)
     except DamagedFile as error:
         # A file of an earlier scan, which was not read until now.
-        work.progress.note(f"{error}; everything is computed again")
-        work = replace(work, ready={})
-        ran = run_pass(work, options, index)
-    require_unchanged(before, source)
-    edges = work.partitions.edges
-    stats = pass_stats(work, ran, began)
-    if options.account is not None:
-        options.account(stats)
-    return Scanned(ran.output.value, [(edges[a], edges[b]) for a, b in scan.tree.points], stats)
+        plan.progress.note(f"{error}; everything is computed again")
+        result = run_plan(replace(plan, ready={}), options.engine, nodes, before)
+    edges = plan.partitions.edges
+    if options.on_statistics is not None:
+        options.on_statistics(result.stats)
+    return Scanned(result.value, [(edges[a], edges[b]) for a, b in scan.tree.points], result.stats)
 
 
-def scan_pass(
+def scan_plan(
     source: Source,
     description: Summary[Any],
     finish: Callable[[Summary[Any]], Any],
@@ -136,7 +122,7 @@ def scan_pass(
     points: int | None = None,
     window: int | None = None,
     stage: str = "scan",
-) -> ScanPass:
+) -> ScanPlan:
     """Return the pass of a scan, cut and projected; nothing is read. Parameters are those of `scan_source`."""
     source = source_for(source, description)
     state = description.projected_nbytes(source.n_columns, source.n_targets)
@@ -150,22 +136,20 @@ def scan_pass(
     )
     # Nodes at both ends of a point's rows wait for other points.
     waiting = 2 * tree.depth * (tree.fan_in - 1) * state
-    projected = projection(
-        source,
-        partitions,
-        tree,
+    reduction = Reduction(
+        SummariseBlock(description),
+        merge_summaries,
+        stage,
         state_nbytes=state,
         working_nbytes=working,
         caller_nbytes=waiting,
-        engine=options.engine,
     )
-    return ScanPass(
-        PassSpec(source, SummariseBlock(description), merge_summaries, options.retries),
+    return ScanPlan(
+        TaskContext(source, reduction, options.retries),
         tree,
         partitions,
         options.progress,
-        projected,
-        stage=stage,
+        projection(source, partitions, tree, reduction, options.engine),
         stall_timeout=options.stall_timeout,
         finish=finish,
     )
@@ -366,7 +350,7 @@ def timeline(
     names = {step.name for step in resolved}
     added = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
     reporting = make_progress(progress)
-    with as_engine(client, matrix, target, weight) as engine:
+    with open_engine(client, matrix, target, weight) as engine:
         options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
         source_rows = Source(matrix, target, weight, (*resolved, *added), in_double=chosen.needs_double)
         rows = fitted_source(source_rows, options)

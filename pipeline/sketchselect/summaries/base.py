@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
+from sketchselect._plugins import Registry
 from sketchselect.errors import Incompatible, NoData
 from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical, start_of_piece, without_groups
 from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, stays_sparse, take_rows
@@ -489,14 +490,17 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-KINDS: dict[str, type[Summary[Any]]] = {}
+KINDS: Registry[type[Summary[Any]]] = Registry("summaries", Summary, "kind")
+"""Name in files -> kind of summary."""
 
 S = TypeVar("S", bound=type[Summary[Any]])
 
 
 def register(cls: S) -> S:
     """Add a summary class to the registry, for files and the conformance suite; a class decorator."""
-    if cls.kind in KINDS and KINDS[cls.kind].__qualname__ != cls.__qualname__:
-        raise ValueError(f"the summary kind {cls.kind!r} is already registered for {KINDS[cls.kind].__qualname__}")
+    # Not of other packages: one of those may be what is being imported.
+    known = dict(KINDS).get(cls.kind, cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise ValueError(f"the summary kind {cls.kind!r} is already registered for {known.__qualname__}")
     KINDS[cls.kind] = cls
     return cls

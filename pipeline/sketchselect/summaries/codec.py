@@ -167,7 +167,7 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
         raise DamagedFile(f"{name}: unknown header field {sorted(unknown)[0]!r}")
     kind = header["kind"]
     if kind not in KINDS:
-        raise DamagedFile(f"{name}: unknown kind of summary {kind!r}; known: {', '.join(sorted(KINDS))}")
+        raise DamagedFile(f"{name}: unknown kind of summary {kind!r}; known: {', '.join(KINDS.known())}")
     cls = KINDS[kind]
     if header["format_version"] > cls.format_version:
         raise DamagedFile(

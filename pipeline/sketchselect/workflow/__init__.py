@@ -31,8 +31,8 @@ def __getattr__(name: str) -> Any:
 
 def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
     """Read the source and leave ``summary.sks`` (and ``columns.sks``, for some methods); return the former's path."""
+    from sketchselect.workflow.session import open_session
     from sketchselect.workflow.stages import columns as stages
-    from sketchselect.workflow.stages.opening import open_session
 
     with open_session(_config(job), client, progress=progress) as session:
         stages.collect(session, stages.summarize(session))
@@ -42,8 +42,8 @@ def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
 def select(job: Job) -> Path:
     """Select columns from what `summarize` left, and leave ``selection.json``; return its path."""
     from sketchselect.summaries import load
+    from sketchselect.workflow.session import open_session
     from sketchselect.workflow.stages import columns as stages
-    from sketchselect.workflow.stages.opening import open_session
 
     with open_session(_config(job)) as session:
         # Whether the method read the rows once more shows in what `summarize` left.

@@ -1,7 +1,4 @@
-"""The file that treats new rows as those of a finished run: columns, prepare steps, centres and model, as JSON.
-
-Results under the keys of scanpy: what goes into an AnnData object, and a file of them without a matrix.
-"""
+"""What a run leaves for others: ``assign.json``, which treats new rows as the run's, and an AnnData file of results."""
 
 from __future__ import annotations
 
@@ -9,26 +6,29 @@ import base64
 import json
 import os
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import DamagedFile, SketchSelectError, SourceError
+from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.csr import densify, is_csr, take_columns
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.location import is_url
+from sketchselect.readers import Matrix
+from sketchselect.readers.views import ChosenColumns
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
-from sketchselect.workflow.manifest import JobResults
-from sketchselect.workflow.session import Session
-from sketchselect.workflow.stages.features import feature_dtype
-from sketchselect.workflow.stages.model import model_json
-from sketchselect.workflow.tables import plain_value, row_texts
+from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
+from sketchselect.workflow.tables import csv_text, disarmed, plain_value, row_texts
+
+if TYPE_CHECKING:
+    from sketchselect.workflow.session import Session
+    from sketchselect.workflow.stages.evaluation import JobResults
 
 FILE = "assign.json"
 """Name of the file in an output folder."""
@@ -36,6 +36,8 @@ FILE = "assign.json"
 
 def assignment_json(session: Session, results: JobResults) -> str | None:
     """Return the content of ``assign.json``: no row and no label of the source; None where nothing can be assigned."""
+    from sketchselect.workflow.stages.model import model_json  # workers, which import this module, need no model
+
     clustering, model, support = results.clustering, results.model, results.selection.support
     if clustering is None and model is None:
         return None
@@ -51,7 +53,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "n_columns": session.matrix.shape[1],
         "feature_names": session.matrix.feature_names,
         "no_features": [
-            name for name in inputs.beside if name is not None and not os.path.isabs(name) and not is_url(name)
+            name for name in inputs.vectors if name is not None and not os.path.isabs(name) and not is_url(name)
         ],
         "nonfinite": inputs.nonfinite,
         "prepare": [
@@ -102,8 +104,8 @@ class Assigned:
     labels: NDArray[np.int32] | None
     outputs: Floats | None
 
-    def joined(self, other: Assigned) -> Assigned:
-        """Return both, one behind the other."""
+    def followed_by(self, other: Assigned) -> Assigned:
+        """Return the results of these rows and of those after them."""
         labels = None if self.labels is None else np.concatenate([self.labels, other.labels])
         outputs = None if self.outputs is None else np.concatenate([self.outputs, other.outputs])
         return Assigned(labels, outputs)
@@ -124,11 +126,11 @@ class AssignBlock:
         labels = outputs = None
         if self.centers is not None:
             scale = 1.0 if self.weights is None else self.weights
-            rows = _columns(block.values, self.support).astype(self.dtype).astype(np.float64)
+            rows = dense_columns(block.values, self.support).astype(self.dtype).astype(np.float64)
             nearest = distances_to(rows * scale, self.centers * scale).argmin(axis=1) if len(rows) else np.empty(0)
-            labels = _spread(block, nearest.astype(np.int32), -1)
+            labels = with_dropped(block, nearest.astype(np.int32), -1)
         if self.model is not None:
-            outputs = _spread(block, outputs_of(self.model, block.values), np.nan)
+            outputs = with_dropped(block, outputs_of(self.model, block.values), np.nan)
         return Assigned(labels, outputs)
 
 
@@ -136,7 +138,7 @@ def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
     """Return the outputs of the model in ``model.json`` for prepared rows, shape (n_rows, n_outputs)."""
     intercepts = np.array([-np.inf if value is None else value for value in model["intercepts"]])
     used = sorted({j for columns in model["terms"] for j in columns})
-    values = _columns(rows, tuple(used)).astype(np.float64)
+    values = dense_columns(rows, tuple(used)).astype(np.float64)
     if (scaling := model["scaling"]) is not None:
         values = (values - scaling["mean"]) / scaling["scale"]
     place = {j: i for i, j in enumerate(used)}
@@ -146,16 +148,55 @@ def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
     return outputs
 
 
-def _columns(rows: Any, columns: tuple[int, ...]) -> Any:
-    return densify(take_columns(rows, columns)) if is_csr(rows) else rows[:, list(columns)]
+def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:
+    """Return the matrix with the columns of the run, by their names where both have such, and what was left out."""
+    n_columns, names, ours = rules["n_columns"], rules["feature_names"], matrix.feature_names
+    places = dict.fromkeys(names or (), 0)
+    if names is None or ours is None or len(places) < len(names):
+        if matrix.shape[1] != n_columns:
+            raise Incompatible(f"{matrix.address}: has {matrix.shape[1]} columns, the run's rows had {n_columns}")
+        return matrix, []
+    if ours == tuple(names):
+        return matrix, []
+    times = Counter(ours)
+    if absent := [name for name in names if times[name] != 1]:
+        raise Incompatible(
+            f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: {_some(absent)}"
+        )
+    extra = [name for name in times if name not in places]
+    notes = [f"note: {len(extra)} columns that the run did not have are left out: {_some(extra)}"] if extra else []
+    places |= {name: place for place, name in enumerate(ours)}
+    return ChosenColumns(matrix, [places[name] for name in names]), notes
 
 
-def _spread(block: Block, values: Any, absent: float) -> Any:
-    if block.surviving is None:
-        return values
-    whole = np.full((block.stop - block.start, *values.shape[1:]), absent, dtype=values.dtype)
-    whole[block.surviving - block.start] = values
-    return whole
+def _some(names: list[str]) -> str:
+    return ", ".join(f"{name!r:.80}" for name in names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def prediction_names(model: dict[str, Any]) -> list[str]:
+    """Return the names of the columns of predictions."""
+    return ["class"] if model["classes"] else [str(name) for name in model["outputs"]]
+
+
+def assigned_csv(assigned: Assigned, model: dict[str, Any] | None, names: Any, n_rows: int) -> str:
+    """Return the CSV of all rows: number or name, cluster, predictions; no cluster is -1."""
+    rows = range(n_rows) if names is None else [disarmed(name) for name in row_texts(names, 0, n_rows)]
+    columns: dict[str, Any] = {"row": rows}
+    if assigned.labels is not None:
+        columns["cluster"] = assigned.labels.tolist()
+    if model is not None and assigned.outputs is not None:
+        columns |= dict(zip(prediction_names(model), _predictions(model, assigned.outputs), strict=True))
+    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
+
+
+def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
+    """Return the columns of predictions: the targets, or the class; empty where the row was dropped."""
+    dropped = np.isnan(outputs).any(axis=1).tolist()
+    columns = outputs.T.tolist()
+    if classes := model["classes"]:
+        places = (outputs[:, 0] > 0).astype(int) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+        columns = [[disarmed(str(classes[place])) for place in places.tolist()]]
+    return [["" if absent else value for absent, value in zip(dropped, column, strict=True)] for column in columns]
 
 
 ANNOTATIONS_FILE = "annotations.h5ad"

@@ -1,7 +1,4 @@
-"""The output folder of a run: ours by a marker, one process at a time by a lock, published file by file, sealed.
-
-Digests of the files and folders that a run leaves, and its texts in JSON.
-"""
+"""The output folder of a run: ours by a marker, one process at a time by a lock, published file by file, sealed."""
 
 from __future__ import annotations
 
@@ -91,7 +88,7 @@ PUBLISHED = (
     "report.html",
     "run.log",
 )
-"""Every name a run may leave in its folder, beside `checkpoints`, the marker and the lock."""
+"""Every name a run may leave in its folder, except `checkpoints`, the marker and the lock."""
 
 _WRITTEN_THROUGH = (
     MARKER,
@@ -408,7 +405,7 @@ def _remove(path: Path) -> None:
 
 
 def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return the text of a file with this content, and the digest of it all."""
+    """Return the text of a file with this content and its digest."""
     return json.dumps({**content, DIGEST_KEY: _content_digest(content)}, indent=indent, allow_nan=False) + "\n"
 
 

@@ -1,12 +1,14 @@
-"""The whole job: every stage in order, then manifest and report."""
+"""A whole job: every stage in order, then its manifest and report."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,18 @@ from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.threads import blas_builds
 from sketchselect.selectors import Selection
 from sketchselect.workflow.assignment import FILE, assignment_json
-from sketchselect.workflow.manifest import JobResults, manifest, write_manifest
-from sketchselect.workflow.pages import publish_report, run_record
-from sketchselect.workflow.session import Session
+from sketchselect.workflow.folder import FORMAT, PUBLISHED, OutputFolder, sealed, tree_digest
+from sketchselect.workflow.pages import page_figures, publish_report
+from sketchselect.workflow.session import Session, open_session, require_weights
 from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as stages
-from sketchselect.workflow.stages.clustering import Clustering, cluster_count
-from sketchselect.workflow.stages.evaluation import Evaluation, aim, evaluate, tries_again
+from sketchselect.workflow.stages.clustering import Clustering, cluster_count, clustering_entry
+from sketchselect.workflow.stages.evaluation import Evaluation, JobResults, evaluate, next_size, set_target_bound
 from sketchselect.workflow.stages.model import Model
-from sketchselect.workflow.stages.opening import open_session, require_blas_kernel, require_weights
-from sketchselect.workflow.stages.timeline import timeline
+from sketchselect.workflow.tables import plain_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +175,13 @@ def run_config(
     """Run a checked job; with a `preset` selection its ``[select]`` says only what is summarised."""
     began = time.perf_counter()
     require_weights(config, preset)
-    require_blas_kernel(config.execution.blas_kernel)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
         if preset is not None and preset.scores.size != session.n_columns:
             raise _other_columns(preset, session)
         session.has_preset = preset is not None
         summary = stages.summarize(session)
         collected = stages.collect(session, summary)
-        aim(session)
+        set_target_bound(session)
         while True:
             selection, model = stages.select(session, collected, preset)
             features, sample = stages.write_selected(session, summary, selection)
@@ -193,9 +194,15 @@ def run_config(
                 clustering.name_rows(session, clustered)
             else:
                 clustering.discard(session)
-            if not tries_again(session, evaluation):
+            if not next_size(session, evaluation):
                 break
-        along = timeline(session)
+        along = None
+        if config.timeline is None or session.has_preset:
+            session.folder.discard(("timeline.csv",))
+        else:
+            from sketchselect.workflow.stages.timeline import timeline
+
+            along = timeline(session, config.timeline)
         counted = cluster_count(session, features)
         return _publish(
             session, JobResults(summary, selection, model, sample, clustered, evaluation, along, counted), began
@@ -221,7 +228,7 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     # The page states it too, so it is taken before the page is drawn.
     content["seconds"] = round(time.perf_counter() - began, 3)
     if session.config.output.report:
-        publish_report(session.folder, run_record(session, results, content, content["seconds"]))
+        publish_report(session.folder, content, results.selection, page_figures(session, results))
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
@@ -259,3 +266,86 @@ def _other_columns(preset: Selection, session: Session) -> ConfigError:
     return ConfigError(
         f"--selection: it is of {preset.scores.size} columns, {address} has {session.n_columns}; {advice}"
     )
+
+
+PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distributed")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that may matter to a result."""
+    from sketchselect._version import __version__
+
+    by_name = {"sketchselect": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    by_name.update({name: metadata.version(name) for name in PACKAGES})
+    by_name["blas"] = "; ".join(blas_builds())
+    return by_name
+
+
+def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> dict[str, Any]:
+    """Return the content of ``manifest.json``; no credentials, no data values."""
+    config, selection, evaluation = session.config, results.selection, results.evaluation
+    job = config.model_dump(mode="json")
+    job["input"]["storage_options"] = sorted(config.input.storage_options)
+    if session.has_preset and config.select.n_features is None:
+        job["select"] = None  # the columns were given, and the section says only what is summarised
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "job": job,
+        "source": {**session.matrix.describe(), "identity": session.identity},
+        "prepare": list(session.prepare),
+        "prepared_columns": session.n_columns,
+        "selection": {
+            "method": selection.method,
+            "n_selected": len(selection.support),
+            "given": session.has_preset,
+            "parameters": {k: plain_value(v) for k, v in dict(selection.parameters).items()},
+        },
+        "seeds": {"random_state": config.cluster.random_state if config.cluster else 0},
+        "engine": session.engine_description,
+        "memory": {
+            "projected_bytes_per_process": session.projected_nbytes or None,
+            "peak_bytes_per_process": peak_nbytes,
+        },
+        "versions": versions(),
+        "notes": session.notes,
+        "stages": session.stages,
+    }
+    if selection.diagnostics:
+        content["selection"]["diagnostics"] = plain_value(selection.diagnostics)
+    if results.model is not None:
+        content["model"] = results.model.outline()
+    if results.clustering is not None:
+        content["clustering"] = clustering_entry(results.clustering)
+    if results.cluster_count is not None:
+        content["range_of_clusters"] = {
+            "recommended": results.cluster_count["recommended"],
+            "sentence": results.cluster_count["sentence"],
+        }
+    if evaluation is not None:
+        content["objective"] = evaluation.objective
+        content["objective_all_columns"] = evaluation.objective_all_columns
+        content["compared"] = [asdict(clustering) for clustering in evaluation.compared]
+        content["certificates"] = [plain_value(c.to_dict()) for c in evaluation.certificates]
+        if evaluation.selection_bound is not None:
+            content["selection_bound"] = plain_value(evaluation.selection_bound.to_dict())
+        if evaluation.selected_certificate is not None:
+            content["certificate_selected_columns"] = plain_value(evaluation.selected_certificate.to_dict())
+        if evaluation.moved is not None:
+            content["reassigned"] = asdict(evaluation.moved)
+        if (agreement := evaluation.agreement) is not None:
+            content["agreement"] = {k: v for k, v in asdict(agreement).items() if k not in ("table", "classes")}
+    return content
+
+
+def is_digested(name: str) -> bool:
+    """Return whether the manifest has a digest of a published file or store: all but pages, logs and itself."""
+    return name != "manifest.json" and not name.endswith((".html", ".log"))
+
+
+def write_manifest(folder: OutputFolder, content: dict[str, Any]) -> None:
+    """Add the files of the folder, and digests of those that no later command makes again, and publish it all."""
+    there = [name for name in PUBLISHED if (folder.path / name).exists()]
+    content["files"] = ["manifest.json", *(name for name in there if name != "manifest.json")]
+    content["digests"] = {name: tree_digest(folder.path / name) for name in there if is_digested(name)}
+    folder.write("manifest.json", sealed(plain_value(content), indent=1))

@@ -1,60 +1,80 @@
-"""The state of a job between its stages: source, method, output folder, engine, notes and accounts."""
+"""A job opened, checked against its source and folder, and its state between stages.
+
+Nothing is started before all checks have passed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import importlib.util
 import json
+import logging
+import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._blas_kernel import VARIABLE
 from sketchselect._progress import Laps
 from sketchselect._version import KERNEL_VERSION, __version__
-from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
-from sketchselect.job.parameters import estimator
+from sketchselect.errors import (
+    BadParameter,
+    ClusterLost,
+    ConfigError,
+    Interrupted,
+    NoScheduler,
+    SketchSelectError,
+    SourceChanged,
+    Terminated,
+)
+from sketchselect.job.parameters import estimator, in_words_of_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import is_url
-from sketchselect.readers import Matrix, Vector, grouped, open_matrix, open_vector
+from sketchselect.readers import (
+    DEFAULT_PARTITION_BYTES,
+    Matrix,
+    Vector,
+    grouped,
+    open_matrix,
+    open_vector,
+    row_partitions,
+)
 from sketchselect.readers.base import require_few_dropped
-from sketchselect.workflow.folder import OutputFolder
+from sketchselect.selectors.registry import METHODS
+from sketchselect.summaries import codec
+from sketchselect.workflow.folder import OutputFolder, open_folder
 
 if TYPE_CHECKING:
-    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Reduced, Source
+    from sketchselect.execution import Engine, PassOptions, Progress, Result, Source, Statistics
     from sketchselect.prepare import Step
-    from sketchselect.selectors import BaseSelector
-    from sketchselect.summaries import BlockBound, StepStatistics
+    from sketchselect.selectors import BaseSelector, Selection
+    from sketchselect.summaries import BlockBound, StepStatistics, Summary
 
 VERSION = f"{__version__}/{KERNEL_VERSION}"
-"""What of this package decides the bits of a result."""
+"""Version string in fingerprints."""
 
 
-@contextlib.contextmanager
-def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engine]:
-    """Yield the engine that a job's ``[execution]`` names (or the caller's `client`), and close it at the end."""
-    from sketchselect import execution
+def engine_for(settings: ExecutionSettings, client: Any = None) -> contextlib.AbstractContextManager[Engine]:
+    """Return the context of the engine that a job's ``[execution]`` names, or of the caller's `client`."""
+    from sketchselect.execution import open_engine
 
     if client is not None:
-        with execution.as_engine(client) as engine:
-            yield engine
-    elif settings.cluster == "local":
-        with execution.local_cluster(settings.n_workers, settings.memory_limit) as engine:
-            yield engine
-    elif settings.cluster == "threads":
-        yield execution.LocalEngine(settings.n_workers, memory_limit=settings.memory_limit)
-    elif settings.tls_ca and settings.tls_cert and settings.tls_key:
-        from sketchselect.execution.clusters import connect, tls_security
+        return open_engine(client)
+    security = None
+    if settings.tls_ca and settings.tls_cert and settings.tls_key and settings.cluster not in ("local", "threads"):
+        from sketchselect.execution.clusters import tls_security
 
         security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
-        with connect(settings.cluster, security=security) as engine:
-            yield engine
-    else:
-        with execution.as_engine(settings.cluster) as engine:
-            yield engine
+    return open_engine(
+        settings.cluster, n_workers=settings.n_workers, memory_limit=settings.memory_limit, security=security
+    )
 
 
 def iterating_engine(engine: Engine, nbytes: int) -> Engine:
@@ -78,14 +98,16 @@ class Session:
     config: JobConfig  # The job
     folder: OutputFolder  # Its output, locked
     progress: Progress  # What progress is reported to
-    client: Any = None  # What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`
+    client: Any = (
+        None  # What the caller wants tasks to run on, instead of what the job says; see `execution.open_engine`
+    )
     stages: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     engine_description: dict[str, Any] | None = None
     projected_nbytes: int = 0
     has_preset: bool = False
     statistics: StepStatistics | None = None
-    block_bound: Reduced[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
+    block_bound: Result[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
     start: Floats | None = None  # What k-means starts from, in all prepared columns, where the summary has rows
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
@@ -101,7 +123,7 @@ class Session:
             storage_options=inputs.storage_options or None,
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
-            vectors=(*inputs.beside, self.config.select.parameters.get("partition")),
+            vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
@@ -116,7 +138,7 @@ class Session:
 
     @cached_property
     def target(self) -> Vector | None:
-        """The opened ``[input] target``, with the groups of the rows beside it where there are any."""
+        """The opened ``[input] target``, with the groups of its rows, if the job names any."""
         target, groups = self.vector("target"), self.vector("cv_groups")
         return target if target is None or groups is None else grouped(target, groups)
 
@@ -134,9 +156,12 @@ class Session:
         """Whether no step waits for statistics of all rows, and none were given by the job."""
         return self.config.prepare.fitted is None and all(step.is_fitted for step in self.steps)
 
-    def use_fitted(self, steps: tuple[Step, ...], statistics: StepStatistics | None) -> None:
-        """Take steps as they are after fitting, and what they were fitted from."""
-        self.steps, self.statistics = steps, statistics
+    def fit_with(self, statistics: Summary[Any]) -> None:
+        """Fit the steps with statistics that exist already; the source is not read."""
+        from sketchselect.execution import LocalEngine, PassOptions, fit_steps
+
+        fitted = fit_steps(self.source, PassOptions(LocalEngine(kind="serial")), statistics=statistics)
+        self.steps, self.statistics = fitted.steps, fitted.statistics
 
     @property
     def prepare(self) -> tuple[str, ...]:
@@ -160,7 +185,7 @@ class Session:
 
     @property
     def selects_apart(self) -> bool:
-        """Whether the method needs counts, and the prepare steps make something else of them."""
+        """Whether the method needs counts, and the prepare steps change them."""
         return self.selector.needs_counts and bool(self.steps)
 
     @property
@@ -206,8 +231,8 @@ class Session:
         """Where tasks run; a cluster of our own starts here, when the first stage needs it."""
         if self._engine is None:
             self._engine = self._opened_engine()
-            described = self.engine_description = self._engine.describe()
-            if described.get("encrypted") is False and not self.starts_cluster:
+            description = self.engine_description = self._engine.describe()
+            if description.get("encrypted") is False and not self.starts_cluster:
                 self.note(
                     "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port "
                     "can run code there; use tls:// outside a private network"
@@ -286,7 +311,7 @@ class Session:
         if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
             raise SourceChanged(
                 f"{self.matrix.address}: it was rewritten while the job ran, so nothing made from it is published; "
-                "run again when nobody writes to it"
+                "run again when it is no longer written to"
             )
 
     def source_fingerprint(self, **further: Any) -> dict[str, Any] | None:
@@ -339,19 +364,17 @@ class Session:
                 "its bits are not those of one run; --fresh computes all of it again"
             )
 
-    def account(self, entry: dict[str, Any], stats: PassStats) -> None:
-        """Add a pass's account to its stage's entry: what several passes read and did is summed.
+    def add_statistics(self, entry: dict[str, Any], stats: Statistics) -> None:
+        """Add a pass's statistics to its stage's entry; those of several passes are summed.
 
         Its profile are the seconds of all task slots: those of the steps of tasks, and the rest, "wait".
         """
         slots = self.engine.n_workers * self.engine.slots_per_process
         wait = max(0.0, slots * stats.seconds - sum(stats.profile.values()))
         profile = Laps.total([entry.get("profile", {}), stats.profile, {"wait": wait}])
-        for name, value in asdict(stats).items():
-            if name == "projected_nbytes":
-                entry[name] = max(entry.get(name, 0), value)
-            elif name not in ("seconds", "profile"):
-                entry[name] = entry.get(name, 0) + value
+        for name, value in stats.counts.items():
+            entry[name] = entry.get(name, 0) + value
+        entry["projected_nbytes"] = max(entry.get("projected_nbytes", 0), stats.projected_nbytes)
         entry["profile"] = {step: round(seconds, 3) for step, seconds in profile.items()}
         entry["build"] = list(self.engine.build())
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
@@ -369,3 +392,173 @@ def differing_builds(stages: Sequence[Mapping[str, Any]]) -> list[str]:
 def names_digest(names: Sequence[str] | None) -> str | None:
     """Return a digest of the columns' names, which are no part of a matrix's identity, None where they have none."""
     return None if names is None else digest(json.dumps(list(names)))
+
+
+@contextlib.contextmanager
+def library_logs(path: Path | None) -> Iterator[None]:
+    """Send what libraries log to a file, or nowhere, instead of to the terminal."""
+    handler = logging.NullHandler() if path is None else logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+@contextlib.contextmanager
+def open_session(
+    config: JobConfig, client: Any = None, *, fresh: bool = False, read_only: bool = False, progress: Any = False
+) -> Iterator[Session]:
+    """Open source, folder and diary of a job, checked against each other, and close everything at the end.
+
+    A `client`, whatever `sketchselect.summarize` takes, replaces the job's ``[execution] cluster``; `fresh` discards
+    the results of earlier runs in the output folder; with `read_only` nothing is written to it, not even a lock.
+    Raises `ConfigError` or `SourceError` or `NotOurFolder` or `RunInProgress` before anything is started.
+    """
+    from sketchselect.execution import make_progress
+
+    # The source is looked at first: a job that cannot run leaves no folder behind.
+    session = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
+    check_session(session)
+    looked_at = contextlib.nullcontext(OutputFolder(Path(os.path.abspath(config.output.dir)), is_read_only=True))
+    with (
+        looked_at if read_only else open_folder(config.output.dir, fresh=fresh) as session.folder,
+        library_logs(None if read_only else session.folder.path / "run.log"),
+    ):
+        for text in (*session.matrix.notes, *_kernel_notes(config.execution.blas_kernel)):
+            session.note(text)
+        try:
+            yield session
+        except BaseException as error:
+            session.close_engine(error)
+            if isinstance(error, (KeyboardInterrupt, Interrupted)):
+                raise _interrupted(session, error) from None
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                place = error.filename or session.folder.path
+                raise SketchSelectError(
+                    f"{place}: cannot be written ({error.strerror}); make room and run the "
+                    "same command again: what was finished is kept"
+                ) from error
+            raise
+        session.close_engine()
+
+
+def _kernel_notes(kernel: str) -> Iterator[str]:
+    """Yield a note where the job names a kernel of OpenBLAS that this process does not use."""
+    from sketchselect.linalg.threads import blas_builds
+
+    builds = blas_builds()
+    if kernel not in ("auto", "default") and not any(kernel.casefold() in b.casefold().split() for b in builds):
+        yield (
+            f"execution.blas_kernel = {kernel!r}: this process uses {', '.join(builds)}, so the result has "
+            f"its bits; for those of {kernel} set {VARIABLE}={kernel} before Python starts, on every worker"
+        )
+
+
+def check_session(session: Session) -> None:
+    """Raise an error for whatever can be known to be wrong before anything is read."""
+    config = session.config
+    if config.output.anndata and importlib.util.find_spec("anndata") is None:
+        raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
+    if (path := config.prepare.fitted) is not None:
+        try:
+            session.fit_with(codec.load(Path(path)))
+        except SketchSelectError as error:
+            raise type(error)(f"prepare.fitted: {path}: {str(error).removeprefix(f'{path}: ')}") from None
+    check_against_source(session)
+    for name in ("target", "cv_groups", "labels", "row_names"):
+        session.vector(name)
+    session.partition()
+    check_method(session.selector, session.source, config.execution.partition_bytes)
+    if config.timeline is not None:
+        from sketchselect.selectors.timeline import require_one_summary
+
+        try:
+            require_one_summary(session.selector)
+        except BadParameter as error:
+            raise ConfigError(str(error)) from None
+
+
+def check_against_source(session: Session) -> None:
+    """Raise `ConfigError` with a line for everything in the job that its source makes impossible."""
+    config, n_rows, n_columns = session.config, session.matrix.shape[0], session.n_columns
+    address, select, problems = session.matrix.address, config.select, []
+    if isinstance(select.n_features, int) and select.n_features > (most := n_choices(select.parameters, n_columns)):
+        what = "columns" if most == n_columns else "columns, squares and products"
+        problems.append(f"select.n_features: {select.n_features} asked for, {address} has {most} {what}")
+    rank = select.parameters.get("n_components")
+    if METHODS[select.method].limits_components and isinstance(rank, int) and rank >= n_columns > 1:
+        problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
+    if config.cluster is not None and config.cluster.n_clusters > n_rows:
+        problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} asked for, {address} has {n_rows} rows")
+    shape = config.output.image_shape
+    changing = [step.name for step in session.steps if step.n_columns(2) != 2]
+    if changing and session.selector.needs_counts:
+        problems.append(
+            f"select.method: {select.method} selects columns of raw counts, and after {changing[0]!r} there are "
+            "others; leave the step out"
+        )
+    if changing and shape is not None:
+        problems.append(
+            f"output.image_shape: after {changing[0]!r} the columns are random features and no pixels; leave it out"
+        )
+    elif shape is not None and math.prod(shape) != n_columns:
+        problems.append(
+            f"output.image_shape: {list(shape)} is {math.prod(shape)} pixels, {address} has {n_columns} columns"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def n_choices(parameters: Mapping[str, Any], n_columns: int) -> int:
+    """Return how many features a method chooses from: the columns, or with ``degree = 2`` also their products."""
+    return n_columns + n_columns * (n_columns + 1) // 2 if parameters.get("degree") == 2 else n_columns
+
+
+def check_method(selector: BaseSelector, source: Source, partition_bytes: int | None) -> None:
+    """Raise `ConfigError` where the method's parameters cannot work for this source."""
+    matrix = source.matrix
+    try:
+        selector.check_parameters()
+        selector.summary_description(source.n_columns)
+    except BadParameter as error:
+        where = f"{matrix.address} has {source.n_columns} columns"
+        raise ConfigError(f"select: {in_words_of_job(error)} ({where})") from None
+    if selector.reads_columns:
+        from sketchselect.selectors.leverage import column_source
+
+        row_partitions(column_source(source, selector.method).matrix, column_partition_bytes(partition_bytes))
+
+
+def column_partition_bytes(partition_bytes: int | None) -> int | None:
+    """Return the bytes of a partition of columns: few, as suit short rows, would cut long columns too small."""
+    return None if partition_bytes is None else max(partition_bytes, DEFAULT_PARTITION_BYTES)
+
+
+def require_weights(config: JobConfig, selection: Selection | None = None) -> None:
+    """Raise `ConfigError` where the job wants weighted columns and the method, or its selection, has no weights."""
+    if config.cluster is None or config.cluster.weighted is False:
+        return
+    method = config.select.method if selection is None else selection.method
+    if selection is None and METHODS[method].has_weights:
+        return
+    if selection is None or selection.weights is None:
+        weighted = ", ".join(name for name, cls in METHODS.items() if cls.has_weights)
+        raise ConfigError(
+            f"cluster.weighted: a selection by {method} has no weights; leave the key out, or use one of {weighted}"
+        )
+
+
+def _interrupted(session: Session, error: BaseException) -> Interrupted:
+    done = ", ".join(entry["name"] for entry in session.stages) or "none"
+    saved = getattr(error, "saved", "")
+    stopped = Interrupted(
+        f"interrupted; in {session.folder.path}: finished stages ({done}){saved and f'; {saved}'}; "
+        "run the same command again to resume",
+        saved,
+    )
+    stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
+    return stopped

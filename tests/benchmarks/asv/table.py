@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cases import CASES, FLOOR, OURS
+from cases import CASES, FLOOR, OURS, Setting
 
 
 class Table:
@@ -20,7 +20,7 @@ class Table:
 
     def setup(self, case: str, side: str) -> None:
         """Make the work ready, and warm up."""
-        self.work = CASES[case](bool(os.environ.get("SKETCHSELECT_SMALL"))).sides[side]()
+        self.work = CASES[case](Setting(bool(os.environ.get("SKETCHSELECT_SMALL")))).sides[side]()
         self.work()
 
     def time_case(self, case: str, side: str) -> None:

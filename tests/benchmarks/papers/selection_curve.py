@@ -75,7 +75,7 @@ def measure(data: DataSet, folder: Path, drawn: bool) -> None:
             curve.methods[method] = lambda _, columns=columns, method=method: Chosen(method, np.array(columns))
             points.append((method, r, value / runs["all"], curve.add([method], r)))
     for r in sorted({r for _, r, *_ in points}):
-        while curve.settle(r):
+        while curve.break_ties(r):
             pass
     table = {(p.method, p.n_features): p for p in curve.result().points}
     spent = time.process_time() - began

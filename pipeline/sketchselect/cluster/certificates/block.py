@@ -1,52 +1,28 @@
-"""The block certificate: a pass over the rows that bounds the optimum far more closely than the spectrum does.
-
-Measurement of labels for a certificate: the exact objective of all rows, and the test of an objective of 0.
-"""
+"""The block certificate: a pass over the rows that bounds the optimum far more closely than the spectrum does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sketchselect import prepare as steps
-from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_account
-from sketchselect.cluster.certificates.spectral import underflow
-from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.execution import (
-    Block,
-    PassStats,
-    Reduced,
-    Source,
-    as_engine,
-    fitted_source,
-    make_progress,
-    reduce_blocks,
-    summarize_source,
-)
-from sketchselect.execution.api import open_source
-from sketchselect.execution.checkpoints import as_checkpoint
+from sketchselect._text import format_seconds
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate
+from sketchselect.cluster.certificates.spectral import sketch_rows, underflow
+from sketchselect.errors import BadParameter
+from sketchselect.execution import Result, Source, Statistics, summarize_source
 from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Reduction
-from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.validation import require_number, require_seed
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Vector
+from sketchselect.readers import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
-from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
+from sketchselect.summaries import BlockBound, Bundle, Summary
 
-SAMPLED_SHARE = 0.25
-"""Share of the blocks that are solved where a probability is enough."""
+SAMPLED_SHARE = 0.25  # Share of the blocks that are solved where a probability is enough
+BLOCKS_PER_PARTITION = 8  # Blocks that a partition should have, so that the rows of a block come from many places
 
-BLOCKS_PER_PARTITION = 8
-"""Blocks that a partition should have, so that the rows of a block come from many places."""
-
+# Blocks that a partition has at most: each takes about a second, and a pass that is silent for minutes looks dead.
 MOST_BLOCKS = 32
-"""Blocks that a partition has at most: each takes about a second, and a pass that is silent for minutes looks dead."""
 
 
 @dataclass(frozen=True)
@@ -97,29 +73,9 @@ def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
         raise BadParameter(f"certify: {', '.join(names)} is {why}; leave it out")
 
 
-@contextmanager
-def opened_rows(
-    source: Any, labels: Any, sample_weight: Any, prepare: Any, client: Any, checkpoint: Any, progress: Any
-) -> Iterator[tuple[Source, PassOptions]]:
-    """Open rows, and labels and weights beside them, for the passes of a certificate.
-
-    `labels`, `sample_weight`: One per row.
-    `prepare`, `client`, `checkpoint`, `progress`: As in `sketchselect.summarize`.
-
-    Yields
-    ------
-    The rows, with fitted steps, and the options of passes over them.
-    """
-    rows = open_source(source, labels, sample_weight, steps.resolve(prepare), target_name="labels")
-    folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
-    with as_engine(client, rows.matrix, rows.target, rows.weight) as engine:
-        options = PassOptions(engine, checkpoint=folder, progress=reporting)
-        yield fitted_source(rows, options), options
-
-
 def block_pass(
     rows: Source, description: Summary[Any], options: PassOptions, stage: str = "block certificate"
-) -> Reduced[Summary[Any]]:
+) -> Result[Summary[Any]]:
     """Make the pass over rows that a `BlockBound`, or a Bundle with one, needs: partitions hold several blocks."""
     size = block_partition_bytes(description, rows)
     return summarize_source(rows, description, options.but(partition_bytes=size), stage=stage)
@@ -144,7 +100,7 @@ def block_partition_bytes(description: Summary[Any], source: Source) -> int:
 
 
 def blocks_certificate(
-    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: Statistics | None = None
 ) -> Certificate:
     """Return the certificate of a finished `BlockBound`.
 
@@ -158,8 +114,8 @@ def blocks_certificate(
         As in `certify`; of no effect where every block was solved.
     began : float
         When `time.perf_counter` was asked.
-    stats : PassStats, optional
-        Account of the pass, for what was read.
+    stats : Statistics, optional
+        Statistics of the pass, for what was read.
     """
     require_confidence(confidence)
     certain, note = bound.lower_bound(), ""
@@ -173,7 +129,7 @@ def blocks_certificate(
         lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
-        certificate = with_account(certificate, stats)
+        certificate = certificate.with_statistics(stats)
     sure = float(confidence) if sampled and confidence is not None else 1.0
     return replace(certificate, confidence=sure, note=note)
 
@@ -217,143 +173,99 @@ def block_details(summary: BlockBound) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One pass over labelled rows."""
+SHARE = 0.2  # Share of the estimated seconds of a run that its certificate may take
+LEAST_SECONDS = 10.0  # Estimated seconds that it may take in any case: all blocks of some ten thousand rows
+FEWEST_BLOCKS = 8  # A sample of fewer solved blocks proves less than the spectrum, so none is solved
+CONFIDENCE = 0.99  # Probability of a bound from a sample of blocks, where the job names none
+LARGEST_SAMPLE = 0.9  # Share of the blocks from which all are solved: little is saved by a sample, and a proof is lost
+MOST_NBYTES = 1 << 30  # Memory of a block above which none is solved
 
-    objective: float  # Exact (weighted) objective of the labels
-    bounds: Mapping[str, Summary[Any]]  # What was summarised beside it
-    same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
-    stats: PassStats
-    scatter: float | None = None  # Objective of one cluster of all rows
+# What a core is assumed to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
+# dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result.
+PRODUCTS, REDUCTIONS, ROUNDS, BYTES = 20e9, 7e9, 5e9, 2e9
 
-
-def measure(
-    source: Source, n_clusters: int, bounds: Mapping[str, Summary[Any]], options: PassOptions, *, stage: str
-) -> Measured:
-    """Return the objective of the labels that are the target of `source`, and summaries of the same rows; one pass.
-
-    `source`: With labels, and weights where rows have them.
-    `bounds`: Descriptions of what else is summarised.
-    `options`: Of the pass; a `BlockBound` sets the size of partitions.
-    Raises `BadParameter` if a row that counts has a negative label; `BadBlock` if a label is not below `n_clusters`.
-    """
-    assert source.target is not None
-    # Rows that were left out get a cluster of their own, beyond the others: whatever they weigh, they are seen.
-    marked = replace(source, target=_Marked(source.target, n_clusters))
-    everything = Bundle({"objective": CentroidSums(n_clusters + 1), **bounds})
-    if any(isinstance(bound, BlockBound) for bound in bounds.values()):
-        options = options.but(partition_bytes=block_partition_bytes(everything, source))
-    reduced = summarize_source(marked, everything, options, stage=stage)
-    everything = cast(Bundle, reduced.value)
-    sums = cast(CentroidSums, everything["objective"])
-    _require_none(float(sums.cluster_weights[-1]), everything.n_rows, source.weight is not None)
-    if source.weight is not None and sums.weight == 0:
-        raise BadParameter("every sample_weight is zero: there is nothing to certify")
-    objective, same = float(sums.within[:-1].sum()), None
-    if objective == 0:
-        same = rows_are_same(source, n_clusters, options)
-    summaries = {name: everything[name] for name in bounds}
-    return Measured(objective, summaries, same, reduced.stats, objective + _between(sums))
-
-
-def _between(sums: CentroidSums) -> float:
-    """Return the sum of squared distances of the clusters' means from the mean of all rows, times their weights."""
-    weights, means = sums.cluster_weights, sums.cluster_means
-    used = weights > 0
-    mean = np.average(means[used], axis=0, weights=weights[used])
-    return float(weights[used] @ ((means[used] - mean) ** 2).sum(axis=1))
-
-
-def require_all_rows(sums: CentroidSums, n_rows: int) -> None:
-    """Raise `BadParameter` unless every one of the rows, all of weight 1, has a cluster."""
-    _require_none(n_rows - sums.weight, n_rows, False)
-
-
-def _require_none(left_out: float, n_rows: int, weighted: bool) -> None:
-    """Raise `BadParameter` if rows are left out: a bound of more rows than the objective would prove too much."""
-    if left_out:
-        what = f"rows of weight {left_out:g} have" if weighted else f"{left_out:.0f} of {n_rows} rows have"
-        raise BadParameter(
-            f"labels: {what} a negative label, and only a clustering of all rows can be certified; give them a "
-            "cluster, or leave the rows out of the source too"
-        )
-
-
-def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool:
-    """Return whether all rows (of positive weight) in each cluster are the same; one pass.
-
-    An objective of 0 does not say so: squares of differences below 1e-162 vanish.
-
-    `source`: Its target is the rows' labels; rows with a negative one are left out.
-    `options`: Of the pass, which saves nothing.
-    """
-    state = n_clusters * (8 * source.n_columns + 1)
-    reduction = Reduction(
-        _Firsts(n_clusters),
-        _joined,
-        "comparing the rows of each cluster",
-        state_nbytes=state,
-        working_nbytes=2 * state,
-    )
-    return reduce_blocks(source, reduction, options).value.same
+# Eigenvalue problems of a block, iterations of a start of k-means, rounds of the dual method.
+_EVALUATIONS, _ITERATIONS, _ROUNDS = 6, 20, 100
 
 
 @dataclass(frozen=True)
-class _First:
-    """One row of each cluster that has any, and whether all others were the same."""
+class Affordable:
+    """What a certificate solves, and what it is estimated to cost.
 
-    there: NDArray[np.bool_]
-    row: Floats
-    same: bool
+    `description`: Of the summary; None where blocks are too dear.
+    `confidence`: Of its bound; None where all blocks are solved.
+    `n_blocks`: Blocks of all rows, as far as known before the pass; 0 where the job says what is solved.
+    `n_solved`: Expected number that is solved.
+    `cost_share`: Estimated seconds of the certificate over those of the run without it.
+    `seconds`: Of one core, estimated.
+    """
+
+    description: BlockBound | None = None
+    confidence: float | None = None
+    n_blocks: int = 0
+    n_solved: int = 0
+    cost_share: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the number of blocks was estimated, not given."""
+        return self.n_blocks > 0
+
+    def sentence(self) -> str:
+        """Return what is solved in words.
+
+        Examples
+        --------
+        >>> Affordable(n_blocks=3).sentence()
+        'certificate: from the spectrum alone, as blocks of rows cost too much beside this run'
+        """
+        if self.description is None:
+            return "certificate: from the spectrum alone, as blocks of rows cost too much beside this run"
+        solved = "all" if self.confidence is None else f"about {self.n_solved} of"
+        cost = f"about {format_seconds(self.seconds)} of one core"
+        if self.cost_share < 1.0:
+            cost += f", {100 * self.cost_share:.0f} % of what this run is estimated to cost without them"
+        return f"certificate: {solved} {self.n_blocks} blocks of rows are solved, for {cost}"
 
 
-class _Firsts:
-    """Leaf of `rows_are_same`."""
+def affordable_blocks(
+    source: Source, n_selected: int, n_clusters: int, n_starts: int, options: BlockOptions, *, every: bool = False
+) -> Affordable:
+    """Return which blocks of rows a certificate solves beside a run, by estimated operations.
 
-    def __init__(self, n_clusters: int) -> None:
-        self.n_clusters = n_clusters
+    As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
+    their spectral bound, unless that takes more than half of what there is: a sample of twice as many then proves more.
 
-    def __call__(self, block: Block) -> _First:
-        labels = np.asarray(block.target).reshape(-1)
-        counts = labels >= 0 if block.weight is None else (labels >= 0) & (np.asarray(block.weight) > 0)
-        mine = labels[counts].astype(np.int64)
-        rows = np.asarray(block.values, dtype=np.float64)[counts]
-        clusters, at = np.unique(mine, return_index=True)
-        first = np.zeros((self.n_clusters, rows.shape[1]))
-        first[clusters] = rows[at]
-        there = np.zeros(self.n_clusters, dtype=bool)
-        there[clusters] = True
-        return _First(there, first, bool((rows == first[mine]).all()))
-
-
-def _joined(left: _First, right: _First) -> _First:
-    both = left.there & right.there
-    same = left.same and right.same and bool((left.row[both] == right.row[both]).all())
-    return _First(left.there | right.there, np.where(left.there[:, None], left.row, right.row), same)
-
-
-class _Marked(Vector):
-    """Labels of which every negative one is made the cluster after the last."""
-
-    def __init__(self, labels: Vector, n_clusters: int) -> None:
-        self.labels, self.n_clusters = labels, n_clusters
-        self.shape, self.dtype, self.address = labels.shape, labels.dtype, labels.address
-        self.in_memory = labels.in_memory
-
-    def read(self, start: int, stop: int) -> Array:
-        labels = self.labels.read(start, stop)
-        if labels.dtype.kind not in "fiub":
-            return labels
-        if labels.size and labels.max() >= self.n_clusters:
-            row = int(np.argmax(labels.reshape(-1) >= self.n_clusters))
-            raise BadBlock(
-                f"{self.address}: row {start + row} has the label {float(labels.reshape(-1)[row]):g}, but labels of "
-                f"{self.n_clusters} clusters are below {self.n_clusters}; count clusters from 0, or raise their number"
-            )
-        out: Array = np.where(labels < 0, np.float64(self.n_clusters), labels)
-        return out
-
-    def identity(self) -> str | None:
-        inner = self.labels.identity()
-        return None if inner is None else f"{inner}/negative {self.n_clusters}"
+    `source`: The prepared rows, all columns.
+    `n_selected`, `n_clusters`, `n_starts`: Columns, clusters and starts of k-means.
+    `options`: Rows of a block, random state, and confidence of a sample.
+    `every`: Whether all blocks are solved, whatever that takes.
+    """
+    n, p, k = source.n_rows, source.n_columns, n_clusters
+    entries, nbytes = float(n) * p, 8.0 * n * p
+    if (offsets := source.matrix.entry_offsets) is not None:
+        entries, nbytes = float(offsets[-1]), 12.0 * float(offsets[-1])
+    run = nbytes / BYTES + 4 * entries * sketch_rows(k) / PRODUCTS
+    run += n_starts * _ITERATIONS * 2.0 * n * n_selected * k / ROUNDS + 2 * entries / ROUNDS
+    n_blocks = max(1, n // options.block_rows)
+    size = n / n_blocks
+    spectrum = 2 * size**2 * p / PRODUCTS + 4 / 3 * size**3 / REDUCTIONS
+    solved = spectrum + _EVALUATIONS * 4 / 3 * size**3 / REDUCTIONS + _ROUNDS * 6 * size**2 * k / ROUNDS
+    reading = nbytes / BYTES
+    budget = max(SHARE * run, LEAST_SECONDS) - reading
+    description = BlockBound(k, options.block_rows, seed=options.random_state)
+    too_large = 8 * (2 * size * p + 12 * size**2) > MOST_NBYTES
+    spectral = n_blocks * spectrum <= budget / 2
+    spent = n_blocks * spectrum if spectral else 0.0
+    each = solved - spectrum if spectral else solved
+    count = math.floor((budget - spent) / each)
+    if every or (count >= LARGEST_SAMPLE * n_blocks and not too_large):
+        seconds = reading + n_blocks * solved
+        return Affordable(description, None, n_blocks, n_blocks, seconds / run, seconds)
+    if count < FEWEST_BLOCKS or too_large:
+        return Affordable(n_blocks=n_blocks)
+    seconds = reading + spent + count * each
+    description = BlockBound(k, options.block_rows, count / n_blocks, options.random_state, spectral)
+    confidence = CONFIDENCE if options.confidence is None else options.confidence
+    return Affordable(description, confidence, n_blocks, count, seconds / run, seconds)

@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.execution import PassStats
+from sketchselect.execution import Statistics
 from sketchselect.linalg.validation import require_number
 
+# Relative error that an objective may carry (sums in float32, say) before it is called impossible.
 _OBJECTIVE_ROUNDING = 1e-6
-"""Relative error that an objective may carry (sums in float32, say) before it is called impossible."""
 
 
-_NOTHING = 1e-9
-"""Excess of a factor over 1 that is put down to rounding in words."""
+_NOTHING = 1e-9  # Excess of a factor over 1 that is put down to rounding in words
 
 _VANISHING = "differences below 1e-162"
 
+# Share of the possible gain, and of that beyond chance, from which a certificate says something of the clusters.
 LARGE_SHARE = 0.5
-"""Share of the possible gain, and of that beyond chance, from which a certificate says something of the clusters."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +190,11 @@ class Certificate:
         """Whether `objective` is an upper bound, not a measurement."""
         return self.method.endswith(("drop", "selection"))
 
+    def with_statistics(self, stats: Statistics, began: float | None = None) -> Certificate:
+        """Return the certificate with what a pass read, and the time since it began."""
+        cost = self.cost if began is None else time.perf_counter() - began
+        return replace(self, rows_read=stats.rows_read, bytes_read=stats.bytes_read, cost=cost)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: numbers, text and a dict; an infinite factor as None."""
         plain = asdict(self) | {"details": dict(self.details), "sentence": self.sentence()}
@@ -256,12 +260,6 @@ def compared(certificate: Certificate, same_rows: bool) -> Certificate:
     factor = 1.0 if same_rows else float("inf")
     details = {**certificate.details, "rows_compared": 1.0}
     return replace(certificate, factor=factor, details=details) if certificate.objective == 0 else certificate
-
-
-def with_account(certificate: Certificate, stats: PassStats, began: float | None = None) -> Certificate:
-    """Return the certificate with what the pass read, and the time since it began."""
-    cost = certificate.cost if began is None else time.perf_counter() - began
-    return replace(certificate, rows_read=stats.rows_read, bytes_read=stats.bytes_read, cost=cost)
 
 
 def strongest(certificates: Sequence[Certificate]) -> Certificate | None:

@@ -1,53 +1,37 @@
 """The verb `certify`: how far a clustering of given objective can be from the best one, from a summary or the rows.
 
 The closer of both bounds: the spectral one first, and blocks of rows where a few of them promise more.
-
-The number of blocks that a certificate may solve beside a run: a function of the data's shape and the job alone.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
-from sketchselect._text import format_seconds
+from sketchselect import prepare as steps
 from sketchselect.cluster.certificates.block import (
     BlockOptions,
-    Measured,
+    affordable_blocks,
     block_pass,
     blocks_certificate,
-    measure,
-    opened_rows,
     require_unused,
 )
-from sketchselect.cluster.certificates.certificate import (
-    Certificate,
-    as_objective,
-    compared,
-    made_certificate,
-    with_account,
-)
-from sketchselect.cluster.certificates.spectral import spectral_bound
+from sketchselect.cluster.certificates.certificate import Certificate, as_objective, compared, made_certificate
+from sketchselect.cluster.certificates.labels import Measured, as_cluster_numbers, measure
+from sketchselect.cluster.certificates.spectral import sketch_rows, spectral_bound
 from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution import Source
+from sketchselect.execution import Source, fitted_source, make_progress, open_engine
+from sketchselect.execution.api import open_source
+from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import BlockBound, Bundle, FrequentDirections, Moments, Summary, pick
 
-TRIAL_BLOCKS = 6
-"""Blocks solved in the first pass, from which it is estimated what all of them prove."""
-
-SKETCH_ROWS = 8
-"""Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one."""
-
-
-def sketch_rows(n_clusters: int) -> int:
-    """Return the rows of a sketch that gives a spectral bound."""
-    return max(SKETCH_ROWS * n_clusters, 2)
+TRIAL_BLOCKS = 6  # Blocks solved in the first pass, from which it is estimated what all of them prove
 
 
 def spectral_certificate(source: Any, objective: float, n_clusters: int, began: float) -> Certificate:
@@ -127,122 +111,13 @@ def measured_certificate(
     if certificate.scatter is None:
         certificate = replace(certificate, scatter=measured.scatter)
     certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
-    return with_account(certificate, measured.stats, began)
+    return certificate.with_statistics(measured.stats, began)
 
 
 def _estimate(trial: BlockBound) -> float:
     """Return what all blocks would prove if the others gained as much as the solved ones."""
     record = trial.record
     return record.spectral + record.gained * record.n_blocks / record.n_solved
-
-
-SHARE = 0.2
-"""Share of the reckoned seconds of a run that its certificate may take."""
-
-LEAST_SECONDS = 10.0
-"""Reckoned seconds that it may take in any case: all blocks of some ten thousand rows."""
-
-FEWEST_BLOCKS = 8
-"""A sample of fewer solved blocks proves less than the spectrum, so none is solved."""
-
-CONFIDENCE = 0.99
-"""Probability of a bound from a sample of blocks, where the job names none."""
-
-LARGEST_SAMPLE = 0.9
-"""Share of the blocks from which all are solved: little is saved by a sample, and a proof is lost."""
-
-MOST_NBYTES = 1 << 30
-"""Memory of a block above which none is solved."""
-
-PRODUCTS, REDUCTIONS, ROUNDS, BYTES = 20e9, 7e9, 5e9, 2e9
-"""What a core is reckoned to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
-dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result."""
-
-_EVALUATIONS, _ITERATIONS, _ROUNDS = 6, 20, 100
-"""Eigenvalue problems of a block, iterations of a start of k-means, rounds of the dual method."""
-
-
-@dataclass(frozen=True)
-class Affordable:
-    """What a certificate solves, and what it is reckoned to cost.
-
-    `description`: Of the summary; None where blocks are too dear.
-    `confidence`: Of its bound; None where all blocks are solved.
-    `n_blocks`: Blocks of all rows, as far as known before the pass; 0 where the job says what is solved.
-    `n_solved`: Expected number that is solved.
-    `cost_share`: Reckoned seconds of the certificate over those of the run without it.
-    `seconds`: Of one core, as reckoned.
-    """
-
-    description: BlockBound | None = None
-    confidence: float | None = None
-    n_blocks: int = 0
-    n_solved: int = 0
-    cost_share: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def is_automatic(self) -> bool:
-        """Whether the number of blocks was reckoned, and not asked for."""
-        return self.n_blocks > 0
-
-    def sentence(self) -> str:
-        """Return what is solved in words.
-
-        Examples
-        --------
-        >>> Affordable(n_blocks=3).sentence()
-        'certificate: from the spectrum alone, as blocks of rows cost too much beside this run'
-        """
-        if self.description is None:
-            return "certificate: from the spectrum alone, as blocks of rows cost too much beside this run"
-        solved = "all" if self.confidence is None else f"about {self.n_solved} of"
-        cost = f"about {format_seconds(self.seconds)} of one core"
-        if self.cost_share < 1.0:
-            cost += f", {100 * self.cost_share:.0f} % of what this run is reckoned to cost without them"
-        return f"certificate: {solved} {self.n_blocks} blocks of rows are solved, for {cost}"
-
-
-def affordable_blocks(
-    source: Source, n_selected: int, n_clusters: int, n_starts: int, options: BlockOptions, *, every: bool = False
-) -> Affordable:
-    """Return which blocks of rows a certificate solves beside a run, by reckoned operations.
-
-    As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
-    their spectral bound, unless that takes more than half of what there is: a sample of twice as many then proves more.
-
-    `source`: The prepared rows, all columns.
-    `n_selected`, `n_clusters`, `n_starts`: Columns, clusters and starts of k-means.
-    `options`: Rows of a block, random state, and confidence of a sample.
-    `every`: Whether all blocks are solved, whatever that takes.
-    """
-    n, p, k = source.n_rows, source.n_columns, n_clusters
-    entries, nbytes = float(n) * p, 8.0 * n * p
-    if (offsets := source.matrix.entry_offsets) is not None:
-        entries, nbytes = float(offsets[-1]), 12.0 * float(offsets[-1])
-    run = nbytes / BYTES + 4 * entries * sketch_rows(k) / PRODUCTS
-    run += n_starts * _ITERATIONS * 2.0 * n * n_selected * k / ROUNDS + 2 * entries / ROUNDS
-    n_blocks = max(1, n // options.block_rows)
-    size = n / n_blocks
-    spectrum = 2 * size**2 * p / PRODUCTS + 4 / 3 * size**3 / REDUCTIONS
-    solved = spectrum + _EVALUATIONS * 4 / 3 * size**3 / REDUCTIONS + _ROUNDS * 6 * size**2 * k / ROUNDS
-    reading = nbytes / BYTES
-    budget = max(SHARE * run, LEAST_SECONDS) - reading
-    description = BlockBound(k, options.block_rows, seed=options.random_state)
-    too_large = 8 * (2 * size * p + 12 * size**2) > MOST_NBYTES
-    spectral = n_blocks * spectrum <= budget / 2
-    spent = n_blocks * spectrum if spectral else 0.0
-    each = solved - spectrum if spectral else solved
-    count = math.floor((budget - spent) / each)
-    if every or (count >= LARGEST_SAMPLE * n_blocks and not too_large):
-        seconds = reading + n_blocks * solved
-        return Affordable(description, None, n_blocks, n_blocks, seconds / run, seconds)
-    if count < FEWEST_BLOCKS or too_large:
-        return Affordable(n_blocks=n_blocks)
-    seconds = reading + spent + count * each
-    description = BlockBound(k, options.block_rows, count / n_blocks, options.random_state, spectral)
-    confidence = CONFIDENCE if options.confidence is None else options.confidence
-    return Affordable(description, confidence, n_blocks, count, seconds / run, seconds)
 
 
 METHODS = ("spectral", "blocks")
@@ -350,6 +225,72 @@ def certify(
         return bound_from_rows(rows, value, n_clusters, method, blocks, options)
 
 
+def certify_labels(
+    X: Any,
+    labels: Any,
+    n_clusters: int,
+    method: str | None = None,
+    *,
+    block_rows: int = BlockOptions.block_rows,
+    confidence: float | None = None,
+    fraction: float | None = None,
+    sample_weight: Any = None,
+    prepare: Any = None,
+    random_state: int = 0,
+    client: Any = None,
+    checkpoint: Any = None,
+    progress: Any = False,
+) -> Certificate:
+    """Return how far a clustering, whoever made it, can be from the best one: one pass over the rows.
+
+    The objective of the labels, exact in all columns, over a lower bound of the best possible one; see `certify`.
+
+    Parameters
+    ----------
+    X : path, URL, array or Matrix of shape (n_rows, n_features)
+        Whatever `open_matrix` takes.
+    labels : array, path or URL of shape (n_rows,)
+        Whole numbers from 0 to `n_clusters` - 1, or from 1 to `n_clusters`, or text; also a ``.csv`` or ``.txt`` file.
+    n_clusters : int
+        Number of clusters of the clusterings compared with.
+    method : {"spectral", "blocks"}, optional
+        The bound; None takes the closer of both, as in `certify`.
+    sample_weight : array, path or URL of shape (n_rows,), optional
+        Row weights, not negative: objective and bound are those of weighted k-means, and rows of weight 0 do not count.
+    block_rows, confidence, fraction, prepare, random_state, client, checkpoint, progress : optional
+        As in `certify`.
+
+    Returns
+    -------
+    Certificate
+
+    Raises
+    ------
+    BadParameter
+        If a row that was read has a negative label: only a clustering of all rows can be certified.
+    SourceError, BadBlock
+        As `kmeans_objective`.
+
+    Notes
+    -----
+    Cost: that of `kmeans_objective` and of the bound, with one reading; where the objective comes out as 0 the rows of
+    each cluster are compared, in a second one, since squares of differences below 1e-162 vanish.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]])
+    >>> round(certify_labels(X, [0, 0, 1, 1], 2).factor, 6)
+    1.0
+    """
+    n_clusters = require_positive("n_clusters", n_clusters)
+    blocks = BlockOptions(block_rows, confidence, fraction, random_state)
+    with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
+        assert rows.target is not None
+        rows = replace(rows, target=as_cluster_numbers(rows.target, n_clusters))
+        return bound_from_rows(rows, None, n_clusters, method, blocks, options)
+
+
 def bound_from_rows(
     rows: Source,
     objective: float | None,
@@ -385,6 +326,26 @@ def bound_from_rows(
     if "sketch" in members:
         measured = replace(measured, scatter=cast(FrequentDirections, measured.bounds["sketch"]).centered_squared_norm)
     return measured_certificate(measured, measured.bounds["blocks"], n_clusters, began, blocks.confidence)
+
+
+@contextmanager
+def opened_rows(
+    source: Any, labels: Any, sample_weight: Any, prepare: Any, client: Any, checkpoint: Any, progress: Any
+) -> Iterator[tuple[Source, PassOptions]]:
+    """Open rows, and labels and weights beside them, for the passes of a certificate.
+
+    `labels`, `sample_weight`: One per row.
+    `prepare`, `client`, `checkpoint`, `progress`: As in `sketchselect.summarize`.
+
+    Yields
+    ------
+    The rows, with fitted steps, and the options of passes over them.
+    """
+    rows = open_source(source, labels, sample_weight, steps.resolve(prepare), target_name="labels")
+    folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
+    with open_engine(client, rows.matrix, rows.target, rows.weight) as engine:
+        options = PassOptions(engine, checkpoint=folder, progress=reporting)
+        yield fitted_source(rows, options), options
 
 
 def affordable_certificate(

@@ -1,25 +1,25 @@
-"""The certificate of anybody's labels: objective and lower bound from one pass over the rows.
-
-Labels of any clustering as numbers of clusters from 0: text, and numbers that begin at 1.
-"""
+"""Labels to be certified: as cluster numbers, and their objective measured in one pass over the rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sketchselect.cluster.certificates.block import BlockOptions, opened_rows
-from sketchselect.cluster.certificates.certificate import Certificate
-from sketchselect.cluster.certificates.certify import bound_from_rows
-from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array
-from sketchselect.linalg.validation import require_positive
+from sketchselect.cluster.certificates.block import block_partition_bytes
+from sketchselect.errors import BadBlock, BadParameter
+from sketchselect.execution import Block, Source, Statistics, reduce_blocks, summarize_source
+from sketchselect.execution.engine import PassOptions
+from sketchselect.execution.tasks import Reduction
+from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import Vector
+from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
-_ENTRIES = 1 << 20
-"""Labels looked at in one go."""
+_ENTRIES = 1 << 20  # Labels looked at in one go
 
 
 def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
@@ -47,16 +47,154 @@ def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
     return _Numbered(labels, np.arange(1.0, n_clusters + 1.0)) if n_clusters in values else labels
 
 
-@dataclass(eq=False)
-class _Numbered(Vector):
+@dataclass(frozen=True)
+class Measured:
+    """One pass over labelled rows."""
+
+    objective: float  # Exact (weighted) objective of the labels
+    bounds: Mapping[str, Summary[Any]]  # Other summaries of the same rows
+    same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
+    stats: Statistics
+    scatter: float | None = None  # Objective of one cluster of all rows
+
+
+def measure(
+    source: Source, n_clusters: int, bounds: Mapping[str, Summary[Any]], options: PassOptions, *, stage: str
+) -> Measured:
+    """Return the objective of the labels that are the target of `source`, and summaries of the same rows; one pass.
+
+    `source`: With labels, and weights where rows have them.
+    `bounds`: Descriptions of what else is summarised.
+    `options`: Of the pass; a `BlockBound` sets the size of partitions.
+    Raises `BadParameter` if a row that counts has a negative label; `BadBlock` if a label is not below `n_clusters`.
+    """
+    assert source.target is not None
+    # Rows that were left out get a cluster of their own, beyond the others: whatever they weigh, they are seen.
+    marked = replace(source, target=_WithLeftOut(source.target, n_clusters))
+    everything = Bundle({"objective": CentroidSums(n_clusters + 1), **bounds})
+    if any(isinstance(bound, BlockBound) for bound in bounds.values()):
+        options = options.but(partition_bytes=block_partition_bytes(everything, source))
+    reduced = summarize_source(marked, everything, options, stage=stage)
+    everything = cast(Bundle, reduced.value)
+    sums = cast(CentroidSums, everything["objective"])
+    _require_none(float(sums.cluster_weights[-1]), everything.n_rows, source.weight is not None)
+    if source.weight is not None and sums.weight == 0:
+        raise BadParameter("every sample_weight is zero: there is nothing to certify")
+    objective, same = float(sums.within[:-1].sum()), None
+    if objective == 0:
+        same = rows_are_same(source, n_clusters, options)
+    summaries = {name: everything[name] for name in bounds}
+    return Measured(objective, summaries, same, reduced.stats, objective + _between(sums))
+
+
+def _between(sums: CentroidSums) -> float:
+    """Return the sum of squared distances of the clusters' means from the mean of all rows, times their weights."""
+    weights, means = sums.cluster_weights, sums.cluster_means
+    used = weights > 0
+    mean = np.average(means[used], axis=0, weights=weights[used])
+    return float(weights[used] @ ((means[used] - mean) ** 2).sum(axis=1))
+
+
+def require_all_rows(sums: CentroidSums, n_rows: int) -> None:
+    """Raise `BadParameter` unless every one of the rows, all of weight 1, has a cluster."""
+    _require_none(n_rows - sums.weight, n_rows, False)
+
+
+def _require_none(left_out: float, n_rows: int, weighted: bool) -> None:
+    """Raise `BadParameter` if rows are left out: a bound of more rows than the objective would prove too much."""
+    if left_out:
+        what = f"rows of weight {left_out:g} have" if weighted else f"{left_out:.0f} of {n_rows} rows have"
+        raise BadParameter(
+            f"labels: {what} a negative label, and only a clustering of all rows can be certified; give them a "
+            "cluster, or leave the rows out of the source too"
+        )
+
+
+def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool:
+    """Return whether all rows (of positive weight) in each cluster are the same; one pass.
+
+    An objective of 0 does not say so: squares of differences below 1e-162 vanish.
+
+    `source`: Its target is the rows' labels; rows with a negative one are left out.
+    `options`: Of the pass, which saves nothing.
+    """
+    state = n_clusters * (8 * source.n_columns + 1)
+    reduction = Reduction(
+        partial(_first_rows, n_clusters),
+        _merge_first_rows,
+        "comparing the rows of each cluster",
+        state_nbytes=state,
+        working_nbytes=2 * state,
+    )
+    return reduce_blocks(source, reduction, options).value.same
+
+
+@dataclass(frozen=True)
+class _FirstRows:
+    """One row of each cluster that has any, and whether all others were the same."""
+
+    filled: NDArray[np.bool_]
+    rows: Floats
+    same: bool
+
+
+def _first_rows(n_clusters: int, block: Block) -> _FirstRows:
+    labels = np.asarray(block.target).reshape(-1)
+    counts = labels >= 0 if block.weight is None else (labels >= 0) & (np.asarray(block.weight) > 0)
+    labels = labels[counts].astype(np.int64)
+    rows = np.asarray(block.values, dtype=np.float64)[counts]
+    first, filled = np.zeros((n_clusters, rows.shape[1])), np.zeros(n_clusters, dtype=bool)
+    clusters, places = np.unique(labels, return_index=True)
+    first[clusters], filled[clusters] = rows[places], True
+    return _FirstRows(filled, first, bool((rows == first[labels]).all()))
+
+
+def _merge_first_rows(left: _FirstRows, right: _FirstRows) -> _FirstRows:
+    both = left.filled & right.filled
+    same = left.same and right.same and bool((left.rows[both] == right.rows[both]).all())
+    return _FirstRows(left.filled | right.filled, np.where(left.filled[:, None], left.rows, right.rows), same)
+
+
+class _LabelView(Vector):
+    """Labels that are changed as they are read."""
+
+    def __init__(self, labels: Vector, change: str) -> None:
+        self.labels, self._change = labels, change
+        self.shape, self.dtype, self.address = labels.shape, labels.dtype, labels.address
+        self.in_memory = labels.in_memory
+
+    def identity(self) -> str | None:
+        inner = self.labels.identity()
+        return None if inner is None else f"{inner}/{self._change}"
+
+
+class _WithLeftOut(_LabelView):
+    """Labels whose negative ones are the cluster after the last."""
+
+    def __init__(self, labels: Vector, n_clusters: int) -> None:
+        super().__init__(labels, f"negative {n_clusters}")
+        self.n_clusters = n_clusters
+
+    def read(self, start: int, stop: int) -> Array:
+        labels = self.labels.read(start, stop)
+        if labels.dtype.kind not in "fiub":
+            return labels
+        if labels.size and labels.max() >= self.n_clusters:
+            row = int(np.argmax(labels.reshape(-1) >= self.n_clusters))
+            raise BadBlock(
+                f"{self.address}: row {start + row} has the label {float(labels.reshape(-1)[row]):g}, but labels of "
+                f"{self.n_clusters} clusters are below {self.n_clusters}; count clusters from 0, or raise their number"
+            )
+        out: Array = np.where(labels < 0, np.float64(self.n_clusters), labels)
+        return out
+
+
+class _Numbered(_LabelView):
     """Labels, each replaced by its place among the sorted values."""
 
-    labels: Vector
-    values: Array = field(repr=False)
-
-    def __post_init__(self) -> None:
-        self.shape, self.dtype, self.address = self.labels.shape, np.dtype(np.float64), self.labels.address
-        self.in_memory = self.labels.in_memory
+    def __init__(self, labels: Vector, values: Array) -> None:
+        super().__init__(labels, f"numbered {values.tolist()}")
+        self.values, self.dtype = values, np.dtype(np.float64)
 
     def read(self, start: int, stop: int) -> Array:
         labels = self.labels.read(start, stop)
@@ -66,73 +204,3 @@ class _Numbered(Vector):
         if labels.dtype.kind != "U":
             numbers = np.where(self.values[places] == labels, numbers, labels)
         return numbers
-
-    def identity(self) -> str | None:
-        inner = self.labels.identity()
-        return None if inner is None else f"{inner}/numbered {self.values.tolist()}"
-
-
-def certify_labels(
-    X: Any,
-    labels: Any,
-    n_clusters: int,
-    method: str | None = None,
-    *,
-    block_rows: int = BlockOptions.block_rows,
-    confidence: float | None = None,
-    fraction: float | None = None,
-    sample_weight: Any = None,
-    prepare: Any = None,
-    random_state: int = 0,
-    client: Any = None,
-    checkpoint: Any = None,
-    progress: Any = False,
-) -> Certificate:
-    """Return how far a clustering, whoever made it, can be from the best one: one pass over the rows.
-
-    The objective of the labels, exact in all columns, over a lower bound of the best possible one; see `certify`.
-
-    Parameters
-    ----------
-    X : path, URL, array or Matrix of shape (n_rows, n_features)
-        Whatever `open_matrix` takes.
-    labels : array, path or URL of shape (n_rows,)
-        Whole numbers from 0 to `n_clusters` - 1, or from 1 to `n_clusters`, or text; also a ``.csv`` or ``.txt`` file.
-    n_clusters : int
-        Number of clusters of the clusterings compared with.
-    method : {"spectral", "blocks"}, optional
-        The bound; None takes the closer of both, as in `certify`.
-    sample_weight : array, path or URL of shape (n_rows,), optional
-        Row weights, not negative: objective and bound are those of weighted k-means, and rows of weight 0 do not count.
-    block_rows, confidence, fraction, prepare, random_state, client, checkpoint, progress : optional
-        As in `certify`.
-
-    Returns
-    -------
-    Certificate
-
-    Raises
-    ------
-    BadParameter
-        If a row that was read has a negative label: only a clustering of all rows can be certified.
-    SourceError, BadBlock
-        As `kmeans_objective`.
-
-    Notes
-    -----
-    Cost: that of `kmeans_objective` and of the bound, with one reading; where the objective comes out as 0 the rows of
-    each cluster are compared, in a second one, since squares of differences below 1e-162 vanish.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]])
-    >>> round(certify_labels(X, [0, 0, 1, 1], 2).factor, 6)
-    1.0
-    """
-    n_clusters = require_positive("n_clusters", n_clusters)
-    blocks = BlockOptions(block_rows, confidence, fraction, random_state)
-    with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
-        assert rows.target is not None
-        rows = replace(rows, target=as_cluster_numbers(rows.target, n_clusters))
-        return bound_from_rows(rows, None, n_clusters, method, blocks, options)

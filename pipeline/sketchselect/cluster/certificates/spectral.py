@@ -1,8 +1,7 @@
 """The spectral bound: what the singular values of centred rows say of every clustering.
 
-Loss of sums of squares at the lower end of double precision.
-
-Certificates from selected columns: what they prove of all columns, before and after the rows are clustered.
+With it: certificates from selected columns, which prove something of all columns before and after the rows are
+clustered.
 """
 
 from __future__ import annotations
@@ -22,8 +21,15 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
 
-SMALLEST = 2.0**-1074
-"""Smallest number above 0."""
+SMALLEST = 2.0**-1074  # Smallest number above 0
+
+
+SKETCH_ROWS = 8  # Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one
+
+
+def sketch_rows(n_clusters: int) -> int:
+    """Return the rows of a sketch that gives a spectral bound."""
+    return max(SKETCH_ROWS * n_clusters, 2)
 
 
 def underflow(n_rows: int, n_features: int, weight: float) -> float:

@@ -1,7 +1,4 @@
-"""The scikit-learn estimator of k-means for matrices of any size.
-
-k-means of a stream: a weighted sample of all rows seen so far, clustered when somebody asks.
-"""
+"""The scikit-learn estimator of k-means for matrices of any size, and for streams: a sample, clustered on demand."""
 
 from __future__ import annotations
 
@@ -17,10 +14,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import readers
-from sketchselect.cluster.kmeans.coreset import best_start, coreset, points_of
 from sketchselect.cluster.kmeans.labels import (
     DistanceBlock,
-    Labelled,
+    RowLabels,
     label_rows,
     lazy_distances,
     lazy_labels,
@@ -28,16 +24,15 @@ from sketchselect.cluster.kmeans.labels import (
 )
 from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
-from sketchselect.cluster.kmeans.seeding import Seeding
+from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import check_run, fit_options, run_options
-from sketchselect.execution.engine import FitKeywords, RunKeywords
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import source_partitions
+from sketchselect.execution.engine import FitKeywords, RunKeywords, source_partitions
 from sketchselect.execution.source import Source
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats, as_weights, stacked
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.linalg.kmeans.sample import WeightedRows
 from sketchselect.linalg.validation import seed_of
 from sketchselect.readers.anndata_xarray import like_rows, unwrapped
 from sketchselect.readers.dask import as_dask, is_dask
@@ -45,19 +40,15 @@ from sketchselect.readers.estimators import open_features
 from sketchselect.readers.writing import destination_of
 from sketchselect.summaries import CentroidSums, RowSample
 
-LEAST_ROWS = 5000
-ROWS_PER_CLUSTER = 50
-"""Rows kept of a stream: `ROWS_PER_CLUSTER` k, and never fewer than `LEAST_ROWS`."""
-
-FIRST_ROWS = 256
-"""Rows that are waited for before far rows are preferred: fewer do not show how far the rows are apart."""
+LEAST_ROWS, ROWS_PER_CLUSTER = 5000, 50  # Kept of a stream
+FIRST_ROWS = 256  # Rows that are waited for before far rows are preferred: fewer do not show how far the rows are apart
 
 STARTS = 10
 
 
 @dataclass(frozen=True)
 class StreamSample:
-    """What is kept of a stream: the first rows as they are, later a `RowSample` about their mean.
+    """What is kept of a stream: the first rows, later a `RowSample` about their mean.
 
     Rows are numbered as they arrive, and which of them are kept depends on their numbers and values alone: the same
     stream gives the same bits whatever batches it comes in.
@@ -92,12 +83,11 @@ class StreamSample:
     def restarted(self) -> RowSample:
         """Return the first rows as a sample of the full size, about their own mean."""
         assert self.first is not None
-        rows, weights = points_of(self.first)
-        around = CentroidSums(1).from_block(rows, np.zeros(len(rows), dtype=np.int32))
+        first = WeightedRows(self.first.rows, self.first.weights).dense()
+        survey = CentroidSums(1).from_block(first.rows, np.zeros(self.first.n_kept, dtype=np.int32))
         size = max(LEAST_ROWS, ROWS_PER_CLUSTER * self.n_clusters)
-        return coreset(around, self.n_clusters, self.seed, size=size).from_block(
-            rows, start=self.first.indices, sample_weight=weights
-        )
+        sample = coreset(survey, size, derive_seed(self.seed, "coreset"))
+        return sample.from_block(first.rows, start=self.first.indices, sample_weight=first.weights)
 
     def centers(self, n_init: int | str = "auto") -> Floats:
         """Return centres: the best of several k-means++ starts on the sample, refined there.
@@ -110,13 +100,10 @@ class StreamSample:
             raise BadParameter(
                 f"n_clusters={self.n_clusters} but n_samples={seen} so far; go on with partial_fit before asking"
             )
-        points, weights = points_of(sample)
-        starts = n_init if not isinstance(n_init, str) else STARTS
-        made = [
-            points[spread_out(points, weights, self.n_clusters, derive_seed(self.seed, "stream", i))]
-            for i in range(starts)
-        ]
-        return best_start(points, weights, made, most=100)
+        points = WeightedRows(sample.rows, sample.weights).dense()
+        n_starts = STARTS if isinstance(n_init, str) else n_init
+        seeds = [derive_seed(self.seed, "stream", i) for i in range(n_starts)]
+        return points.best(points.starts(self.n_clusters, seeds), most=100)
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -352,7 +339,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             if is_dask(graph):
                 check_run(run)
                 return like_rows(X, lazy_labels(graph, self.cluster_centers_))
-            return like_rows(X, self._labelled(source, run).labels)
+            return like_rows(X, self._label(source, run).labels)
         place = destination_of(out, storage_options)
         with run_options(source.matrix, **run) as options:
             size = partition_size(source, len(self.cluster_centers_), options)
@@ -377,9 +364,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[RunKeywords]) -> float:
         """Return minus the (weighted) sum of squared distances to the nearest centre; `run` as in `predict`."""
         check_is_fitted(self)
-        return -self._labelled(self._source(X, sample_weight, reset=False), run).sums.inertia()
+        return -self._label(self._source(X, sample_weight, reset=False), run).sums.inertia()
 
-    def _labelled(self, source: Source, run: RunKeywords) -> Labelled:
+    def _label(self, source: Source, run: RunKeywords) -> RowLabels:
         with self._passes(source, run) as passes:
             return label_rows(passes, self.cluster_centers_)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes, assign_block
-from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import reduce_blocks, source_partitions
+from sketchselect.execution.engine import PassOptions, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summary_reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.kmeans.distances import distances_to
@@ -23,7 +23,7 @@ from sketchselect.summaries import CentroidSums
 
 
 @dataclass(frozen=True)
-class Labelled:
+class RowLabels:
     """Labels of consecutive rows, and the sums that go with them."""
 
     sums: CentroidSums
@@ -36,31 +36,32 @@ class LabelBlock:
 
     description: CentroidSums
 
-    def __call__(self, block: Block) -> Labelled:
+    def __call__(self, block: Block) -> RowLabels:
         """Return the labels of one block's rows, -1 for those dropped, and their sums."""
         nearest, sums = assign_block(self.description, block)
-        if block.surviving is None:
-            return Labelled(sums, nearest.copy())
-        labels = np.full(block.stop - block.start, -1, dtype=np.int32)
-        labels[block.surviving - block.start] = nearest
-        return Labelled(sums, labels)
+        return RowLabels(sums, with_dropped_rows(nearest, block))
 
 
-def merge_labelled(left: Labelled, right: Labelled) -> Labelled:
+def with_dropped_rows(labels: NDArray[np.int32], block: Block) -> NDArray[np.int32]:
+    """Return a copy of the labels of a block's rows, with -1 for each row that was dropped."""
+    out = np.full(block.stop - block.start, -1, dtype=np.int32)
+    out[slice(None) if block.surviving is None else block.surviving - block.start] = labels
+    return out
+
+
+def merge_labels(left: RowLabels, right: RowLabels) -> RowLabels:
     """Return the labels of both, one behind the other, and their sums."""
-    return Labelled(left.sums.merge(right.sums), np.concatenate([left.labels, right.labels]))
+    return RowLabels(left.sums.merge(right.sums), np.concatenate([left.labels, right.labels]))
 
 
-def label_rows(passes: Passes, centers: Floats) -> Labelled:
+def label_rows(passes: Passes, centers: Floats) -> RowLabels:
     """Return every row's nearest centre and the sums of that assignment; one pass."""
-    description = CentroidSums(centers=centers)
-    labelled: Labelled = passes.reduce(label_reduction(passes.source, description))
-    return labelled
+    return passes.reduce(label_reduction(passes.source, CentroidSums(centers=centers)))
 
 
-def label_reduction(source: Source, description: CentroidSums) -> Reduction[Labelled]:
+def label_reduction(source: Source, description: CentroidSums) -> Reduction[RowLabels]:
     """Return the reduction of a source to every row's nearest centre and the sums of that assignment."""
-    return summary_reduction(source, description, "k-means: labels", LabelBlock(description), merge_labelled)
+    return summary_reduction(source, description, "k-means: labels", LabelBlock(description), merge_labels)
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,6 @@ class WriteBlock:
         return int(labels.size)
 
 
-def _add(left: int, right: int) -> int:
-    return left + right
-
-
 def write_labels(source: Source, centers: Floats, out: Location, options: PassOptions) -> None:
     """Write every row's nearest centre (-1: dropped) as a Zarr array of int32.
 
@@ -100,7 +97,7 @@ def write_labels(source: Source, centers: Floats, out: Location, options: PassOp
     with put_in_place(out) as temporary:
         array = create_array(temporary, (source.n_rows,), (height,), np.int32)
         if regular:
-            reduction = replace(reduction, leaf=WriteBlock(LabelBlock(description), temporary), merge=_add)
+            reduction = replace(reduction, leaf=WriteBlock(LabelBlock(description), temporary), merge=operator.add)
         reduced = reduce_blocks(source, reduction, options, partitions=partitions)
         if not regular:
             array[:] = reduced.value.labels

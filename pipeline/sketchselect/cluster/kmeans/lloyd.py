@@ -1,7 +1,4 @@
-"""Lloyd's k-means over any engine: every iteration is one fold of `CentroidSums`.
-
-The state after each iteration of k-means, saved in a checkpoint: a run that is killed goes on from its last one.
-"""
+"""Lloyd's k-means over any engine: every iteration is one reduction to `CentroidSums`, which a checkpoint may keep."""
 
 from __future__ import annotations
 
@@ -23,13 +20,7 @@ from sketchselect.cluster.kmeans.labels import label_rows
 from sketchselect.cluster.kmeans.passes import Passes, open_passes
 from sketchselect.cluster.kmeans.seeding import Seeding, checked_centers
 from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.execution.checkpoints import (
-    Checkpoint,
-    entries_identity,
-    list_nodes,
-    read_node,
-    write_node,
-)
+from sketchselect.execution.checkpoints import Checkpoint, entries_identity, list_nodes, read_node, write_node
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats
@@ -38,8 +29,7 @@ from sketchselect.linalg.validation import require_number, require_positive, req
 from sketchselect.location import location_of
 from sketchselect.summaries import CentroidSums
 
-KEEP_SECONDS = 1.0
-"""Work that makes a state worth a file: iterations faster than this are saved once in a while."""
+KEEP_SECONDS = 1.0  # Work that makes a state worth a file: iterations faster than this are saved once in a while
 
 
 class Iterations:
@@ -117,14 +107,13 @@ class Iterations:
                 location_of(before).remove()
 
 
+# Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows.
 SUM_ROUNDING = 1e-12
-"""Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows."""
 
+# Movement of one centre, relative to its norm, that rounding to float64 can make.
 CENTER_ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""Movement of one centre, relative to its norm, that rounding to float64 can make."""
 
-MOST_REPAIRS = 10
-"""How often clusters left empty at the very end are reseeded."""
+MOST_REPAIRS = 10  # How often clusters left empty at the very end are reseeded
 
 
 class FewerClusters(UserWarning):
@@ -138,7 +127,7 @@ class KMeansParameters:
     Parameters
     ----------
     n_clusters : int
-        Clusters checked.
+        Number of clusters.
     init : {"k-means||", "k-means++", "random"}, function or array of shape (n_clusters, n_features)
         Where to start.
     n_init : int or "auto"
@@ -334,7 +323,7 @@ def _run(
         if final.sums.farthest_points.shape[0] and repair < MOST_REPAIRS - 1:
             centers = np.where(empty[:, None], _reseeded(final.sums, centers), centers)
         else:
-            # Every row lies on a centre: the others stand for nothing.
+            # All rows coincide with a centre; empty ones are dropped.
             centers = centers[~empty]
         final = label_rows(passes, centers)
     last = final.sums
@@ -344,7 +333,7 @@ def _run(
 def _after(sums: CentroidSums, tolerance: float, still: float) -> tuple[Floats, bool]:
     """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance.
 
-    Where they moved by rounding alone they stay as they are: labels and sums of all rows are known for these.
+    If the movement is rounding, the old centres are returned: labels and sums of all rows are known for these.
     """
     assert sums.centers is not None
     if not sums.n_rows:

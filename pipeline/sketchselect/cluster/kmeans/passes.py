@@ -1,7 +1,4 @@
-"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations.
-
-Columns multiplied by the weights of a selection: what the theory of sampled columns clusters.
-"""
+"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect._memory import available_nbytes
+from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import Engine, LocalEngine, PassOptions, Ran
-from sketchselect.execution.passes import Pass, Reduction, pass_inputs
-from sketchselect.execution.run import planned_pass, reduce_blocks
+from sketchselect.execution.engine import Engine, LocalEngine, PassOptions, make_plan, reduce_blocks
+from sketchselect.execution.plan import Plan, plan_inputs
 from sketchselect.execution.source import Block, CachedBlock, CachedSource, Source, cache_block
 from sketchselect.execution.summarize import summary_key, summary_reduction
-from sketchselect.execution.tasks import Part, Span, Stopped, run_leaf, run_merge
+from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
 from sketchselect.execution.tree import Node
 from sketchselect.linalg.arrays import Floats, canonical
 from sketchselect.linalg.csr import is_csr
@@ -39,27 +36,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Partitions aimed at: enough to balance any few workers, few enough that an iteration is tens of tasks.
 N_PARTITIONS = 32
-"""Partitions aimed at: enough to balance any few workers, few enough that an iteration is tens of tasks."""
 
 LEAST_PARTITION_NBYTES = 16 << 20
 MOST_PARTITION_NBYTES = 128 << 20
 
+# Minimum ratio of partition bytes to centre bytes: making and merging sums is work of the size of the centres.
 CENTER_RATIO = 16
-"""Times the centres' bytes that a partition has at least: making and merging their sums is work of that size."""
 
-REMEMBERED_SHARE = 8
-"""Times the bytes of a block's sums that its rows take at least where the sums are remembered."""
+REMEMBERED_SHARE = 8  # Minimum ratio of the bytes of a block's rows to those of its sums, where these are remembered
 
+# Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
+# in its memory already is so at any size that fits.
 LOCAL_NBYTES = 512 << 20
-"""Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
-in its memory already is so at any size that fits."""
 
+# Share of this machine's memory (or of the engine's limit) that data cached between iterations may take.
 CACHED_SHARE = 0.25
-"""Share of this machine's memory (or of the engine's limit) that data cached between iterations may take."""
 
-WORKER_SHARE = 0.35
-"""Share of its memory limit that blocks on a worker may take; a Dask worker begins to spill at 0.6."""
+WORKER_SHARE = 0.35  # Share of its memory limit that blocks on a worker may take; a Dask worker begins to spill at 0.6
 
 
 class BlockEngine(LocalEngine):
@@ -71,31 +66,31 @@ class BlockEngine(LocalEngine):
 
     _pool: ThreadPoolExecutor | None = None
 
-    def run(self, work: Pass[T]) -> Ran[T]:
-        """Run a pass."""
-        source, tree = work.spec.source, work.tree
+    def run(self, plan: Plan[T]) -> Result[T]:
+        """Run a plan."""
+        source, tree = plan.source, plan.tree
         if not isinstance(source, CachedSource):
-            return super().run(work)
+            return super().run(plan)
         failures: list[BaseException] = []
         stop, lock = threading.Event(), threading.Lock()
 
-        def report(span: Span | None) -> None:
+        def on_task_end(span: Span | None) -> None:
             if stop.is_set():
                 raise Stopped
             if span is not None:
-                work.progress.advance(span.nbytes)
+                plan.progress.advance(span.nbytes)
 
-        inputs = pass_inputs(source, work.partitions, remote=False)
-        spec = replace(work.spec, source=inputs.source, report=report)
+        inputs = plan_inputs(source, plan.partitions, remote=False)
+        context = replace(plan.context, source=inputs.source, on_task_end=on_task_end)
         nodes = list(tree.post_order())
         above = {child: node for node in nodes for child in tree.children(node)}
         leaves = iter([node for node in nodes if node.level == 0])
-        parts: dict[Node, Part[T]] = {}
+        parts: dict[Node, Result[T]] = {}
 
         def compute(node: Node) -> None:
-            part: Part[T] | None = None
-            for span in map(work.span, tree.partitions(node)):
-                part = run_leaf(spec, [span], source.blocks[span.start, span.stop], part)
+            part: Result[T] | None = None
+            for span in map(plan.span, tree.partitions(node)):
+                part = run_leaf(context, [span], source.blocks[span.start, span.stop], part)
             assert part is not None
             while True:
                 with lock:
@@ -105,7 +100,7 @@ class BlockEngine(LocalEngine):
                         return
                     below = [parts.pop(child) for child in children]
                 node = above[node]
-                part = run_merge(spec, below, work.rows(node))
+                part = run_merge(context, below, plan.rows(node))
 
         def compute_leaves() -> None:
             try:
@@ -129,7 +124,8 @@ class BlockEngine(LocalEngine):
             wait(helpers)
         if failures:
             raise failures[0]
-        return Ran(parts[tree.root], len(nodes))
+        root = parts[tree.root]
+        return Result(root.value, root.stats + Statistics(n_tasks=len(nodes)))
 
     def close(self) -> None:
         """End the threads."""
@@ -229,7 +225,7 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
         here = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
         return Passes(CachedSource.of(source, blocks), PassOptions(here, options.partition_bytes))
     if place == "workers":
-        work = planned_pass(source, LOAD_ROWS, options)
+        work = make_plan(source, LOAD_ROWS, options)
         persisted = cast("DaskEngine", engine).persist_blocks(work)
         progress.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(persisted)} blocks")
         return Passes(CachedSource.of(source, persisted), options.but(checkpoint=None))
@@ -245,14 +241,11 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     # Rows that are in our memory already would be sent in every pass, which takes longer than a sweep over them.
     if nbytes <= (here if source.matrix.in_memory else min(here, LOCAL_NBYTES)):
         return "client"
-    return "workers" if _fits_workers(source, cast("DaskEngine", engine), nbytes) else "source"
-
-
-def _fits_workers(source: Source, engine: DaskEngine, nbytes: int) -> bool:
-    """Return whether workers can read the rows themselves, again should they lose them, and have room for them."""
+    # Workers must be able to read the rows themselves, again should they lose them, and have room for them.
     if engine.memory_limit is None or source.matrix.in_memory:
-        return False
-    return nbytes <= WORKER_SHARE * engine.memory_limit * engine.n_workers
+        return "source"
+    room = WORKER_SHARE * engine.memory_limit * cast("DaskEngine", engine).n_workers
+    return "workers" if nbytes <= room else "source"
 
 
 def partition_size(source: Source, n_clusters: int, options: PassOptions) -> int | str:
@@ -308,7 +301,9 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
 
 
 class WeightedColumns(MatrixView):
-    """A matrix whose column j is multiplied by ``weights[j]`` as it is read, in the matrix's own precision.
+    """A matrix whose column j is multiplied by ``weights[j]`` as it is read: what theorems of sampled columns cluster.
+
+    In the matrix's own precision.
 
     `matrix`: Of floating-point numbers, such as the selected columns of a job.
     `weights` of shape (n_features,): Finite and not negative; a column of weight 0 plays no part.

@@ -1,34 +1,38 @@
 """Starts of k-means: k-means||, k-means++, random rows, a function or an array; several are compared on a coreset.
 
 Every draw is hashed from (seed, round, global row index), so the centres do not depend on partitions or workers.
-
-Tasks of seeding: survey of the rows, samples of them, nearest candidates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.cluster.kmeans.coreset import MOST_NBYTES, Comparison, coreset, coreset_rows
 from sketchselect.cluster.kmeans.passes import Passes
 from sketchselect.errors import BadParameter
-from sketchselect.execution.passes import Reduction
 from sketchselect.execution.source import Block, CachedBlock
 from sketchselect.execution.summarize import summary_reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
-from sketchselect.linalg.hashing import KeyedRows, derive_seed, exponential_keys, smallest_rows, uniforms
+from sketchselect.linalg.hashing import (
+    KeyedRows,
+    derive_seed,
+    exponential_keys,
+    gaussians,
+    smallest_rows,
+    uniforms,
+)
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.lloyd import REFINEMENTS, refine
+from sketchselect.linalg.kmeans.sample import MOST_NBYTES, POLISH_ITERATIONS, WeightedRows, sample_size
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries import CentroidSums, RowSample
 
-Nearest = tuple[Labels, Floats]
-"""Per row of a block: index of the nearest candidate and squared distance to it."""
+Nearest = tuple[Labels, Floats]  # Per row of a block: index of the nearest candidate and squared distance to it
 
 _NEAREST = "nearest candidates"
 
@@ -55,42 +59,29 @@ class Survey:
     sample: KeyedRows  # A hashed sample of them
 
 
-@dataclass(frozen=True)
-class SurveyBlock:
-    """Leaf of the survey."""
+def survey_block(seed: int, size: int, by_weight: bool, block: Block) -> Survey:
+    """Return the survey of one block: a leaf.
 
-    seed: int  # Of the hash
-    size: int  # Rows in the sample
-    by_weight: bool  # Whether rows are drawn in proportion to their weight, or all alike
-
-    def __call__(self, block: Block) -> Survey:
-        """Return the survey of one block."""
-        n_rows = block.values.shape[0]
-        sums = CentroidSums(1).from_block(block.values, np.zeros(n_rows, dtype=np.int32), start=block.position)
-        weights = block_weights(block)
-        heavy = weights > 0
-        # Without a sample no row needs a key.
-        rows = block_rows(block)[: n_rows if self.size else 0]
-        rates = weights if self.by_weight else heavy.astype(np.float64)
-        keys = exponential_keys(self.seed, rows, rates[: rows.size])
-        sample = smallest_rows(keys, rows.astype(np.int64), block.values, weights, self.size)
-        return Survey(sums, float(weights.sum()), int(heavy.sum()), sample)
+    `seed`: Of the hash.
+    `size`: Rows in the sample.
+    `by_weight`: Whether rows are drawn in proportion to their weight, or all alike.
+    """
+    n_rows = block.values.shape[0]
+    sums = CentroidSums(1).from_block(block.values, np.zeros(n_rows, dtype=np.int32), start=block.position)
+    weights = block_weights(block)
+    heavy = weights > 0
+    # Without a sample no row needs a key.
+    rows = block_rows(block)[: n_rows if size else 0]
+    rates = weights if by_weight else heavy.astype(np.float64)
+    keys = exponential_keys(seed, rows, rates[: rows.size])
+    sample = smallest_rows(keys, rows.astype(np.int64), block.values, weights, size)
+    return Survey(sums, float(weights.sum()), int(heavy.sum()), sample)
 
 
-@dataclass(frozen=True)
-class MergeSurveys:
-    """Merge of the survey."""
-
-    size: int
-
-    def __call__(self, left: Survey, right: Survey) -> Survey:
-        """Return the survey of both."""
-        return Survey(
-            left.sums.merge(right.sums),
-            left.weight + right.weight,
-            left.n_weighted + right.n_weighted,
-            left.sample.merge(right.sample, self.size),
-        )
+def merge_surveys(size: int, left: Survey, right: Survey) -> Survey:
+    """Return the survey of the rows of both."""
+    sums, sample = left.sums.merge(right.sums), left.sample.merge(right.sample, size)
+    return Survey(sums, left.weight + right.weight, left.n_weighted + right.n_weighted, sample)
 
 
 @dataclass(frozen=True)
@@ -121,13 +112,6 @@ class Candidates:
             memory[_NEAREST] = (self.seed, n_candidates, labels, distances)
         return labels, distances
 
-    def last_nearest(self, block: Block) -> Nearest:
-        """Return `nearest`, and let the block forget it."""
-        nearest = self.nearest(block)
-        if isinstance(block, CachedBlock):
-            block.memory.pop(_NEAREST, None)
-        return nearest
-
 
 @dataclass(frozen=True)
 class Round:
@@ -139,40 +123,25 @@ class Round:
     chosen: KeyedRows
 
 
-@dataclass(frozen=True)
-class SampleBlock:
-    """Leaf of a round of k-means||: row i is chosen iff u_i < factor w_i d_i^2 / cost, with hashed u_i."""
-
-    candidates: Candidates
-    seed: int
-    factor: float
-
-    def __call__(self, block: Block) -> Round:
-        """Return the state of one block."""
-        _, distances = self.candidates.nearest(block)
-        weights = block_weights(block)
-        pull = weights * distances
-        cost = float(pull.sum())
-        rows = block_rows(block)
-        keys = np.full(rows.shape, np.inf)
-        far = pull > 0
-        with np.errstate(over="ignore"):
-            keys[far] = uniforms(self.seed, rows[far]) / pull[far]
-        chosen = smallest_rows(keys, rows.astype(np.int64), block.values, weights, None, _limit(self.factor, cost))
-        return Round(cost, chosen)
+def sample_round(candidates: Candidates, seed: int, factor: float, block: Block) -> Round:
+    """Return the state of one block: row i is chosen iff u_i < factor w_i d_i^2 / cost, with hashed u_i."""
+    _, distances = candidates.nearest(block)
+    weights = block_weights(block)
+    pull = weights * distances
+    cost = float(pull.sum())
+    rows = block_rows(block)
+    keys = np.full(rows.shape, np.inf)
+    far = pull > 0
+    with np.errstate(over="ignore"):
+        keys[far] = uniforms(seed, rows[far]) / pull[far]
+    chosen = smallest_rows(keys, rows.astype(np.int64), block.values, weights, None, _limit(factor, cost))
+    return Round(cost, chosen)
 
 
-@dataclass(frozen=True)
-class MergeRounds:
-    """Merge of a round of k-means||."""
-
-    factor: float
-
-    def __call__(self, left: Round, right: Round) -> Round:
-        """Return the state of both."""
-        cost = left.cost + right.cost
-        chosen = left.chosen.merge(right.chosen, None, _limit(self.factor, cost))
-        return Round(cost, chosen)
+def merge_rounds(factor: float, left: Round, right: Round) -> Round:
+    """Return the state of the rows of both."""
+    cost = left.cost + right.cost
+    return Round(cost, left.chosen.merge(right.chosen, None, _limit(factor, cost)))
 
 
 @dataclass(frozen=True)
@@ -183,29 +152,22 @@ class Weighed:
     rows: RowSample | None
 
 
-@dataclass(frozen=True)
-class WeighBlock:
-    """Leaf of the last pass of k-means||: candidates are weighed, and rows sampled as `rows` describes."""
-
-    candidates: Candidates
-    rows: RowSample | None = None
-
-    def __call__(self, block: Block) -> Weighed:
-        """Return the weights of one block, shape (n_candidates,), and its sample."""
-        labels, _ = self.candidates.last_nearest(block)
-        n_candidates = self.candidates.points.shape[0]
-        weights: Floats = np.bincount(labels, block_weights(block), n_candidates).astype(np.float64, copy=False)
-        rows = None
-        if self.rows is not None:
-            rows = self.rows.from_block(block.values, start=block.position, sample_weight=block.weight)
-        return Weighed(weights, rows)
+def weigh_block(candidates: Candidates, description: RowSample | None, block: Block) -> Weighed:
+    """Return the weights of one block, shape (n_candidates,), and its sample; the block forgets its nearest."""
+    labels, _ = candidates.nearest(block)
+    if isinstance(block, CachedBlock):
+        block.memory.pop(_NEAREST, None)
+    n_candidates = candidates.points.shape[0]
+    weights: Floats = np.bincount(labels, block_weights(block), n_candidates).astype(np.float64, copy=False)
+    rows = None
+    if description is not None:
+        rows = description.from_block(block.values, start=block.position, sample_weight=block.weight)
+    return Weighed(weights, rows)
 
 
 def merge_weighed(left: Weighed, right: Weighed) -> Weighed:
-    """Return the weights and the sample of both: merge of `WeighBlock`."""
-    rows = left.rows
-    if rows is not None and right.rows is not None:
-        rows = rows.merge(right.rows)
+    """Return the weights and the sample of both."""
+    rows = None if left.rows is None or right.rows is None else left.rows.merge(right.rows)
     return Weighed(left.weights + right.weights, rows)
 
 
@@ -213,38 +175,31 @@ def _limit(factor: float, cost: float) -> float:
     return factor / cost if cost > 0 else np.inf
 
 
+# The user's own method: rows, number of clusters and random state -> centres; the signature is scikit-learn's.
 Seeding = Callable[[Floats, int, np.random.RandomState], Any]
-"""The user's own method: rows, number of clusters and random state -> centres; the signature is scikit-learn's."""
 
 METHODS = ("k-means||", "k-means++", "random")
 
-ROUNDS = 5
-OVERSAMPLING = 2
-"""k-means|| expects this many times k candidates a round."""
+ROUNDS, OVERSAMPLING = 5, 2  # Of k-means||: rounds, and candidates expected in each, as a multiple of k
+AUTO_STARTS = 10  # Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`
+COMPARE_FLOPS = 4e10  # Comparisons that take more are made in a projection
 
-AUTO_STARTS = 10
-"""Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`."""
-
-COMPARE_FLOPS = 4e10
-"""Comparisons that take more are made in a projection."""
-
+# Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is
+# common.
 LEAST_STARTS = 4
-"""Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is
-common."""
 
+# A projection has `DIRECTIONS_PER_CLUSTER` k directions, and never fewer than `DIRECTIONS`.
 DIRECTIONS, DIRECTIONS_PER_CLUSTER = 64, 2
-"""A projection has `DIRECTIONS_PER_CLUSTER` k directions, and never fewer than `DIRECTIONS`."""
 
-SAMPLE_ROWS = 1 << 16
-SAMPLE_NBYTES = 256 << 20
-"""One start of k-means++ runs on all rows up to these bounds, on a hashed sample of this size beyond."""
+# One start of k-means++ runs on all rows up to these bounds, on a hashed sample of this size beyond.
+SAMPLE_ROWS, SAMPLE_NBYTES = 1 << 16, 256 << 20
 
 
 def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
     """Return how many starts are compared: a function of these alone."""
     if not isinstance(n_init, str):
         return n_init
-    rows = coreset_rows(n_clusters, n_features)
+    rows = sample_size(n_clusters, n_features)
     if 8 * rows * n_features > MOST_NBYTES:
         return 1
     flops = _compare_flops(n_clusters, min(n_features, _directions(n_clusters)), rows)
@@ -253,7 +208,7 @@ def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
 
 def n_directions(starts: int, n_clusters: int, n_features: int) -> int | None:
     """Return the directions of the projection that starts are compared in; None for all columns."""
-    work = starts * _compare_flops(n_clusters, n_features, coreset_rows(n_clusters, n_features))
+    work = starts * _compare_flops(n_clusters, n_features, sample_size(n_clusters, n_features))
     directions = _directions(n_clusters)
     return directions if work > COMPARE_FLOPS and directions < n_features else None
 
@@ -263,7 +218,7 @@ def _directions(n_clusters: int) -> int:
 
 
 def _compare_flops(n_clusters: int, width: int, rows: int) -> float:
-    return 2.0 * rows * n_clusters * width * REFINEMENTS
+    return 2.0 * rows * n_clusters * width * POLISH_ITERATIONS
 
 
 def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
@@ -276,7 +231,7 @@ def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
     return centers
 
 
-def sample_size(init: str | Seeding | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
+def survey_size(init: str | Seeding | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
     """Return how many rows the survey samples: a function of these alone; none for centres that were given."""
     if isinstance(init, np.ndarray):
         return 0
@@ -292,17 +247,17 @@ def survey(passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: 
 
     Raises `BadParameter` if there are fewer rows (with a positive weight) than clusters.
     """
-    size = sample_size(init, n_clusters, passes.source.n_columns, starts)
+    size = survey_size(init, n_clusters, passes.source.n_columns, starts)
     by_weight = not (isinstance(init, str) and init == "k-means++")
     nbytes = 8 * (passes.source.n_columns + 3) * (size + 2)
     reduction = Reduction(
-        SurveyBlock(derive_seed(seed, "first"), size, by_weight),
-        MergeSurveys(size),
+        partial(survey_block, derive_seed(seed, "first"), size, by_weight),
+        partial(merge_surveys, size),
         "k-means: survey",
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes + (1 << 20),
     )
-    state = passes.reduce(reduction)
+    state: Survey = passes.reduce(reduction)
     require_rows(passes, state.sums.n_rows, n_clusters)
     if state.n_weighted == 0:
         raise BadParameter(f"{passes.source.matrix.address}: every sample_weight is zero; some must be positive")
@@ -335,48 +290,95 @@ def initial_centers(
     """
     if isinstance(init, np.ndarray):
         return init
-    sample, several, width = surveyed.sample, starts > 1, passes.source.n_columns
-    description = coreset(surveyed.sums, n_clusters, seed) if several else None
+    sample, width = surveyed.sample, passes.source.n_columns
+    size = sample_size(n_clusters, width)
+    description = coreset(surveyed.sums, size, derive_seed(seed, "coreset")) if starts > 1 else None
     method_seed = derive_seed(seed, "function" if callable(init) else init)
-    made: list[Floats] = []
-    if callable(init):
-        rows = _sampled(passes, description)
-        states = [np.random.RandomState(derive_seed(method_seed, i) % 2**32) for i in range(starts)]
-        points = sample.points[sample.weights > 0]
-        made = [checked_centers(init(points.copy(), n_clusters, s), n_clusters, width) for s in states]
-    elif init == "k-means||":
-        points, weights, rows = _oversample(passes, sample.points, n_clusters, seed, description)
-    elif init == "k-means++":
-        rows = _sampled(passes, description)
-        made = [] if several else _spread_starts(sample.points, sample.weights, n_clusters, method_seed, 1)
+    seeds = [derive_seed(method_seed, i) for i in range(starts)]
+    if init == "k-means||":
+        candidates, rows = _oversample(passes, sample.points, n_clusters, seed, description)
     else:
-        rows = _sampled(passes, description)
-        made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
-        made = [one for one in made if one.shape[0]]
-    compared = None if rows is None else Comparison(rows, n_directions(starts, n_clusters, width), seed)
+        candidates, rows = WeightedRows(sample.points, sample.weights), None
+        if description is not None:
+            rows = passes.reduce(summary_reduction(passes.source, description, "k-means: coreset"))
+    compared = None if rows is None else StartComparison(rows, n_directions(starts, n_clusters, width), seed)
+    made: list[Floats]
     if init == "k-means||":
         # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
-        near = points if compared is None else compared.of(points)
-        made = _spread_starts(near, weights, n_clusters, method_seed, starts - starts // 2)
-        made = [refine(near, weights, one)[1] for one in made]
-    elif compared is not None:
-        made = [compared.of(one) for one in made]
+        if compared is not None:
+            candidates = replace(candidates, rows=compared.project(candidates.rows))
+        made = candidates.starts(n_clusters, seeds[: starts - starts // 2])
+        made = [candidates.polish(start)[1] for start in made]
+    elif init == "k-means++":
+        made = [] if compared is not None else candidates.starts(n_clusters, seeds)
+    else:
+        if callable(init):
+            points = sample.points[sample.weights > 0]
+            states = [np.random.RandomState(s % 2**32) for s in seeds]
+            made = [checked_centers(init(points.copy(), n_clusters, state), n_clusters, width) for state in states]
+        else:
+            made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
+            made = [start for start in made if start.shape[0]]
+        if compared is not None:
+            made = [compared.project(start) for start in made]
     if compared is None:
         return fill(passes, distinct(made[0]), n_clusters)
     if init in ("k-means||", "k-means++"):
-        method_seed = derive_seed(method_seed, "coreset")
-        made += _spread_starts(compared.points, compared.weights, n_clusters, method_seed, starts - len(made))
+        coreset_seed = derive_seed(method_seed, "coreset")
+        made += compared.points.starts(n_clusters, [derive_seed(coreset_seed, i) for i in range(starts - len(made))])
     return fill(passes, distinct(compared.best(made)), n_clusters)
 
 
-def _spread_starts(points: Floats, weights: Floats, n_clusters: int, seed: int, starts: int) -> list[Floats]:
-    return [points[spread_out(points, weights, n_clusters, derive_seed(seed, i))] for i in range(starts)]
+def coreset(survey: CentroidSums, size: int, seed: int) -> RowSample:
+    """Return the description of a sample: rows by weight times ``1 + ||x - mean||^2 / mean squared distance``.
+
+    With it ``sum_i weights_i min_j ||x_i - c_j||^2`` is an unbiased estimate of the objective of any centres.
+
+    `survey`: Of one cluster: mean and scatter of all rows.
+    Source: Bachem, Lucic and Krause 2018 (lightweight coresets), drawn by priority and so mergeable.
+    """
+    spread = survey.objective / max(1, survey.n_rows)
+    if not 0 < spread < np.inf:
+        return RowSample(size, seed)
+    return RowSample(size, seed, survey.cluster_means[0], spread)
 
 
-def _sampled(passes: Passes, description: RowSample | None) -> RowSample | None:
-    if description is None:
-        return None
-    return cast(RowSample, passes.reduce(summary_reduction(passes.source, description, "k-means: coreset")))
+class StartComparison:
+    """The points that starts are compared on: a coreset, or its projection on its top directions where rows are wide.
+
+    The projection is that of one step of subspace iteration. Clusters are found there as well as in all columns, and
+    sooner.
+
+    `n_directions`: None for all columns.
+    """
+
+    def __init__(self, sample: RowSample, n_directions: int | None, seed: int) -> None:
+        self.rows = WeightedRows(sample.rows, sample.weights)
+        self._basis: Floats | None = None
+        if n_directions is None:
+            self.points = self.rows.dense()
+            return
+        self.rows, self._mean = self.rows.centered()
+        draws = gaussians(derive_seed(seed, "projection"), (sample.n_features, n_directions))
+        with one_blas_thread():
+            self._basis = np.linalg.qr(self.rows.image(self.rows.rows @ draws))[0]
+            self.points = replace(self.rows, rows=np.asarray(self.rows.rows @ self._basis))
+
+    def project(self, points: Floats) -> Floats:
+        """Return points of all columns where the coreset's are."""
+        if self._basis is None:
+            return points
+        with one_blas_thread():
+            return np.asarray((points - self._mean) @ self._basis)
+
+    def best(self, starts: list[Floats]) -> Floats:
+        """Return the best of the starts, polished, in all columns."""
+        centers = self.points.best(starts)
+        if self._basis is None:
+            return centers
+        labels = self.points.assign(centers)
+        sums = CentroidSums(int(labels.max()) + 1).from_block(self.rows.rows, labels, sample_weight=self.rows.weights)
+        return self.rows.polish(sums.cluster_means[sums.cluster_weights > 0])[1] + self._mean
 
 
 def distinct(points: Floats) -> Floats:
@@ -397,8 +399,8 @@ def fill(passes: Passes, centers: Floats, n_clusters: int) -> Floats:
 
 def _oversample(
     passes: Passes, first: Floats, n_clusters: int, seed: int, rows: RowSample | None = None
-) -> tuple[Floats, Floats, RowSample | None]:
-    """Return the candidates of k-means||, the weight of the rows nearest to each, and the sample; `ROUNDS` + 1 passes.
+) -> tuple[WeightedRows, RowSample | None]:
+    """Return the candidates of k-means||, weighted by the rows nearest to each, and the sample; `ROUNDS` + 1 passes.
 
     Candidates without weight are left out.
     """
@@ -409,8 +411,8 @@ def _oversample(
         # A block offers about `factor` rows, and rarely more than twice that.
         nbytes = int(8 * (width + 3) * 2 * factor) + 64
         reduction = Reduction(
-            SampleBlock(candidates, derive_seed(seed, "round", step), factor),
-            MergeRounds(factor),
+            partial(sample_round, candidates, derive_seed(seed, "round", step), factor),
+            partial(merge_rounds, factor),
             f"k-means: seeding {step + 1} of {ROUNDS + 1}",
             state_nbytes=nbytes,
             working_nbytes=2 * nbytes + _assign_nbytes(candidates),
@@ -422,7 +424,7 @@ def _oversample(
         candidates = replace(candidates, points=np.concatenate([candidates.points, fresh]))
     sampled = 0 if rows is None else rows.projected_nbytes(width)
     weighing = Reduction(
-        WeighBlock(candidates, rows),
+        partial(weigh_block, candidates, rows),
         merge_weighed,
         f"k-means: seeding {ROUNDS + 1} of {ROUNDS + 1}",
         state_nbytes=8 * candidates.points.shape[0] + sampled,
@@ -430,7 +432,7 @@ def _oversample(
     )
     weighed = passes.reduce(weighing)
     heavy = weighed.weights > 0
-    return candidates.points[heavy], weighed.weights[heavy], weighed.rows
+    return WeightedRows(candidates.points[heavy], weighed.weights[heavy]), weighed.rows
 
 
 def _assign_nbytes(candidates: Candidates) -> int:

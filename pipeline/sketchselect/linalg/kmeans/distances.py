@@ -1,10 +1,8 @@
-"""Squared distances in float64, and greedy k-means++ seeding.
+"""Squared distances in float64 of dense and sparse rows, and greedy k-means++ seeding.
 
-Nearest centres of sparse rows, in time proportional to the stored entries, in float64.
-
-||x - c||^2 = ||c||^2 + sum over entries x_j (x_j - 2 c_j) loses digits where a row is much closer to a centre than both
-are to the origin. Such distances, and centres that tie to rounding, are compared by differences over all columns, so
-labels are those of dense rows.
+Of sparse rows, ||x - c||^2 = ||c||^2 + sum over entries x_j (x_j - 2 c_j) loses digits where a row is much closer to a
+centre than both are to the origin. Such distances, and centres that tie to rounding, are compared by differences over
+all columns, so labels are those of dense rows.
 """
 
 from __future__ import annotations

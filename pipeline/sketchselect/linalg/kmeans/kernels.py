@@ -1,9 +1,4 @@
-"""Compiled loops of one Lloyd step, called by `lloyd`, which states their guarantees.
-
-Compiled loops over the bounds per row and group of centres between sweeps of Lloyd's iteration.
-
-Products of rows and centres in float32, in any order of summation: what they exclude allows for their rounding.
-"""
+"""Compiled loops of Lloyd steps, called by `lloyd`, which states their guarantees."""
 
 from __future__ import annotations
 

@@ -4,9 +4,7 @@ The products of rows and centres are float32 matrix products of pilot-shifted da
 rigorous error of those products are then compared by float64 distances, so labels, distances and sums are those of
 float64 arithmetic and depend on the rows alone: not on BLAS, pieces, partitions or workers.
 
-Distance bounds of rows in memory between sweeps of Lloyd's iteration, so that most rows need no comparison.
-
-Lloyd iterations on weighted points that fit in memory.
+Rows in memory keep bounds of their distances between sweeps, so that most need no comparison.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Array, Floats, Labels, read_only
 from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import as_float_rows, assign_rows
 from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, squared_lengths, sweep
 from sketchselect.linalg.kmeans.sums import ClusterSums, sparse_label_sums, sums_about
@@ -383,32 +380,3 @@ def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | 
     sums = _Accumulator(references)
     sums.add(rows, labels, weights)
     return sums.result(rows, labels, weights)
-
-
-REFINEMENTS = 25
-"""Most Lloyd iterations of one start on weighted points."""
-
-STILL = 1e-4
-"""Refining ends when an iteration lowers the cost by less than this share."""
-
-
-def refine(
-    points: Any, weights: Floats, centers: Floats, most: int = REFINEMENTS, still: float = STILL
-) -> tuple[float, Floats]:
-    """Return cost and centres after Lloyd iterations on weighted points; what attracts nothing stays where it is.
-
-    `points` of shape (n_points, n_features): an array or canonical CSR.
-    """
-    before = np.inf
-    for _ in range(most):
-        _, distances, sums = lloyd.assign_and_sum(points, centers, weights)
-        cost = float((weights * distances).sum())
-        if cost >= before * (1 - still):
-            return cost, centers
-        before = cost
-        moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)
-        if (moved == centers).all():
-            return cost, centers
-        centers = moved
-    _, distances = lloyd.assign(points, centers)
-    return float((weights * distances).sum()), centers

@@ -1,8 +1,6 @@
 """A lower bound of the k-means objective of a few hundred rows, from the dual of a semidefinite relaxation.
 
-Multipliers for the dual of the semidefinite relaxation of k-means, by an ascent in single precision.
-
-They need not be exact: `partition_bound` derives a valid bound from any multipliers.
+Its multipliers are found by an ascent in single precision. They need not be exact: any give a valid bound.
 """
 
 from __future__ import annotations
@@ -20,14 +18,9 @@ from sketchselect.linalg.hashing import uniforms
 
 OVER_RELAXATION = 1.6
 
-STIFFNESS = 2.0
-"""Penalty of the method, in units of ||K||_F / sqrt(k)."""
-
-SPARE = 8
-"""Directions followed beside those in use, so that others can replace them."""
-
-_TINY = 1e-10
-"""Relative square below which a direction of the search space is rounding."""
+STIFFNESS = 2.0  # Penalty of the method, in units of ||K||_F / sqrt(k)
+SPARE = 8  # Directions followed beside those in use, so that others can replace them
+_TINY = 1e-10  # Relative square below which a direction of the search space is rounding
 
 
 class DualAscent:
@@ -149,29 +142,20 @@ def _relax(
             matrix[i, j] = entry - dual[i, j] + scaled[i, j]
 
 
-ITERATIONS = 100
-"""Most rounds of the dual method; further rounds gain about a thousandth."""
-
-EVALUATE_EVERY = 20
-"""Rounds between two evaluations of the bound, each of which costs as much as some twenty rounds."""
-
-LEAST_GAIN = 4e-4
-"""Relative gain between two evaluations below which the method stops."""
+ITERATIONS = 100  # Most rounds of the dual method; further rounds gain about a thousandth
+EVALUATE_EVERY = 20  # Rounds between two evaluations of the bound, each of which costs as much as some twenty rounds
+LEAST_GAIN = 4e-4  # Relative gain between two evaluations below which the method stops
 
 _EPS = float(np.finfo(np.float64).eps)
-_LAST = 2.0**-1072
-"""Some units of the smallest subnormal numbers, without effect on larger ones."""
+_LAST = 2.0**-1072  # Some units of the smallest subnormal numbers, without effect on larger ones
 
 
 class PartitionBound(NamedTuple):
     """Bounds of the objective of the best clustering of some rows."""
 
-    lower: float
-    """No clustering has a smaller objective."""
-    spectral: float
-    """The weaker bound from the spectrum alone."""
-    scatter: float
-    """Objective of one cluster."""
+    lower: float  # No clustering has a smaller objective
+    spectral: float  # The weaker bound from the spectrum alone
+    scatter: float  # Objective of one cluster
 
 
 def partition_bound(

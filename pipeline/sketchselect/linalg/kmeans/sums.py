@@ -1,7 +1,4 @@
-"""Sums of clusters, merged pairwise per cluster, with means in more than float64 precision so that nothing cancels.
-
-Cluster sums of sparse rows.
-"""
+"""Sums of clusters, merged pairwise per cluster, with means in more than float64 precision so that nothing cancels."""
 
 from __future__ import annotations
 
@@ -130,8 +127,7 @@ def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> N
     return out
 
 
-_STRETCH = 256
-"""Values that are compared at once; few stretches have one that matters."""
+_STRETCH = 256  # Values that are compared at once; few stretches have one that matters
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

@@ -1,8 +1,6 @@
-"""A Zarr array as an address: opened once per process, read with errors that name the chunk, and fingerprinted.
+"""A Zarr array as an address: scanned before it is read, opened once per process, and fingerprinted by its chunks.
 
-Packed values of the CF conventions: numbers stored as ``(x - add_offset) / scale_factor``, with a missing value.
-
-Scan of a Zarr array before it is read: the presence of every chunk file, and the first bytes of local ones.
+Errors name the chunk and its file. Packed values of the CF conventions are decoded as xarray does.
 """
 
 from __future__ import annotations
@@ -10,13 +8,12 @@ from __future__ import annotations
 import base64
 import itertools
 import math
-import os
 import struct
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,10 +22,10 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
-from sketchselect.location import Location
+from sketchselect.location import Location, file_version
 from sketchselect.readers.base import MissingPolicy
 from sketchselect.readers.stored import LRUCache
-from sketchselect.readers.zarr.store import ArrayMetadata, Node, parse_metadata, read_node
+from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata, read_document
 
 _PACKED = ("scale_factor", "add_offset")
 _MISSING = ("_FillValue", "missing_value")
@@ -58,32 +55,32 @@ class Packing:
         return numbers
 
 
-def packing_of(node: Node, dtype: np.dtype[Any] | None) -> Packing | None:
+def packing_of(document: dict[str, Any], dtype: np.dtype[Any] | None, address: str) -> Packing | None:
     """Return how the values of an array are packed, by its attributes; None where they are stored as they are.
 
     Follows xarray, whose Zarr v2 arrays have the missing value as their fill value. Such an array is known by its
     attribute ``_ARRAY_DIMENSIONS``; a fill value of 0 without scale or offset is a number there, not a missing one.
     Raises `SourceError` if an attribute is not a number, or says that the values are unsigned.
     """
-    attributes = node.attributes
+    attributes = document.get("attributes") or {}
     if dtype is None or dtype.kind not in "iuf":
         return None
     scaled = any(name in attributes for name in _PACKED)
     missing = {name: attributes[name] for name in _MISSING if attributes.get(name) is not None}
-    fill = node.document.get("fill_value") if node.document.get("zarr_format") == 2 else None
+    fill = document.get("fill_value") if document.get("zarr_format") == 2 else None
     if fill is not None and (scaled or (fill != 0 and "_ARRAY_DIMENSIONS" in attributes)):
         missing["_FillValue"] = fill
-    numbers = {name: [_number(node, name, v) for v in _items(value)] for name, value in missing.items()}
+    numbers = {name: [_number(v, name, address) for v in _items(value)] for name, value in missing.items()}
     values = sorted({value for some in numbers.values() for value in some if _is_value(value, dtype)})
     if not scaled and not values:
         return None
     if str(attributes.get("_Unsigned", "false")).lower() == "true":
         raise SourceError(
-            f"{node.location.address}: packed as unsigned integers (attribute _Unsigned), which is not read; open the "
+            f"{address}: packed as unsigned integers (attribute _Unsigned), which is not read; open the "
             "store with xarray and give that array"
         )
     scale, offset = (
-        _number(node, name, _items(attributes[name])[0]) if name in attributes else default
+        _number(_items(attributes[name])[0], name, address) if name in attributes else default
         for name, default in zip(_PACKED, (1.0, 0.0), strict=True)
     )
     name = "float64" if scaled or dtype.itemsize > 2 else "float32"
@@ -101,14 +98,14 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) and value else [value]
 
 
-def _number(node: Node, name: str, value: Any) -> float:
+def _number(value: Any, name: str, address: str) -> float:
     try:
         if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
             # So xarray writes floats in Zarr v3.
             (value,) = struct.unpack("<d", base64.standard_b64decode(value))
         return float(value)
     except (TypeError, ValueError, struct.error):
-        raise SourceError(f"{node.location.address}: the attribute {name} is not a number; correct it") from None
+        raise SourceError(f"{address}: the attribute {name} is not a number; correct it") from None
 
 
 _RETRY_PAUSES = (0.2, 1.0)
@@ -132,13 +129,14 @@ class ZarrArray:
     # Whether a chunk without a file is an error or holds the fill value
     missing_chunks: MissingPolicy = "error"
     packing: Packing | None = None  # How stored values become numbers, where they are packed
+    notes: tuple[str, ...] = field(default=(), compare=False)  # What the scan found
 
     @classmethod
-    def of(cls, node: Node, missing_chunks: MissingPolicy) -> ZarrArray:
-        """Return the array of a node."""
-        metadata = parse_metadata(node.document, node.location.address)
-        packing = packing_of(node, metadata.dtype) if node.attributes else None
-        return cls(node.location, metadata, missing_chunks, packing)
+    def of(cls, location: Location, document: dict[str, Any], missing_chunks: MissingPolicy) -> ZarrArray:
+        """Return the array of a metadata document."""
+        metadata = parse_metadata(document, location.address)
+        packing = packing_of(document, metadata.dtype, location.address) if document.get("attributes") else None
+        return cls(location, metadata, missing_chunks, packing)
 
     @property
     def address(self) -> str:
@@ -156,6 +154,21 @@ class ZarrArray:
         if self.packing is not None:
             return np.dtype(self.packing.dtype)
         return self.metadata.dtype if self.metadata.dtype is not None else np.dtype("U")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number as stored."""
+        return np.dtype(self.metadata.type_name).itemsize
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of what is decoded at a time."""
+        return self.metadata.chunks
+
+    @property
+    def has_checksum(self) -> bool:
+        """Whether some codec detects a flipped bit."""
+        return self.metadata.has_checksum
 
     def open(self, known: ArrayMetadata | None = None, *, recent: bool = False) -> Any:
         """Return the `zarr.Array`, one per process.
@@ -175,10 +188,10 @@ class ZarrArray:
         from sketchselect.readers.zarr.store import make_store
 
         if now is None:
-            node = read_node(self.location)
-            if node is None or node.kind != "array":
+            kind, document = read_document(self.location) or (None, {})
+            if kind != "array":
                 raise self.location.not_found()
-            now = parse_metadata(node.document, self.address)
+            now = parse_metadata(document, self.address)
         if now.fingerprint != self.metadata.fingerprint or now.shape[0] < self.metadata.shape[0]:
             raise SourceChanged(
                 f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
@@ -251,7 +264,7 @@ class ZarrArray:
         cells = (metadata.key(cell) for cell in self.cells(start, stop, axis))
         versions: list[str | None]
         if self.location.is_local:
-            versions = [_version(f"{self.location.url}/{key}") for key in cells]
+            versions = [file_version(f"{self.location.url}/{key}") for key in cells]
         elif self.location.has_listing:
             listing = self._listing(renew=start == 0 and stop >= metadata.shape[axis])
             versions = [listing.get(key) for key in cells]
@@ -263,6 +276,20 @@ class ZarrArray:
         layout = metadata.fingerprint if axis == 0 else f"columns {metadata.shape[0]} {metadata.layout}"
         packed = "" if self.packing is None else f" {self.packing}"
         return digest(f"zarr {self.address} {layout}{packed}", *(f"\n{version or 'absent'}" for version in versions))
+
+    def describe(self, sparse: bool) -> dict[str, Any]:
+        """Return the description for the manifest."""
+        metadata = self.metadata
+        packed = {} if self.packing is None else {"packing": asdict(self.packing) | {"dtype": metadata.type_name}}
+        shards = {"shards": list(metadata.grid) if metadata.grid != metadata.chunks else None}
+        return {
+            **({} if sparse else packed),
+            "format": f"zarr v{metadata.zarr_format}{', CSR' if sparse else ''}",
+            "chunks": list(metadata.chunks),
+            **({} if sparse else shards),
+            "checksum": metadata.has_checksum,
+            "missing_chunks": self.missing_chunks,
+        }
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield ``(key, size)`` of every file of the array as it is now."""
@@ -310,24 +337,6 @@ class ZarrArray:
         size = version.partition(":")[0] if version else "?"
         fault = "fails its checksum" if "checksum" in str(error).lower() else "cannot be decoded (cut off or damaged)"
         return ChunkReadError(f"{self._chunk(cell)}, {size} bytes, {fault}: restore it or write it again")
-
-
-def checksum_notes(address: str, *arrays: ZarrArray) -> tuple[str, ...]:
-    """Return the note that not all of the arrays have checksums, or none."""
-    if all(array.metadata.has_checksum for array in arrays):
-        return ()
-    return (
-        f"{address} has no checksum codec: a flipped bit in a chunk would go unnoticed (sketchselect convert writes "
-        "stores that have one)",
-    )
-
-
-def _version(path: str) -> str | None:
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return f"{status.st_size}:{status.st_mtime_ns}"
 
 
 def _short(error: BaseException) -> str:

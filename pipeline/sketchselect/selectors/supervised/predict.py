@@ -16,8 +16,7 @@ from sketchselect import prepare
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Block, Source
 from sketchselect.execution.client import check_run, run_options
-from sketchselect.execution.engine import RunKeywords
-from sketchselect.execution.run import map_blocks
+from sketchselect.execution.engine import RunKeywords, map_blocks
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.anndata_xarray import like_rows, unwrapped

@@ -1,27 +1,30 @@
-"""The forecast of a job: its own stages, in a dry run on the first rows of every pass.
+"""The forecast of a job: its own stages in a dry run, one measured partition of every pass, and a formula for the rest.
 
-The passes of k-means and of a range of numbers of clusters in a dry run.
+These belong together: the stages ask the dry run for passes, and it puts the formula's answer into the plan.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._memory import resident_nbytes
-from sketchselect._progress import Progress
+from sketchselect._memory import can_reset, peak_nbytes, resident_nbytes
+from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.cluster import KMeansParameters, fit_kmeans, reassign_source
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.cluster.kmeans import seeding
@@ -32,27 +35,342 @@ from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
 from sketchselect.execution.clusters import local_memory_limit
 from sketchselect.execution.engine import Engine, available_cores
-from sketchselect.execution.source import CachedSource
+from sketchselect.execution.plan import PROCESS_NBYTES, Inputs, Plan
+from sketchselect.execution.source import Block, CachedSource
+from sketchselect.execution.tasks import read_block
+from sketchselect.execution.tree import FAN_IN, MergeTree
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ClusterSettings, JobConfig
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.readers.partitions import accepted_size
-from sketchselect.selectors.timeline import scan_pass
+from sketchselect.selectors.timeline import scan_plan
 from sketchselect.summaries import BlockBound, CentroidSums, Summary
 from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.folder import open_folder
-from sketchselect.workflow.plan.dry_run import DryRun, idle_worker_nbytes, timed
-from sketchselect.workflow.plan.report import ClusterSpec, JobForecast, limit_for, warnings_of
-from sketchselect.workflow.session import Session, iterating_engine
+from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
+from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
 from sketchselect.workflow.stages import columns as stages
-from sketchselect.workflow.stages.certificates import solved_blocks
 from sketchselect.workflow.stages.clustering import numbers
-from sketchselect.workflow.stages.features import feature_pass, prepare
-from sketchselect.workflow.stages.opening import check_session, require_weights
+from sketchselect.workflow.stages.columns import prepare
+from sketchselect.workflow.stages.evaluation import solved_blocks
+from sketchselect.workflow.stages.features import feature_pass
+
+T = TypeVar("T")
+
+TASK_SECONDS = 0.002
+"""Time of a Dask scheduler and client for a task, one after the other; measured values are around 1 to 2 ms."""
+
+NETWORK_BYTES = 500e6
+"""Bytes a second from worker to worker: about half of 10 Gbit/s, packing included."""
+
+
+@dataclass(frozen=True)
+class PassCosts:
+    """What a pass costs on one slot, in seconds."""
+
+    n_leaves: int
+    read: float  # Reading and decoding the rows of one leaf
+    compute: float  # Preparing and summarising them
+    merge: float = 0.0  # Merging two states
+    state_nbytes: int = 0
+    leaf_nbytes: int = 0  # Of a leaf as read, for a store that all workers share
+    fan_in: int = FAN_IN
+
+
+@dataclass(frozen=True)
+class ClusterCosts:
+    """What a pass runs on."""
+
+    slots: int  # Tasks at a time
+    task: float = TASK_SECONDS  # Seconds of the scheduler for a task; 0 on threads
+    network: float = NETWORK_BYTES  # Bytes a second of one worker, for states
+    store: float = float("inf")  # Bytes a second of the store, for all workers
+    cores: int | None = None  # Processors that all slots and the scheduler share, where they are on one machine
+
+
+@dataclass(frozen=True)
+class PassEstimate:
+    """Estimated seconds of a pass, and what most of them are.
+
+    `bottleneck`: "reading", "computing" or "merging", whichever has most of the slots' time; "scheduler" where its time
+    alone is more than the slots need; "partitions" where they are too few to have all slots at work.
+    """
+
+    seconds: float
+    bottleneck: str
+
+
+def estimate_pass(costs: PassCosts, cluster: ClusterCosts) -> PassEstimate:
+    """Return the estimated seconds of a pass of L leaves on S slots, from the seconds of one leaf and of one merge.
+
+    ``T = max(ceil(L / S) leaf + last task, L task + leaf) + max((L - 1) merge / S, chain)``: waves of leaves, the last
+    of which has `last` of them, or the scheduler sending L tasks one by one, then one leaf; and the merges, shared by
+    the slots, or one level of the tree after the other (`chain`, fan_in - 1 merges a level). No less than the scheduler
+    takes for all tasks, nor than all work takes the processors of one machine. A merge includes bringing a state to
+    another worker, and the store bounds how fast S slots read. Each summand is a lower bound of any schedule, so T is
+    at most three times the best. O(depth of the tree).
+
+    Examples
+    --------
+    >>> costs = PassCosts(n_leaves=1_000_000, read=0.1, compute=0.3, merge=0.01)
+    >>> ten, many = (estimate_pass(costs, ClusterCosts(slots)) for slots in (10, 10_000))
+    >>> round(ten.seconds), ten.bottleneck, many.bottleneck  # (10^6 * 0.4 + 10^6 * 0.01) / 10
+    (41000, 'computing', 'scheduler')
+    """
+    n, slots = costs.n_leaves, cluster.slots
+    leaf = max(costs.read, slots * costs.leaf_nbytes / cluster.store) + costs.compute
+    merge = costs.merge + (costs.state_nbytes / cluster.network if slots > 1 else 0.0)
+    n_tasks, chain, above = n, 0.0, n
+    while above > 1:
+        chain += (min(costs.fan_in, above) - 1) * merge
+        n_tasks += above // costs.fan_in + (above % costs.fan_in > 1)
+        above = -(-above // costs.fan_in)
+    work, waves, scheduler = n * leaf + (n - 1) * merge, -(-n // slots), n_tasks * cluster.task
+    merging = max((n - 1) * merge / slots, chain)
+    leaves = max(waves * leaf + (n - (waves - 1) * slots) * cluster.task, n * cluster.task + leaf)
+    seconds = max(leaves + merging, scheduler, (work + scheduler) / (cluster.cores or math.inf))
+    bounds = {
+        "reading": n / slots * (leaf - costs.compute),
+        "computing": n / slots * costs.compute,
+        "merging": merging,
+        # What is left of a leaf where a slot has not even one, and the last wave where it is not full.
+        "partitions": (waves - n / slots) * leaf,
+    }
+    if scheduler > work / slots:
+        bounds["scheduler"] = scheduler
+    return PassEstimate(seconds, max(bounds, key=lambda name: bounds[name]))
+
+
+LEAST_ROWS = 256
+"""Rows of the first partition that every pass is tried on."""
+
+MANY = 8
+"""Times as many rows in a partition from which a second few of them are tried."""
+
+FEWEST_MEASURED = 0.5
+"""Share of a partition that has to be run for its memory to be taken for that of a whole one."""
+
+
+@dataclass
+class DryRun(Engine):
+    """Runs a few rows of every pass in this thread; the result of a pass is that of those rows.
+
+    What reads, prepares, summarises and merges is what a run does it with, and so is what plans the pass: numbers
+    of partitions and tasks, bytes and the projection are those that a run will have.
+    """
+
+    kind: str  # "dask", "threads", "serial"; Of the engine that the passes are planned for
+    # n_workers, slots_per_process: Its processes, and tasks at a time in each
+    n_workers: int
+    slots_per_process: int = 1
+    seconds: float = 0.0  # What may be spent on timing; 0 tries `rows` rows of every pass and times nothing
+    rows: int = LEAST_ROWS  # Rows that are tried at least
+    stage: str = ""  # Stage of the job that passes belong to from now on
+    # Rows that there are, where a pass would read what an earlier one has written only the beginning of
+    most_rows: int | None = None
+    where: str = "workers"  # "workers" or "client": what would run the tasks of passes from now on
+    repeats: tuple[int, int] = (1, 1)  # Typical and largest number of times that passes would be run from now on
+    passes: list[ForecastPass] = field(default_factory=list)  # What was asked for so far
+    memory_limit: int | None = None
+    spent: float = 0.0
+    last_rows: int = 0  # Rows of the last pass that were run
+    # Processors that slots and scheduler share, where all are on this machine
+    cores: int | None = None
+    # Of the last pass
+    last_tree: MergeTree = field(default_factory=lambda: MergeTree(1))
+    last_state_nbytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.n_slots = self.n_workers * self.slots_per_process
+
+    def peak_nbytes(self) -> int | None:
+        """Return None: nothing is run."""
+        return None
+
+    def run(self, work: Plan[T]) -> Result[T]:
+        """Write the pass down, and return the state of its first rows as if it were that of all."""
+        source, tree, partitions = work.source, work.tree, work.partitions
+        nodes = {node for node in tree.post_order() if node.level <= tree.depth}
+        below = [len(tree.children(node)) for node in nodes]
+        matrix, is_cached, remote = source.matrix, isinstance(source, CachedSource), self._is_remote
+        nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
+        tried = _Tried(self, work)
+        value = tried.value()
+        # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
+        inputs = Inputs(source, (lambda span: None) if remote and work.context.reads_ahead else None)
+        state, n_tasks = _nbytes(value), len(work.graph(tree.root, inputs, {}))
+        slots = self.slots_per_process * (1 + work.context.reads_ahead)
+        chain = len(partitions) / tree.n_leaves
+        self.last_tree, self.last_state_nbytes = tree, state
+        read = None if tried.read is None else chain * tried.read
+        leaf = None if tried.leaf is None or read is None else read + chain * tried.leaf
+        estimate = None
+        if leaf is not None and read is not None:
+            at_once = min(work.leaf_tasks, self.n_slots)
+            estimate = self.estimate(read / at_once, (leaf - read) / at_once, tried.merge or 0.0)
+        # A merge of m children has the states of m - 1 of them brought to the first.
+        moved = sum(n - 1 for n in below if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
+        waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1))
+        self.passes.append(
+            ForecastPass(
+                stage=self.stage or work.stage,
+                name=work.stage,
+                where=self.where,
+                repeats=self.repeats[0],
+                repeats_most=self.repeats[1],
+                rows=partitions.edges[-1] - partitions.edges[0],
+                partitions=len(partitions),
+                tasks=n_tasks,
+                bytes_read=0 if is_cached else nbytes,
+                network_bytes=int(moved * state),
+                state_bytes=state,
+                partition_bytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
+                projected_bytes=work.projected.nbytes,
+                rise_bytes=None if tried.peak is None else slots * tried.peak,
+                waiting_bytes=waiting * state // self.n_workers,
+                leaf_seconds=leaf,
+                seconds=None if estimate is None else estimate.seconds,
+                bottleneck=None if estimate is None else estimate.bottleneck,
+                amplification=partitions.read_amplification,
+                cached=is_cached,
+                leaf_tasks=work.leaf_tasks,
+            )
+        )
+        self.spent += tried.spent
+        self.last_rows = tried.rows
+        return Result(value, Statistics(rows_read=partitions.edges[-1], bytes_read=nbytes, n_tasks=len(nodes)))
+
+    @property
+    def _is_remote(self) -> bool:
+        return self.kind == "dask" and self.where == "workers"
+
+    def estimate(self, read: float, compute: float, merge: float = 0.0) -> PassEstimate:
+        """Return the time of the last pass where it is planned for, from the seconds of a leaf and of a merge."""
+        tree, remote = self.last_tree, self._is_remote
+        sent = self.last_state_nbytes if remote and self.n_workers > 1 else 0
+        costs = PassCosts(tree.n_leaves, read, compute, merge, sent, fan_in=tree.fan_in)
+        task = TASK_SECONDS if remote else 0.0
+        return estimate_pass(costs, ClusterCosts(self.n_slots, task, cores=self.cores))
+
+
+class _Tried:
+    """The trial of one pass: a few rows first, to warm up, then the rest of the partition if that may be afforded."""
+
+    def __init__(self, engine: DryRun, work: Plan[Any]) -> None:
+        self.engine, self.work = engine, work
+        self.read: float | None = None
+        self.leaf: float | None = None
+        self.merge: float | None = None
+        self.peak: int | None = None
+        self.spent = 0.0
+        self.rows = 0
+
+    def value(self) -> Any:
+        """Run it, and return the state."""
+        began = time.perf_counter()
+        source = self.work.source
+        first, last = self.work.partitions[0]
+        if self.engine.most_rows is not None:
+            last = min(last, self.engine.most_rows)
+        few = min(first + max(self.engine.rows, self.work.step_rows), last)
+        with one_blas_thread():
+            if isinstance(source, CachedSource):
+                block, _ = timed(lambda: source.blocks[next(iter(source.blocks))])
+                value, _ = timed(lambda: self.work.context.reduction.leaf(block))
+                if self.engine.seconds:
+                    # Again, now that everything is compiled and loaded.
+                    value, seconds = timed(lambda: self.work.context.reduction.leaf(block))
+                    self.leaf = seconds * self._scale(block.stop - block.start)
+                    self.read = 0.0
+            else:
+                value = self._from_rows(first, few, last)
+        self.spent = time.perf_counter() - began
+        return value
+
+    def _from_rows(self, first: int, few: int, last: int) -> Any:
+        reduction = self.work.context.reduction
+        block = self._block(first, few)
+        value = reduction.leaf(block)
+        self.rows = few - first
+        if not self.engine.seconds:
+            return value
+        # Again, or of more rows where that leaves most of the partition: the first time compiles kernels and loads
+        # modules, and would make all that follows look too slow.
+        begin, end = (few, 2 * few - first) if MANY * (few - first) <= last - first else (first, few)
+        second, warm = timed(lambda: reduction.leaf(self._block(begin, end)))
+        left = self.engine.seconds - self.engine.spent
+        del block
+        if end < last and warm * (last - end) / max(end - begin, 1) > 0.5 * left:
+            # Too slow for a whole partition: as many rows again.
+            last = min(last, end + max(1, few - first))
+        start, stop = (end, last) if end < last else (begin, end)
+        before = resident_nbytes(reset_peak=True)
+        again, read = timed(lambda: self._block(start, stop))
+        more, seconds = timed(functools.partial(reduction.leaf, again))
+        del again
+        # Two merges where there are three states: every second merge of two sketches shrinks, and the first does not.
+        others = [] if start == first else [second, more] if begin > first else [more]
+        if others:
+            value, merging = timed(lambda: functools.reduce(reduction.merge, others, value))
+            self.merge = merging / len(others)
+        peak = peak_nbytes()
+        rows, self.rows = stop - start, stop - first
+        full = self.work.partitions[0][1] - self.work.partitions[0][0]
+        if can_reset() and rows >= FEWEST_MEASURED * full:
+            self.peak = int(max(0, peak - before) * min(full / rows, 1 / FEWEST_MEASURED))
+        self.leaf = seconds * self._scale(rows)
+        self.read = read * self._decoded(0, full) / self._decoded(start, stop)
+        return value
+
+    def _block(self, start: int, stop: int) -> Block:
+        return read_block(self.work.source, start, stop, self.work.context.retries)
+
+    def _scale(self, rows: int) -> float:
+        first, last = self.work.partitions[0]
+        return (last - first) / max(rows, 1)
+
+    def _decoded(self, start: int, stop: int) -> int:
+        """Return the rows that are decoded for some rows: whole chunks."""
+        height = self.work.source.matrix.chunk_rows
+        return max(1, -(-stop // height) * height - start // height * height)
+
+
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of a call, and its seconds."""
+    began = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - began
+
+
+def idle_worker_nbytes() -> int:
+    """Return the memory of a process that has loaded what a worker loads, kernels too; `PROCESS_NBYTES` if it fails."""
+    code = (
+        "import distributed.worker, distributed.nanny, sketchselect.execution.tasks, zarr, numpy\n"
+        "import sketchselect as sks\n"
+        "from sketchselect._memory import peak_nbytes\n"
+        "rows = numpy.random.default_rng(0).random((64, 8))\n"
+        "kinds = {'a': sks.ColumnStats(), 'b': sks.FrequentDirections(4), 'c': sks.Moments()}\n"
+        "sks.summarize(rows, kinds, prepare=['l2'], client='serial')\n"
+        "print(peak_nbytes())"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, check=True
+        )
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return PROCESS_NBYTES
+
+
+def _nbytes(value: Any) -> int:
+    nbytes = getattr(value, "nbytes", None)
+    return int(nbytes) if isinstance(nbytes, int) else sys.getsizeof(value)
+
 
 TYPICAL_ITERATIONS = 20
-"""Iterations that are reckoned with; how many there will be depends on the data, `max_iter` is the most."""
+"""Iterations that are planned for; how many there will be depends on the data, `max_iter` is the most."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +379,7 @@ class Iterated:
 
     engine: DryRun  # What the passes are tried on
     settings: ClusterSettings  # The job's
-    stage: Callable[..., AbstractContextManager[None]]  # Names the passes; see `planning`
+    stage: Callable[..., AbstractContextManager[None]]  # Names the passes; see `_Walk.stage`
     starts_cluster: bool  # Whether the job starts a cluster of its own
     memory_limit: int | None  # Bytes per worker, where a limit is known; a cluster of the job's own has one by default
     options: PassOptions  # Of every pass
@@ -116,10 +434,11 @@ def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOpt
     tried, serial = Source(open_matrix(block.values)), options.but(engine=LocalEngine(kind="serial"), checkpoint=None)
     fit_kmeans(tried, replace(parameters, max_iter=1), serial)
     (_, once), (result, all_of_them) = (
-        timed(partial(fit_kmeans, tried, one, serial)) for one in (replace(parameters, max_iter=1), parameters)
+        timed(functools.partial(fit_kmeans, tried, one, serial))
+        for one in (replace(parameters, max_iter=1), parameters)
     )
     scale = rows.n_rows / (block.stop - block.start) / engine.last_tree.n_leaves
-    pass_ = engine.simulated(0.0, scale * max(0.0, all_of_them - once) / max(1, result.n_iter - 1))
+    pass_ = engine.estimate(0.0, scale * max(0.0, all_of_them - once) / max(1, result.n_iter - 1))
     engine.passes[-1] = replace(
         engine.passes[-1], repeats=result.n_iter, seconds=pass_.seconds, bottleneck=pass_.bottleneck
     )
@@ -319,7 +638,7 @@ class _Walk:
         from sketchselect.selectors.timeline import window_of
 
         description = session.selector.summary_description(session.n_columns)
-        work = scan_pass(
+        work = scan_plan(
             session.selection_source,
             description,
             repr,

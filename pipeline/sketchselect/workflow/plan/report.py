@@ -1,7 +1,4 @@
-"""Numbers of a forecast: as text, as JSON for schedulers, and as a patch for Kubernetes.
-
-Warnings of a forecast: limits of a job's scaling, with remedies.
-"""
+"""Numbers of a forecast, as text and as JSON for schedulers, with warnings of what will not scale."""
 
 from __future__ import annotations
 
@@ -14,8 +11,10 @@ from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds
-from sketchselect.execution.passes import PROCESS_NBYTES
-from sketchselect.workflow.plan.simulation import START_SECONDS
+from sketchselect.execution.plan import PROCESS_NBYTES
+
+START_SECONDS = 3.0
+"""From the start of worker processes to their first task: the imports."""
 
 USABLE = 0.8
 """Share of its memory limit above which a Dask worker starts no further task."""
@@ -79,7 +78,7 @@ class ForecastPass:
     # leaf_seconds, seconds: Of one leaf on one thread, and of the pass on all workers
     leaf_seconds: float | None
     seconds: float | None
-    bottleneck: str | None  # What most of the seconds are; see `simulation.SimulatedPass`
+    bottleneck: str | None  # What most of the seconds are; see `forecast.PassEstimate`
     amplification: float  # Bytes decoded per byte used
     cached: bool  # Whether the rows are in memory when it begins
     leaf_tasks: int = 1  # Tasks that may work on one leaf at a time
@@ -176,18 +175,9 @@ class JobForecast:
         price_per_hour, cost} of the whole job where it is planned for; ``notes``; ``warnings``. Bytes and seconds;
         null where nothing was measured.
         """
-        names = (
-            *("stage", "name", "where", "repeats", "repeats_most", "rows", "partitions", "tasks", "bytes_read"),
-            *(
-                "network_bytes",
-                "state_bytes",
-                "partition_bytes",
-                "projected_bytes",
-                "leaf_seconds",
-                "seconds",
-                "bottleneck",
-            ),
-        )
+        names: tuple[str, ...] = ("stage", "name", "where", "repeats", "repeats_most", "rows", "partitions", "tasks")
+        names += ("bytes_read", "network_bytes", "state_bytes", "partition_bytes", "projected_bytes")
+        names += ("leaf_seconds", "seconds", "bottleneck")
         summed = ("tasks", "bytes_read", "network_bytes", "seconds")
 
         def totals(most: bool) -> dict[str, Any]:
@@ -233,23 +223,6 @@ class JobForecast:
             "warnings": list(self.warnings),
         }
 
-    def kubernetes_patch(self) -> str:
-        """Return a JSON 6902 patch (YAML) of the DaskJob in ``deploy/kubernetes``: replicas, memory, resources."""
-        limit = rounded_up(self.limit_nbytes)
-        container = f"{rounded_up(limit * 9 // 8) >> 20}Mi"
-        memory = f"{limit >> 30}GiB" if limit % (1 << 30) == 0 else f"{limit >> 20}MiB"
-        worker = "/spec/cluster/spec/worker"
-        return (
-            f"# Printed by: sketchselect plan JOB.toml --n-workers {self.place.n_slots} --kubernetes\n"
-            f"- {{op: replace, path: {worker}/replicas, value: {self.place.n_slots}}}\n"
-            f"- {{op: replace, path: {worker}/spec/containers/0/env/0/value, value: {memory}}}\n"
-            f"- op: replace\n"
-            f"  path: {worker}/spec/containers/0/resources\n"
-            f"  value:\n"
-            f'    requests: {{cpu: "1", memory: {container}}}\n'
-            f"    limits: {{memory: {container}}}\n"
-        )
-
     def text(self) -> str:
         """Return the plan for people."""
         rows, columns = self.source["shape"]
@@ -287,8 +260,8 @@ class JobForecast:
             upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
             cost = "" if self.cost is None else f"; price: {self.cost:.2f}"
             lines.append(
-                f"time: about {typical_time} on {self.place.n_slots} {self.place.noun}{upto}; bottleneck: "
-                f"{self.bottleneck}{cost}; from a partition or so of every pass, timed on this machine in "
+                f"time: estimated {typical_time} on {self.place.n_slots} {self.place.noun}{upto}; bottleneck: "
+                f"{self.bottleneck}{cost}; by a formula from about a partition of every pass, timed on this machine in "
                 f"{format_seconds(self.calibration_seconds or 0.0)}"
             )
         expected = self.expected_nbytes

@@ -6,7 +6,7 @@ The stage that looks at a range of numbers of clusters: ``clusters.csv``, and th
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -19,7 +19,6 @@ from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
-from sketchselect.report import ClusterCountRecord
 from sketchselect.selectors import AutoSelector, Selection
 from sketchselect.selectors.curve import cluster_means
 from sketchselect.summaries import Bundle, CentroidSums, RowSample, Summary
@@ -81,7 +80,7 @@ def _start_from(session: Session, summary: Summary[Any]) -> None:
     """
     settings = session.config.cluster
     assert settings is not None
-    members = {one.kind: one for one in (summary.values() if isinstance(summary, Bundle) else [summary])}
+    members = {member.kind: member for member in (summary.values() if isinstance(summary, Bundle) else [summary])}
     sample = members.get(RowSample.kind)
     if not settings.starts_open or session.start is not None or not isinstance(sample, RowSample):
         return
@@ -204,7 +203,7 @@ def sizes(clustering: Clustering) -> list[int]:
     return [int(n) for n in np.bincount(there, minlength=clustering.centers.shape[0])]
 
 
-def described(clustering: Clustering) -> dict[str, Any]:
+def clustering_entry(clustering: Clustering) -> dict[str, Any]:
     """Return what the manifest says of a clustering."""
     content: dict[str, Any] = {
         "n_clusters": int(clustering.centers.shape[0]),
@@ -233,7 +232,7 @@ def numbers(limits: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(range(limits[0], limits[1] + 1)) if len(limits) == 2 else limits
 
 
-def cluster_count(session: Session, features: Source | None) -> ClusterCountRecord | None:
+def cluster_count(session: Session, features: Source | None) -> dict[str, Any] | None:
     """Publish ``clusters.csv`` for the selected columns; return what the report shows, None where it is not asked for.
 
     The job's own `n_clusters` is never changed by it.
@@ -263,27 +262,26 @@ def cluster_count(session: Session, features: Source | None) -> ClusterCountReco
                 )
             except BadParameter as error:
                 raise ConfigError(f"cluster.range: {error}") from None
-            record = record_of(result)
-            entry["record"] = tables.plain_value(asdict(record))
+            entry["record"] = tables.plain_value(figure_of(result))
             folder.write(FILE, clusters_csv(result))
             folder.finish("range of clusters", fingerprint, [FILE], entry)
-        content = entry.pop("record")
-        entry["recommended"] = content["recommended"]
-    return ClusterCountRecord(**{**content, "used": settings.n_clusters})
+        figure: dict[str, Any] = entry.pop("record")
+        entry["recommended"] = figure["recommended"]
+    return figure
 
 
-def record_of(result: ClusterRange) -> ClusterCountRecord:
-    """Return what the report shows."""
-    return ClusterCountRecord(
-        n_clusters=[one.n_clusters for one in result.counts],
-        objectives=[one.best_objective for one in result.counts],
-        lower_bounds=[one.lower_bound or 0.0 for one in result.counts],
-        stability=[one.stability for one in result.counts],
-        sentence=result.sentence(),
-        n_seeds=result.n_seeds,
-        n_sampled=result.n_sampled,
-        recommended=result.recommended,
-    )
+def figure_of(result: ClusterRange) -> dict[str, Any]:
+    """Return the content of the report's figure: for each number of clusters its objective, bound and stability."""
+    return {
+        "n_clusters": [count.n_clusters for count in result.counts],
+        "objectives": [count.best_objective for count in result.counts],
+        "lower_bounds": [count.lower_bound or 0.0 for count in result.counts],
+        "stability": [count.stability for count in result.counts],
+        "sentence": result.sentence(),
+        "n_seeds": result.n_seeds,
+        "n_sampled": result.n_sampled,
+        "recommended": result.recommended,
+    }
 
 
 def clusters_csv(result: ClusterRange) -> str:
@@ -295,8 +293,8 @@ def clusters_csv(result: ClusterRange) -> str:
     measures = ("objective", "coreset_objective", "lower_bound", "factor", "stability", "elbow")
     lines: list[list[Any]] = [["n_clusters", *measures, "recommended"]]
     elbows, best = result.elbows, result.recommended
-    for one in result.counts:
-        values = [getattr(one, name) for name in measures[:-1]] + [elbows.get(one.n_clusters)]
-        shown = ["" if v is None or v == float("inf") else repr(float(v)) for v in values]
-        lines.append([one.n_clusters, *shown, int(one.n_clusters == best)])
+    for count in result.counts:
+        values = [getattr(count, name) for name in measures[:-1]] + [elbows.get(count.n_clusters)]
+        values_text = ["" if v is None or v == float("inf") else repr(float(v)) for v in values]
+        lines.append([count.n_clusters, *values_text, int(count.n_clusters == best)])
     return tables.csv_text(lines)

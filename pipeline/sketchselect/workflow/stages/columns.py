@@ -1,4 +1,7 @@
-"""The stages up to the selected columns: each publishes its own files, and is skipped if they are there already."""
+"""The stages up to the selected columns: prepare, summarize, collect, select, write features.
+
+Each publishes its own files, and is skipped where an earlier run left the same.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.cluster.certificates.certify import sketch_rows
+from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
-from sketchselect.execution import Source, summarize_source
+from sketchselect.execution import Source, fit_steps, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
 from sketchselect.prepare.scaling import Standardise
@@ -19,18 +22,51 @@ from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow import tables
 from sketchselect.workflow.folder import file_digest
-from sketchselect.workflow.session import Session, names_digest
-from sketchselect.workflow.stages import features
+from sketchselect.workflow.session import Session, column_partition_bytes, names_digest, require_weights
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
-from sketchselect.workflow.stages.opening import column_partition_bytes, require_weights
 
 LEAST_SHARE = 1e-3
 """Share of all squares below which half of the columns count little in distances."""
 
+FILE = "prepare.sks"
+"""Name of the file of statistics of prepare steps in an output folder."""
+
+
+def prepare(session: Session) -> None:
+    """Fit the steps that need statistics of all rows, one pass each, and publish what they were fitted from.
+
+    Nothing is done where no step needs any. What an earlier run of the same steps on the same source published is used
+    again; so is the file of ``[prepare] fitted``, which makes appended rows cost only themselves.
+    """
+    if session.statistics is not None:
+        raw, path = codec.encode(session.statistics), session.folder.path / FILE
+        if not path.exists() or path.read_bytes() != raw:
+            session.folder.invalidate_results()
+            session.folder.write(FILE, raw)
+        session.progress.note(
+            f"prepare: fitted with the statistics of {session.config.prepare.fitted}; nothing is read"
+        )
+        return
+    if session.is_prepared:
+        return
+    fingerprint = session.source_fingerprint()
+    with session.stage("prepare") as entry:
+        if session.reusable("prepare", fingerprint, entry):
+            session.fit_with(codec.load(session.folder.path / FILE))
+            return
+        options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
+        fitted = fit_steps(session.source, options)
+        assert fitted.statistics is not None
+        session.require_unchanged()
+        session.folder.invalidate_results()
+        session.folder.write(FILE, codec.encode(fitted.statistics))
+        session.folder.finish("prepare", fingerprint, [FILE], entry)
+        session.steps, session.statistics = fitted.steps, fitted.statistics
+
 
 def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
-    """Return the bundle of everything the job needs to know of the rows: one pass for all of it.
+    """Return the bundle of all summaries that the job needs, for one pass.
 
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
@@ -53,7 +89,7 @@ def summarize(session: Session) -> Summary[Any]:
     """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need of the rows."""
     folder = session.folder
     if not session.is_prepared:
-        features.prepare(session)
+        prepare(session)
     for text in (text for step in session.steps for text in step.notes()):
         session.note(text)
     described = description(session.config, session.selector, session.n_columns)
@@ -89,11 +125,12 @@ def summarize(session: Session) -> Summary[Any]:
         source = session.rows if session.selects_apart else session.source
         _state_projection(session, source, described)
         reduced = summarize_source(source, described, session.pass_options)
-        session.account(entry, reduced.stats)
+        session.add_statistics(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
         session.folder.invalidate_results()
-        features.discard(session)
+        if session.statistics is None:
+            folder.discard((FILE,))
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
         _note_units(session, reduced.value)
@@ -147,7 +184,7 @@ def _note_units(session: Session, summary: Summary[Any]) -> None:
 def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     """Return what the method selects from: the summary of the rows, or what its own or further passes find.
 
-    Methods that read columns, some rows, raw counts beside prepared rows, or the source more than once, publish
+    Methods that read columns, some rows, raw counts as well as prepared rows, or the source more than once, publish
     ``columns.sks``.
     """
     folder, selector = session.folder, session.selector
@@ -159,7 +196,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         return summary
     parameters = selector.get_params()
     if selector.axis == "columns":
-        # What a stream of columns leaves does not depend on how many of them are selected in the end.
+        # What a stream of columns leaves does not depend on how many are selected in the end.
         del parameters["n_features_to_select"]
     labels = session.partition()
     fingerprint = session.source_fingerprint(
@@ -172,7 +209,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     with session.stage("collect") as entry:
         if session.reusable("collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
-        options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
+        options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
         if selector.reads_columns:
             size = column_partition_bytes(session.config.execution.partition_bytes)
             options = options.but(partition_bytes=size)
@@ -196,7 +233,7 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
     folder, chosen, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
         if preset is None:
-            selector = fitted(session, summary)
+            selector = fit_selector(session, summary)
             selection: Selection = selector.selection_
             model = model_of(selector)
         else:
@@ -220,17 +257,17 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
     return selection, model
 
 
-def fitted(session: Session, summary: Summary[Any]) -> BaseSelector:
+def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; what it warns of is a note of the run."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fitted = session.selector.fit_summary(summary)
+        selector = session.selector.fit_summary(summary)
     for warning in caught:
         if issubclass(warning.category, UserWarning):
             session.note(f"{session.selector.method}: {warning.message}")
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return fitted
+    return selector
 
 
 def write_selected(
@@ -252,7 +289,7 @@ def write_selected(
             path = folder.staging("features.zarr")
             view = view_of(summary)
             reduced = write_features(written_rows(session), selection.support, path, view, seed, session.pass_options)
-            session.account(entry, reduced.stats)
+            session.add_statistics(entry, reduced.stats)
             session.require_unchanged()
             folder.publish("features.zarr")
             entry["view"] = {"rows": reduced.value.rows.tolist(), "points": reduced.value.points.tolist()}

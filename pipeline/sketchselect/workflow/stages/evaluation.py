@@ -1,171 +1,60 @@
-"""Evaluation of clusterings: exact objective in all columns, certificates, agreement with known labels.
+"""What is known of a clustering: its exact objective in all columns, and its certificates.
 
-Agreement of clusters with known labels, counted piece by piece: in a job, and for any two sources of labels.
-
-The search for the fewest columns whose clustering is proved to be within a tolerance of the best one possible.
+At the end, the search for the fewest columns whose clustering is proved to be within a tolerance of the best possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from sketchselect.cluster import Certificate, SelectionBound
-from sketchselect.errors import BadParameter, ConfigError, SourceError
-from sketchselect.execution import Source, summarize_source
-from sketchselect.linalg.agreement import best_matching
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.readers import Vector, open_vector
+from sketchselect.cluster import (
+    Certificate,
+    Reassigned,
+    SelectionBound,
+    blocks_certificate,
+    bounded_certificate,
+    certify,
+    certify_selection,
+    dropped_columns_certificate,
+    reassign_source,
+)
+from sketchselect.cluster.certificates.block import Affordable, BlockOptions, affordable_blocks, block_pass
+from sketchselect.cluster.certificates.certificate import compared
+from sketchselect.cluster.certificates.labels import require_all_rows, rows_are_same
+from sketchselect.cluster.kmeans.passes import WeightedColumns
+from sketchselect.cluster.kmeans.seeding import n_starts
+from sketchselect.errors import WillNotFit
+from sketchselect.execution import Result, Source, summarize_source
+from sketchselect.job.schema import JobConfig
+from sketchselect.linalg.arrays import Floats
+from sketchselect.readers import open_vector
 from sketchselect.readers.arrays import ArrayVector
-from sketchselect.report import Agreement, ComparedRecord
 from sketchselect.selectors import AutoSelector, Selection
-from sketchselect.summaries import CentroidSums, Contingency, Summary
-from sketchselect.workflow.folder import MARKER, file_digest, read_manifest
+from sketchselect.summaries import BlockBound, CentroidSums, FrequentDirections, Moments, Summary, pick
+from sketchselect.workflow.agreement import Agreement, agree
+from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.session import VERSION, Session
-from sketchselect.workflow.stages.certificates import bound_of_blocks, prove, reassigned, solved_blocks
-from sketchselect.workflow.stages.clustering import Clustering, k_means, publish
-from sketchselect.workflow.tables import disarmed, plain_value
-
-MAX_CLASSES = 1000
-"""More distinct labels than this are no classes."""
-
-PIECE_ROWS = 1 << 18
-"""Rows whose labels are in memory at a time."""
-
-_SHOWN_CLASSES = 40
-
-
-@dataclass(frozen=True)
-class Crossed:
-    """Known labels against clusters."""
-
-    table: Contingency  # Of the rows that have both
-    n_unknown: int  # Rows without a known label (NaN), which are left out
-    n_dropped: int  # Rows without a cluster (a negative number, or NaN), which are left out
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all that is known, as JSON can hold it."""
-        table = self.table
-        return {
-            "n_rows": table.n_rows,
-            "n_classes": len(table.classes),
-            "n_clusters": len(table.clusters),
-            "nmi": table.nmi,
-            "ari": table.ari,
-            "accuracy": table.accuracy,
-            "purity": table.purity,
-            "left_out": {"no_known_label": self.n_unknown, "no_cluster": self.n_dropped},
-            "matching": [[str(a), str(b)] for a, b in self._matched()],
-            "classes": plain_value(table.classes),
-            "clusters": plain_value(table.clusters),
-            "table": table.counts.tolist(),
-        }
-
-    def _matched(self) -> list[tuple[Any, Any]]:
-        first, second = best_matching(self.table.counts)
-        return list(zip(self.table.classes[first].tolist(), self.table.clusters[second].tolist(), strict=True))
-
-    def to_text(self) -> str:
-        """Return it for people: the measures, then each class with the cluster that is matched with it."""
-        table = self.table
-        lines = [
-            f"{table.n_rows:,} rows: {len(table.clusters)} clusters against {len(table.classes)} known labels",
-            f"NMI {table.nmi:.4f}   ARI {table.ari:.4f}   accuracy {table.accuracy:.4f}   purity {table.purity:.4f}",
-        ]
-        if self.n_unknown or self.n_dropped:
-            lines.append(
-                f"left out: {self.n_unknown:,} rows without a known label, {self.n_dropped:,} without a cluster"
-            )
-        matched = dict(self._matched())
-        place = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
-        lines.append(f"{'label':<32} {'rows':>10}  matched cluster")
-        for i, label in enumerate(table.classes.tolist()[:_SHOWN_CLASSES]):
-            rows = int(table.counts[i].sum())
-            end = "none"
-            if label in matched:
-                common = int(table.counts[i, place[matched[label]]])
-                if common:
-                    end = f"{disarmed(str(matched[label]))}, with {common:,} of them ({common / rows:.0%})"
-            lines.append(f"{disarmed(str(label))[:32]:<32} {rows:>10,}  {end}")
-        if len(table.classes) > _SHOWN_CLASSES:
-            lines.append(f"and {len(table.classes) - _SHOWN_CLASSES} more; --json has all")
-        return "\n".join(lines)
-
-
-def cross(known: Vector, clusters_of: Vector | Array) -> Crossed:
-    """Return known labels against clusters of the same rows: tables of pieces of the rows, merged.
-
-    Raises `SourceError` if there is more than one label for a row, or not as many labels as clusters; `BadParameter` if
-    there are too many different labels for a table.
-    """
-    clustering = open_vector(clusters_of, None, name="the clustering")
-    n_rows = clustering.n_rows
-    for vector in (known, clustering):
-        if len(vector.shape) > 1 and vector.shape[1:] != (1,):
-            raise SourceError(f"{vector.address}: has shape {vector.shape}; one label for each row is needed")
-    if known.n_rows != n_rows:
-        raise SourceError(
-            f"{known.address}: has {known.n_rows} labels, {clustering.address} has {n_rows}; both must be of the same "
-            "rows"
-        )
-    table, n_unknown, n_dropped = Contingency.of([], []), 0, 0
-    for start in range(0, n_rows, PIECE_ROWS):
-        stop = min(start + PIECE_ROWS, n_rows)
-        classes, clusters = known.read(start, stop).reshape(-1), clustering.read(start, stop).reshape(-1)
-        unknown, dropped = _missing(classes), _missing(clusters)
-        if clusters.dtype.kind in "if":
-            # The mark of a dropped row, as in labels.zarr.
-            dropped |= clusters < 0
-        labelled = ~(unknown | dropped)
-        table = table.merge(Contingency.of(classes[labelled], clusters[labelled]))
-        n_unknown += int(unknown.sum())
-        n_dropped += int(dropped.sum())
-    return Crossed(table, n_unknown, n_dropped)
-
-
-def evaluate_target(
-    target: str, labels: str | None = None, storage_options: Mapping[str, Any] | None = None
-) -> Crossed:
-    """Return how clusters agree with known labels.
-
-    `target`: The output folder of a run, or anybody's clusters: what `open_vector` opens.
-    `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
-        folder also the name of an array in the store that the run read, and by default the labels of its job.
-    `storage_options`: Arguments of the file system of those that are URLs.
-
-    Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
-    the same rows.
-    """
-    path, beside = Path(target), None
-    if (path / MARKER).is_file():
-        inputs, beside = read_manifest(path, lambda content: (content["job"]["input"], content["job"]["input"]["url"]))
-        labels = labels or inputs.get("labels")
-        target = str(path / "labels.zarr")
-        if not Path(target).exists():
-            raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
-    if labels is None:
-        raise ConfigError("--labels: missing; say where the known labels are")
-    clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
-    known = open_vector(labels, None, matrix=beside, storage_options=storage_options, name="labels")
-    crossed = cross(known, clustering)
-    if not crossed.table.n_rows:
-        raise ConfigError(f"{labels}: no row has both a known label and a cluster")
-    return crossed
-
-
-def _missing(labels: Array) -> Array:
-    if labels.dtype.kind == "f":
-        return np.isnan(labels)
-    # AnnData's categories read as text: an entry without one is "nan".
-    return labels == "nan" if labels.dtype.kind == "U" else np.zeros(labels.shape, dtype=bool)
-
+from sketchselect.workflow.stages.clustering import Clustering, k_means, publish, sums_in_selected
+from sketchselect.workflow.stages.model import Model
 
 _TIE = 1e-9
 """Objectives of one partition, summed in another order, differ by less."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One of several clusterings of the same rows."""
+
+    columns: str  # "selected columns", "selected columns, weighted", "all columns", ...
+    objective: float  # Exact within-cluster sum of squares in all prepared columns
+    nmi: float | None = None
+    ari: float | None = None
+    published: bool = False  # Whether it is the run's result, in ``labels.zarr``
 
 
 @dataclass(frozen=True)
@@ -178,8 +67,8 @@ class Evaluation:
     agreement: Agreement | None = None  # With known labels
     # Objective of k-means on all columns, where the job asked for the comparison
     objective_all_columns: float | None = None
-    compared: tuple[ComparedRecord, ...] = ()  # All clusterings that were made, where there are several
-    # Of k-means itself: of the clustering it candidates, in the columns that it worked on
+    compared: tuple[Compared, ...] = ()  # All clusterings that were made, where there are several
+    # Of k-means itself: of its clustering, in the columns that it worked on
     selected_certificate: Certificate | None = None
     # What the selected columns promised for all columns before they were clustered
     selection_bound: SelectionBound | None = None
@@ -194,6 +83,20 @@ class Reassignment:
     objective_before: float  # In all prepared columns, before
 
 
+@dataclass(frozen=True, eq=False)
+class JobResults:
+    """Results of the stages of a job."""
+
+    summary: Summary[Any]  # Of the rows: column statistics, usually a sketch, and what the method needs
+    selection: Selection  # The selected columns
+    model: Model | None = None  # Of a method that learns from a target
+    sample: dict[str, Any] | None = None  # Rows and points of the 2-D view
+    clustering: Clustering | None = None  # The published one
+    evaluation: Evaluation | None = None  # Its objective, certificates and agreement
+    timeline: dict[str, Any] | None = None  # How the selection changed along the rows
+    cluster_count: dict[str, Any] | None = None  # What is known of a range of numbers of clusters
+
+
 def evaluate(
     session: Session, summary: Summary[Any], selection: Selection, features: Source, clusterings: Sequence[Clustering]
 ) -> tuple[Clustering, Evaluation]:
@@ -205,11 +108,11 @@ def evaluate(
     settings = session.config.cluster
     assert settings is not None
     sums = []
-    for one in clusterings:
-        with session.stage("objective" if len(clusterings) == 1 else f"objective, {one.variant}") as entry:
-            sums.append(cluster_sums(session, one, entry))
+    for clustering in clusterings:
+        with session.stage("objective" if len(clusterings) == 1 else f"objective, {clustering.variant}") as entry:
+            sums.append(cluster_sums(session, clustering, entry))
     # Of equal partitions, which differ by rounding alone, the first.
-    best = next(i for i, one in enumerate(sums) if one.objective <= min(s.objective for s in sums) * (1 + _TIE))
+    best = next(i for i, each in enumerate(sums) if each.objective <= min(s.objective for s in sums) * (1 + _TIE))
     clustering, objective, means = clusterings[best], float(sums[best].objective), sums[best].cluster_means
     moved: Reassignment | None = None
     if settings.reassign:
@@ -219,7 +122,10 @@ def evaluate(
     elif len(clusterings) > 1:
         clustering = publish(session, clustering)
     proofs = prove(session, summary, selection, features, clusterings[best], clustering, sums[best], objective)
-    candidates = [(_columns(one, False), one, float(sums[place].objective)) for place, one in enumerate(clusterings)]
+    candidates = [
+        (_columns(clustering, False), clustering, float(sums[place].objective))
+        for place, clustering in enumerate(clusterings)
+    ]
     candidates[best] = (_columns(clusterings[best], moved is not None), clustering, objective)
     on_all = None
     if settings.compare_all_columns:
@@ -230,9 +136,11 @@ def evaluate(
             at_random = _on_random_columns(session, selection.support.size, entry)
         candidates += [("all columns", on_all, on_all.inertia), ("as many random columns", *at_random)]
     known = session.vector("labels")
-    agreements = [None if known is None else agree(known, one, on_all, session.note) for _, one, _ in candidates]
+    agreements = [
+        None if known is None else agree(known, clustering, on_all, session.note) for _, clustering, _ in candidates
+    ]
     compared = [
-        ComparedRecord(
+        Compared(
             columns,
             cost,
             None if agreement is None else agreement.nmi,
@@ -261,15 +169,15 @@ def _columns(clustering: Clustering, was_reassigned: bool) -> str:
 
 
 def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) -> tuple[Clustering, float]:
-    """Return the clustering on some random columns, and its objective in all of them."""
+    """Return the clustering on some random columns, and its objective in all columns."""
     settings = session.config.cluster
     assert settings is not None
     drawn = np.random.default_rng(settings.random_state).choice(session.n_columns, n_columns, replace=False)
     columns = np.sort(drawn)
     clustering = k_means(session, replace(session.rows, columns=tuple(columns.tolist())), columns)
-    labelled = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
-    reduced = summarize_source(labelled, CentroidSums(clustering.centers.shape[0]), session.pass_options)
-    session.account(entry, reduced.stats)
+    with_labels = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
+    reduced = summarize_source(with_labels, CentroidSums(clustering.centers.shape[0]), session.pass_options)
+    session.add_statistics(entry, reduced.stats)
     return clustering, float(reduced.value.objective)  # type: ignore[attr-defined]
 
 
@@ -277,37 +185,185 @@ def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]
     """Return the sums of a published clustering in all prepared columns: one fused pass."""
     source, description = session.labelled_rows(clustering.labels_file), CentroidSums(clustering.centers.shape[0])
     reduced = summarize_source(source, description, session.pass_options, stage="objective")
-    session.account(entry, reduced.stats)
+    session.add_statistics(entry, reduced.stats)
     session.require_unchanged()
     return cast(CentroidSums, reduced.value)
 
 
-def agree(
-    known: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
-) -> Agreement | None:
-    """Return the agreement with known labels, rows labelled NaN left out; None where they are no classes."""
-    try:
-        crossed = cross(known, clustering.labels)
-        count = str(len(crossed.table.classes))
-    except BadParameter:
-        crossed, count = None, f"more than {MAX_CLASSES}"
-    if crossed is not None and crossed.n_unknown:
-        note(f"labels: {crossed.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
-    if crossed is None or not 0 < len(crossed.table.classes) <= MAX_CLASSES:
-        note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
+@dataclass(frozen=True)
+class Certificates:
+    """What is proved of a clustering."""
+
+    certificates: tuple[Certificate, ...] = ()  # Of the published labels, in all columns
+    # Of k-means itself: of the clustering that it found, in the columns that it worked on
+    selected: Certificate | None = None
+    selection: SelectionBound | None = None  # What the selected columns promised before they were clustered
+
+
+def prove(
+    session: Session,
+    summary: Summary[Any],
+    selection: Selection,
+    features: Source,
+    clustering: Clustering,
+    published: Clustering,
+    sums: CentroidSums,
+    objective: float,
+) -> Certificates:
+    """Return every certificate that the job asks for.
+
+    `features` are the rows of the selected columns; `clustering` is that of k-means, with its `sums` in all prepared
+    columns; `published` is the same or its reassignment, with its `objective` in all prepared columns.
+    """
+    settings = session.config.cluster
+    assert settings is not None
+    options = settings.certificate_settings
+    if options is None:
+        return Certificates()
+    # Where fewer clusters were found than wanted, the bound is still that of the number wanted: the lower one.
+    k = settings.n_clusters
+    certificates = [certify(summary, objective, k, method="spectral")]
+    scatter = certificates[0].scatter
+    selected = None
+    planned = solved_blocks(session.config, session.rows, len(selection.support))
+    if (closer := _of_rows(session, planned, objective, sums)) is not None:
+        certificates.append(replace(closer, scatter=scatter))
+    # With all columns selected, it would be another draw of what the certificate above says.
+    whole = published is clustering and clustering.weighted_inertia is None
+    if options.method == "blocks" and not (whole and len(selection.support) == session.n_columns):
+        spectrum = cast(FrequentDirections | Moments, pick(summary, "frequent-directions", "moments"))
+        norms = spectrum.centered_column_squared_norms[selection.support]
+        selected = _of_selected(session, features, selection, clustering, planned, norms)
+    certificates.append(dropped_columns_certificate(summary, published.inertia, selection.support, k))
+    method_certificate = getattr(session.selector, "certificate_", None)
+    if method_certificate is not None and published.weighted_inertia is not None and method_certificate.n_clusters == k:
+        bound, began = method_certificate.bound(published.weighted_inertia), time.perf_counter()
+        certificates.append(bounded_certificate(method_certificate.lower_bound, bound, k, began, scatter))
+    if any(certificate.objective == 0 for certificate in certificates):
+        same = _rows_are_same(session, session.rows, published)
+        certificates = [compared(certificate, same) for certificate in certificates]
+    promise = certify_selection(summary, selection.support, k)
+    for certificate in certificates:
+        # The columns' promise is of every clustering, so the best bound of the optimum serves it too.
+        if (
+            certificate.method == "blocks"
+            and certificate.confidence == 1
+            and certificate.lower_bound > promise.lower_bound
+        ):
+            excess = promise.dropped_scatter / certificate.lower_bound
+            promise = replace(promise, excess=excess, lower_bound=certificate.lower_bound, method="blocks")
+    return Certificates(tuple(certificates), selected, promise)
+
+
+def solved_blocks(config: JobConfig, source: Source, n_selected: int) -> Affordable:
+    """Return which blocks of the prepared rows the certificate of a job solves."""
+    settings = config.cluster
+    assert settings is not None
+    options, k = settings.certificate_settings, settings.n_clusters
+    if options is None or options.method == "spectral":
+        return Affordable()
+    blocks = BlockOptions(**options.blocks, random_state=settings.random_state)
+    if options.method == "blocks":
+        return Affordable(blocks.description(k), options.confidence)
+    every = config.select.tolerance_proved is not None
+    return affordable_blocks(source, n_selected, k, n_starts(settings.n_init, k, n_selected), blocks, every=every)
+
+
+def _of_rows(session: Session, planned: Affordable, objective: float, sums: CentroidSums) -> Certificate | None:
+    """Return what blocks of the rows prove in all columns; None where none are solved."""
+    if planned.is_automatic and planned.n_solved < planned.n_blocks:
+        session.note(planned.sentence())
+    if planned.description is None:
         return None
-    contingency = crossed.table
-    table = np.zeros((len(contingency.classes), clustering.centers.shape[0]), dtype=np.int64)
-    table[:, contingency.clusters] = contingency.counts
-    other = None if on_all is None else cross(known, on_all.labels).table
-    return Agreement(
-        table,
-        tuple(map(str, contingency.classes.tolist())),
-        contingency.nmi,
-        contingency.ari,
-        contingency.accuracy,
-        *((None, None, None) if other is None else (other.nmi, other.ari, other.accuracy)),
+    try:
+        bound = from_blocks(session, session.rows, planned, objective, "block certificate", sums)
+    except WillNotFit as error:
+        if not planned.is_automatic:
+            raise
+        # Nobody asked for it: what ran in this memory without it still does.
+        session.note(f"certificate: from the spectrum alone; {error}")
+        return None
+    return (
+        replace(bound, details={**bound.details, "cost_share": planned.cost_share}) if planned.is_automatic else bound
     )
+
+
+def from_blocks(
+    session: Session,
+    source: Source,
+    planned: Affordable,
+    objective: float,
+    stage: str,
+    sums: CentroidSums | None = None,
+) -> Certificate:
+    """Return the certificate of a pass over rows in blocks; the pass resumes from its checkpoints.
+
+    The source has the columns in which the objective was measured. A clustering (its `sums`) that is not one of all
+    these rows is refused.
+    """
+    began = time.perf_counter()
+    assert planned.description is not None
+    reduced = bound_of_blocks(session, source, planned.description, stage)
+    if sums is not None:
+        require_all_rows(sums, reduced.value.n_rows)
+    return blocks_certificate(reduced.value, objective, planned.confidence, began, reduced.stats)
+
+
+def bound_of_blocks(session: Session, source: Source, description: BlockBound, stage: str) -> Result[BlockBound]:
+    """Return the bound of a pass over rows in blocks; that of all columns is made once in a run."""
+    if source.columns is None and source.matrix is session.matrix and session.block_bound is not None:
+        return session.block_bound
+    with session.stage(stage) as entry:
+        reduced = cast(Result[BlockBound], block_pass(source, description, session.pass_options, stage))
+        session.add_statistics(entry, reduced.stats)
+        session.require_unchanged()
+    if source.matrix is session.matrix:
+        session.block_bound = reduced
+    return reduced
+
+
+def _of_selected(
+    session: Session,
+    features: Source,
+    selection: Selection,
+    clustering: Clustering,
+    planned: Affordable,
+    squared_norms: Floats,
+) -> Certificate:
+    """Return how far k-means can be from the best clustering of the columns it worked on, of these squared norms."""
+    source, objective = features, clustering.inertia
+    if clustering.weighted_inertia is not None:
+        assert selection.weights is not None
+        source, objective = Source(WeightedColumns(features.matrix, selection.weights)), clustering.weighted_inertia
+        squared_norms = squared_norms * selection.weights**2
+    certificate = from_blocks(session, source, planned, objective, "block certificate of the selected columns")
+    if certificate.objective == 0:
+        certificate = compared(certificate, _rows_are_same(session, source, clustering))
+    return replace(certificate, columns="selected", scatter=float(squared_norms.sum()))
+
+
+def _rows_are_same(session: Session, source: Source, clustering: Clustering) -> bool:
+    """Return whether an objective of 0 is one, or squares of small differences vanished."""
+    labels = open_vector(clustering.labels, source.n_rows, name="labels")
+    with session.stage("comparing the rows of each cluster"):
+        return rows_are_same(replace(source, target=labels), clustering.centers.shape[0], session.pass_options)
+
+
+def reassigned(
+    session: Session, features: Source, selection: Selection, clustering: Clustering, sums: CentroidSums
+) -> tuple[Clustering, Reassigned]:
+    """Publish the labels after one step of k-means in all columns, and return them as a clustering."""
+    source = session.labelled_rows(clustering.labels_file)
+    with session.stage("reassign") as entry:
+        moved, stats = reassign_source(source, sums, session.pass_options)
+        session.add_statistics(entry, stats)
+        session.require_unchanged()
+    better = replace(clustering, labels=moved.labels, centers=moved.means[:, selection.support], weighted_inertia=None)
+    if not np.array_equal(moved.labels, clustering.labels):
+        better = replace(better, nearest=sums.cluster_means)
+    published = publish(session, better)
+    here = sums_in_selected(session, features, published.labels_file, published.centers.shape[0])
+    return replace(published, inertia=float(here.objective)), moved
 
 
 STAGE = "proof"
@@ -316,7 +372,7 @@ STEP = 8
 """An eighth of the columns is added where a proof fails, and left out where it holds, until it does the other."""
 
 
-def aim(session: Session) -> None:
+def set_target_bound(session: Session) -> None:
     """Make the lower bound of all clusterings, and have the selector choose columns by it, if the job asks for it."""
     tolerance, settings, selector = session.config.select.tolerance_proved, session.config.cluster, session.selector
     if tolerance is None or session.has_preset:
@@ -333,7 +389,7 @@ def aim(session: Session) -> None:
 
 def _fingerprint(session: Session) -> dict[str, Any]:
     config = session.config
-    settings = [one.model_dump(mode="json") for one in (config.select, config.cluster) if one is not None]
+    settings = [section.model_dump(mode="json") for section in (config.select, config.cluster) if section is not None]
     return {"version": VERSION, "summary": file_digest(session.folder.path / "summary.sks"), "settings": settings}
 
 
@@ -345,19 +401,19 @@ def _use(selector: AutoSelector, sizes: Mapping[str, Any]) -> None:
     selector.largest_columns = sizes.get("largest_columns")
 
 
-def aim_again(session: Session, selection: Selection) -> None:
+def restore_target_bound(session: Session, selection: Selection) -> None:
     """Have the selector choose columns by the bound that an earlier selection was made by, if it was by one."""
     if isinstance(session.selector, AutoSelector) and "largest_objective" in selection.diagnostics:
         session.selector.largest_objective = selection.diagnostics["largest_objective"]
         _use(session.selector, selection.diagnostics)
 
 
-def tries_again(session: Session, evaluation: Evaluation | None) -> bool:
-    """Return whether another number of columns is to be tried, which the selector takes then.
+def next_size(session: Session, evaluation: Evaluation | None) -> bool:
+    """Set the number of columns that the selector tries next; return False where the search has ended.
 
     More where the proof failed, fewer where it holds, down to a number for which it failed; the last one that is tried
-    is one for which it holds. Where it fails for the most columns too, all of them would prove nothing: those within
-    `tolerance` by estimate are tried last, and it is said what is proved of them.
+    is one for which it holds. Where it fails for the largest number too, the columns within `tolerance` by estimate are
+    tried last, and a note says what is proved for them.
     """
     selector, tolerance = session.selector, session.config.select.tolerance_proved
     if tolerance is None or evaluation is None or session.has_preset:
@@ -366,7 +422,7 @@ def tries_again(session: Session, evaluation: Evaluation | None) -> bool:
     state: dict[str, Any] = {"failed": 0, "proved": None, "unproved": None}
     state |= session.folder.finished(STAGE, _fingerprint(session)) or {}
     failed, proved, size = state["failed"], state["proved"], len(selector.support_)
-    factor = min((one.factor for one in evaluation.certificates), default=float("inf"))
+    factor = min((certificate.factor for certificate in evaluation.certificates), default=float("inf"))
     sizes: tuple[int, int | None]
     text = f"{size} columns: proved within {_percent(factor)}"
     if (unproved := state["unproved"]) is not None:

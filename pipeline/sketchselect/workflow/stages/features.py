@@ -1,6 +1,6 @@
 """The pass that writes the prepared, selected columns, with a sample for the 2-D view; and one that compares them.
 
-The stage before the first pass: what prepare steps need to know of all rows, published as ``prepare.sks``.
+Workers import this module, so that it needs no estimators and no report.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._progress import Result
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
 from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import Reduced
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_columns, take_rows
 from sketchselect.linalg.hashing import derive_seed, smallest_keys, uniforms
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.partitions import even_partitions
-from sketchselect.summaries import StepStatistics, Summary, codec
-from sketchselect.workflow.session import Session
 
 SAMPLE_ROWS = 2000
 _HASH_PIECE = 1 << 20
@@ -82,7 +80,7 @@ class WriteColumns:
 
 @dataclass(frozen=True)
 class CompareColumns:
-    """Leaf of the pass that compares the source with what was written of it."""
+    """Leaf of the pass that compares the source with the written features."""
 
     written: Matrix
     columns: tuple[int, ...]  # Chosen columns
@@ -96,15 +94,20 @@ class CompareColumns:
 
 def _features(block: Block, columns: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return the chosen columns of all rows of a block, those that were dropped as NaN."""
-    chosen = _columns(block.values, columns).astype(dtype)
+    values: Array = with_dropped(block, dense_columns(block.values, columns).astype(dtype), np.nan)
+    return values
+
+
+def with_dropped(block: Block, values: Any, absent: float) -> Any:
+    """Return values of a block's surviving rows for all its rows, with a mark for those that were dropped."""
     if block.surviving is None:
-        return chosen
-    whole = np.full((block.stop - block.start, len(columns)), np.nan, dtype=dtype)
-    whole[block.surviving - block.start] = chosen
-    return whole
+        return values
+    out = np.full((block.stop - block.start, *values.shape[1:]), absent, dtype=values.dtype)
+    out[block.surviving - block.start] = values
+    return out
 
 
-def _columns(rows: Any, columns: tuple[int, ...]) -> Array:
+def dense_columns(rows: Any, columns: tuple[int, ...]) -> Array:
     """Return the chosen columns of dense or CSR rows, dense."""
     if is_csr(rows):
         return densify(take_columns(rows, columns))
@@ -144,7 +147,7 @@ def feature_dtype(source: Source) -> np.dtype[Any]:
 
 def write_features(
     source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, options: PassOptions
-) -> Reduced[Sampled]:
+) -> Result[Sampled]:
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
     Rows dropped for non-finite values are rows of NaN. `seed` decides which rows are sampled; without a view none are.
@@ -161,7 +164,7 @@ def write_features(
 
 def feature_pass(
     source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, options: PassOptions
-) -> tuple[Any, Reduced[Sampled]]:
+) -> tuple[Any, Result[Sampled]]:
     """Make the array of the features and fill it in one pass; return it, and the sample."""
     source, size = replace(source, takes_sparse=True), options.partition_bytes
     # Chunks are of one height, and begin where partitions do.
@@ -182,12 +185,9 @@ def feature_pass(
 
 
 def differing_rows(
-    source: Source, support: NDArray[np.int64], path: Path, share: float, options: PassOptions
-) -> tuple[int, list[tuple[int, int]]]:
-    """Return how many rows of the features at `path` were compared with the source, and where some bit differs.
-
-    Below a `share` of 1 these are that share of the chunks (at least one), chosen by a hash of the file's metadata.
-    """
+    source: Source, support: NDArray[np.int64], path: Path, options: PassOptions
+) -> list[tuple[int, int]]:
+    """Return the ranges of rows in which some bit of the features at `path` differs from the source."""
     written = open_matrix(str(path), nonfinite="missing")
     source, edges = replace(source, takes_sparse=True), (*range(0, source.n_rows, written.chunk_rows), source.n_rows)
     reduction = Reduction(
@@ -197,16 +197,7 @@ def differing_rows(
         state_nbytes=64 * len(edges),
         working_nbytes=3 * 8 * written.chunk_rows * len(support),
     )
-    if share == 1:
-        whole = reduce_blocks(source, reduction, options, partitions=Partitions(edges))
-        return source.n_rows, list(whole.value)
-    draws = uniforms(derive_seed(len(edges), written.address), np.arange(len(edges) - 1, dtype=np.uint64))
-    chosen = np.flatnonzero(draws < share) if draws.min() < share else [int(draws.argmin())]
-    n_rows, differing = 0, list[tuple[int, int]]()
-    for start, stop in ((edges[i], edges[i + 1]) for i in chosen):
-        differing += reduce_blocks(source, reduction, options, partitions=Partitions((start, stop))).value
-        n_rows += stop - start
-    return n_rows, differing
+    return list(reduce_blocks(source, reduction, options, partitions=Partitions(edges)).value)
 
 
 def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: int) -> Any:
@@ -228,81 +219,3 @@ def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: 
         dimension_names=("row", "column"),
         config={"write_empty_chunks": True},
     )
-
-
-FILE = "prepare.sks"
-"""Name of the file of statistics in an output folder."""
-
-
-def use_earlier(session: Session) -> None:
-    """Fit the steps with the file of ``[prepare] fitted``; the source is not read.
-
-    Raises `SketchSelectError` if there is no such file, or it holds statistics of other steps or columns.
-    """
-    path = session.config.prepare.fitted
-    assert path is not None
-    try:
-        session.use_fitted(*fit_with(session, codec.load(path)))
-    except SketchSelectError as error:
-        reason = str(error).removeprefix(f"{path}: ")
-        raise type(error)(f"prepare.fitted: {path}: {reason}") from None
-
-
-def fit_with(session: Session, statistics: Summary[Any]) -> tuple[Any, StepStatistics | None]:
-    """Return the steps, fitted with statistics that exist already, and these."""
-    from sketchselect.execution import LocalEngine, PassOptions, fit_steps
-
-    fitted = fit_steps(session.source, PassOptions(LocalEngine(kind="serial")), statistics=statistics)
-    return fitted.steps, fitted.statistics
-
-
-def prepare(session: Session) -> None:
-    """Fit the steps that need statistics of all rows, one pass each, and publish what they were fitted from.
-
-    Nothing is done where no step needs any. What an earlier run of the same steps on the same source published is used
-    again; so is the file of ``[prepare] fitted``, which makes appended rows cost only themselves.
-    """
-    if session.statistics is not None:
-        _publish_earlier(session)
-    elif not session.is_prepared:
-        _fit(session)
-
-
-def _publish_earlier(session: Session) -> None:
-    """Keep a copy of the statistics given beside what is made with them."""
-    assert session.statistics is not None
-    raw, path = codec.encode(session.statistics), session.folder.path / FILE
-    if not path.exists() or path.read_bytes() != raw:
-        session.folder.invalidate_results()
-        session.folder.write(FILE, raw)
-    session.progress.note(f"prepare: fitted with the statistics of {session.config.prepare.fitted}; nothing is read")
-
-
-def _fit(session: Session) -> None:
-    from sketchselect.execution import fit_steps
-
-    fingerprint = session.source_fingerprint()
-    with session.stage("prepare") as entry:
-        if session.reusable("prepare", fingerprint, entry):
-            session.use_fitted(*fit_with(session, codec.load(session.folder.path / FILE)))
-            return
-        options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
-        fitted = fit_steps(session.source, options)
-        assert fitted.statistics is not None
-        session.require_unchanged()
-        session.folder.invalidate_results()
-        session.folder.write(FILE, codec.encode(fitted.statistics))
-        session.folder.finish("prepare", fingerprint, [FILE], entry)
-        session.use_fitted(fitted.steps, fitted.statistics)
-
-
-def discard(session: Session) -> None:
-    """Delete the statistics of an earlier job, where this one's steps need none."""
-    if session.statistics is None:
-        session.folder.discard((FILE,))
-
-
-def beside(selection_folder: Any, labels: Any) -> str | None:
-    """Return the file of statistics beside a selection whose rows were prepared with fitted steps; None without."""
-    path = selection_folder / FILE
-    return str(path) if path.exists() and any("#" in label for label in labels) else None

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.report import ModelRecord
 from sketchselect.selectors import BaseSelector
 from sketchselect.workflow.tables import csv_text, plain_value
 
@@ -28,7 +27,7 @@ class Model:
     # method, task: What fitted it, and whether to a number ("regression") or to classes ("classification")
     method: str
     task: str
-    # shape (k,): Terms with a coefficient, ascending: columns, or with ``degree = 2`` also squares and products of them
+    # shape (k,): Terms with a coefficient, ascending: columns, or with ``degree = 2`` also their squares and products
     terms: NDArray[np.int64]
     names: tuple[str, ...] | None  # Names of all terms; None where the columns have none
     # shape (k, n_outputs): In original units: an output is ``intercept + values of the terms @ coefficients`` for a
@@ -79,8 +78,8 @@ class Model:
         text = f"model: {k} {self._word}{'' if k == 1 else 's'} ({value}chosen by {self.chosen_by})"
         if self.task == "regression":
             shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
-            shown = [f"{share:.4f} {where}" for share, where in shares if share is not None]
-            text += f"; R2 {', '.join(shown)}" if shown else ""
+            parts = [f"{share:.4f} {where}" for share, where in shares if share is not None]
+            text += f"; R2 {', '.join(parts)}" if parts else ""
         return text
 
     @property
@@ -115,37 +114,42 @@ class Model:
             }
         return content
 
-    def record(self) -> ModelRecord:
-        """Return what the page shows of it."""
+    def figure(self) -> dict[str, Any]:
+        """Return the content of the report's sections on the model.
+
+        `terms`, strongest first, with `coefficients` (n_terms, n_outputs) in units of the data and `strengths` of the
+        standardised terms; `values` and `sizes` of the models along the path, `chosen` among them; `path_lines`
+        (n_models, n_followed): standardised coefficients of `path_terms`; `criteria`, `cv_mean`, `cv_error`: curves.
+        """
         path = self.path
         strongest = np.argsort(-np.linalg.norm(self.standardized, axis=1), kind="stable")[:MAX_LISTED]
         followed, lines = _lines(path)
-        return ModelRecord(
-            task=self.task,
-            outputs=_outputs(self.classes, self.coefficients.shape[1]),
-            terms=[self.name_of(int(self.terms[j])) for j in strongest],
-            coefficients=self.coefficients[strongest],
-            strengths=self._signed()[strongest],
-            intercepts=self.intercepts,
-            n_terms=int(self.terms.size),
-            chosen_by=self.chosen_by,
-            explained=self.explained,
-            explained_held_out=self.explained_held_out,
-            parameter=path.parameter,
-            values=path.values,
-            sizes=path.n_nonzero,
-            chosen=int(path.chosen),
-            path_terms=[self.name_of(int(j)) for j in followed],
-            path_lines=lines,
-            criteria={name: np.asarray(values) for name, values in path.criteria.items()},
-            cv_mean=path.mean_cv_error,
-            cv_error=None
+        return {
+            "task": self.task,
+            "outputs": _outputs(self.classes, self.coefficients.shape[1]),
+            "terms": [self.name_of(int(self.terms[j])) for j in strongest],
+            "coefficients": self.coefficients[strongest],
+            "strengths": self._signed()[strongest],
+            "intercepts": self.intercepts,
+            "n_terms": int(self.terms.size),
+            "chosen_by": self.chosen_by,
+            "explained": self.explained,
+            "explained_held_out": self.explained_held_out,
+            "parameter": path.parameter,
+            "values": path.values,
+            "sizes": path.n_nonzero,
+            "chosen": int(path.chosen),
+            "path_terms": [self.name_of(int(j)) for j in followed],
+            "path_lines": lines,
+            "criteria": {name: np.asarray(values) for name, values in path.criteria.items()},
+            "cv_mean": path.mean_cv_error,
+            "cv_error": None
             if path.cv_errors is None
             else np.array([_standard_error(row) or 0.0 for row in path.cv_errors]),
-            cv_folds=0 if path.cv_errors is None else int(path.cv_errors.shape[1]),
-            cv_rule=self.rule,
-            expanded=self.expansion is not None,
-        )
+            "cv_folds": 0 if path.cv_errors is None else int(path.cv_errors.shape[1]),
+            "cv_rule": self.rule,
+            "expanded": self.expansion is not None,
+        }
 
     def _signed(self) -> Floats:
         """Return one number per column: its standardised coefficient, or the norm of several targets'."""
@@ -217,8 +221,8 @@ def path_csv(model: Model) -> str:
     for i, candidate in enumerate(path.candidates):
         errors = ["", ""]
         if path.cv_errors is not None:
-            spread = _standard_error(path.cv_errors[i])
-            errors = [repr(float(path.mean_cv_error[i])), "" if spread is None else repr(spread)]
+            deviation = _standard_error(path.cv_errors[i])
+            errors = [repr(float(path.mean_cv_error[i])), "" if deviation is None else repr(deviation)]
         value = repr(float(candidate.value)) if path.parameter == "alpha" else str(int(candidate.value))
         scores = [repr(float(path.criteria[name][i])) for name in criteria]
         used = " ".join("*".join(map(str, columns)) for columns in model.columns_of(candidate.support))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.parameters import estimator
-from sketchselect.report import TimelineRecord
+from sketchselect.job.schema import TimelineSettings
+from sketchselect.selectors.timeline import Timeline, timeline_of, window_of
 from sketchselect.workflow import tables
 from sketchselect.workflow.session import Session
-
-if TYPE_CHECKING:
-    from sketchselect.selectors.timeline import Timeline
 
 FILE = "timeline.csv"
 MAX_LISTED = 2000
@@ -25,27 +21,11 @@ MAX_SHOWN = 5
 """Columns that rose, and as many that fell, in the figure."""
 
 
-def check(selector: Any) -> None:
-    """Raise `ConfigError` where the method cannot give a timeline."""
-    from sketchselect.selectors.timeline import require_one_summary
-
-    try:
-        require_one_summary(selector)
-    except BadParameter as error:
-        raise ConfigError(str(error)) from None
-
-
-def timeline(session: Session) -> TimelineRecord | None:
-    """Publish ``timeline.csv``; return what the report shows of it, None where the job asks for no timeline.
+def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
+    """Publish ``timeline.csv``; return its part of the report.
 
     One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
     """
-    folder, settings = session.folder, session.config.timeline
-    if settings is None or session.has_preset:
-        folder.discard((FILE,))
-        return None
-    from sketchselect.selectors.timeline import timeline_of, window_of
-
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.target)
     window = window_of(selector, settings.window)
@@ -60,17 +40,17 @@ def timeline(session: Session) -> TimelineRecord | None:
             result = timeline_of(
                 session.selection_source,
                 selector,
-                session.pass_options.but(account=lambda stats: session.account(entry, stats)),
+                session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats)),
                 window=window,
                 points=settings.points,
             )
             session.require_unchanged()
-            record = record_of(result, window, getattr(selector, "half_life", None))
             entry["n_points"] = len(result.rows)
-            entry["record"] = tables.plain_value(asdict(record))
-            folder.write(FILE, timeline_csv(result))
-            folder.finish("timeline", fingerprint, [FILE], entry)
-        return TimelineRecord(**entry.pop("record"))
+            entry["record"] = tables.plain_value(figure_of(result, window, getattr(selector, "half_life", None)))
+            session.folder.write(FILE, timeline_csv(result))
+            session.folder.finish("timeline", fingerprint, [FILE], entry)
+        figure: dict[str, Any] = entry.pop("record")
+    return figure
 
 
 def timeline_csv(timeline: Timeline) -> str:
@@ -97,20 +77,25 @@ def listed(timeline: Timeline) -> NDArray[np.int64]:
     return np.sort(ever[farthest])
 
 
-def record_of(timeline: Timeline, window: int | None = None, half_life: float | None = None) -> TimelineRecord:
-    """Return what the report shows: the columns that rose and fell the most."""
+def figure_of(timeline: Timeline, window: int | None = None, half_life: float | None = None) -> dict[str, Any]:
+    """Return the content of the report's figure.
+
+    `rows` (n_points,): index after the last row of each point. `n_selected` (n_points,), `n_ever`, `n_always`: columns
+    selected at each point, at any and at every one. `names`: the columns that rose most, `n_risen` of them, then those
+    that fell most. `ranks` (n_points, n_names): 1 for the best score, NaN without scores.
+    """
     risen, fallen = timeline.risers(MAX_SHOWN), timeline.fallers(MAX_SHOWN)
-    shown = np.concatenate([risen, fallen])
+    columns = np.concatenate([risen, fallen])
     unknown: NDArray[np.bool_] = np.asarray(np.isnan(timeline.scores).all(axis=1))
     names = timeline.feature_names
-    return TimelineRecord(
-        rows=timeline.rows,
-        n_selected=[support.size for support in timeline.supports],
-        n_ever=int(timeline.selected.any(axis=0).sum()),
-        n_always=int(timeline.selected.all(axis=0).sum()),
-        names=[f"column {j}" if names is None else names[j] for j in shown.tolist()],
-        n_risen=len(risen),
-        ranks=np.where(unknown[:, None], np.nan, timeline.ranks[:, shown]),
-        window=window,
-        half_life=half_life,
-    )
+    return {
+        "rows": timeline.rows,
+        "n_selected": [support.size for support in timeline.supports],
+        "n_ever": int(timeline.selected.any(axis=0).sum()),
+        "n_always": int(timeline.selected.all(axis=0).sum()),
+        "names": [f"column {j}" if names is None else names[j] for j in columns.tolist()],
+        "n_risen": len(risen),
+        "ranks": np.where(unknown[:, None], np.nan, timeline.ranks[:, columns]),
+        "window": window,
+        "half_life": half_life,
+    }

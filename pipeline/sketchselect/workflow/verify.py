@@ -1,4 +1,4 @@
-"""The verb `verify` of the command line: a finished run, read and computed again, and compared with what it left."""
+"""A finished run, read and computed again, and compared with what it left."""
 
 from __future__ import annotations
 
@@ -6,33 +6,26 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from uuid import uuid4
 
 import numpy as np
 
 from sketchselect._text import printable
 from sketchselect.cluster import Certificate, certify, dropped_columns_certificate
-from sketchselect.errors import BadParameter, SketchSelectError
+from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, summarize_source
-from sketchselect.execution.checkpoints import list_nodes, read_node
-from sketchselect.execution.run import node_index, run_pass
-from sketchselect.execution.summarize import SummaryPasses
-from sketchselect.linalg.hashing import digest
 from sketchselect.readers import open_matrix
-from sketchselect.readers.base import Partitions
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
-from sketchselect.workflow.commands.certify import complete, job_of
+from sketchselect.workflow.certify import complete, job_of_run
 from sketchselect.workflow.folder import PUBLISHED, read_manifest, tree_digest
-from sketchselect.workflow.manifest import is_digested
-from sketchselect.workflow.session import Session, differing_builds
-from sketchselect.workflow.stages import clustering, columns, evaluation, features
+from sketchselect.workflow.job import is_digested
+from sketchselect.workflow.session import Session, differing_builds, open_session
+from sketchselect.workflow.stages import clustering, columns, evaluation
 from sketchselect.workflow.stages.features import differing_rows
 from sketchselect.workflow.stages.model import model_json, model_of
-from sketchselect.workflow.stages.opening import open_session
 
 ROUNDING = 1e-9
 """Objectives of the same labels, summed in another order, differ by less."""
@@ -79,7 +72,6 @@ class Check:
 def verify_run(
     path: Path,
     *,
-    share: float = 1.0,
     execution: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Any = False,
@@ -88,20 +80,16 @@ def verify_run(
 
     Its files have the digests of the manifest; its source is what it was; rows that are read again give the bits of the
     summary and of the features; the summary gives the selection; the labels have the objective, and of the features the
-    centres and the inertia; summary and objective give the spectral certificate. What is not looked at is said. With a
-    `share` below 1 only this share of the parts in checkpoints, and of the features, is read again, chosen by hash, and
-    the labels are not summed.
+    centres and the inertia; summary and objective give the spectral certificate. What is not looked at is said.
 
     Raises `SketchSelectError` where the run did not finish, its source cannot be opened, or a cluster is lost.
     """
-    if not 0 < share <= 1:
-        raise BadParameter(f"--share: must be above 0 and at most 1, got {share}")
     content = read_manifest(path, complete)
     checks = list[Check]()
     with _checking(checks, "files") as add:
         add(*_files(path, content))
     checks += _only_stated(content)
-    job = job_of(path, content, execution or {}, storage_options)
+    job = job_of_run(path, content, execution or {}, storage_options)
     with open_session(job, read_only=True, progress=progress) as session:
         checks.append(_source(session, content))
         unchanged = checks[-1].holds is not False
@@ -119,7 +107,7 @@ def verify_run(
             if not (unchanged and same_build):
                 add(None, "other rows or libraries give other bits")
             else:
-                add(*_read_again(session, source, description, summary, share))
+                add(*_read_again(session, source, description, summary))
         with _checking(checks, "selection"):
             _selection(session, content, same_build, lambda name, *one: checks.append(Check(name, *one)))
         if "features.zarr" in content["files"]:
@@ -127,16 +115,16 @@ def verify_run(
                 if not (unchanged and same_build):
                     add(None, "other rows or libraries give other bits")
                 else:
-                    add(*_features(session, share))
+                    add(*_features(session))
         if "objective" in content:
             with _checking(checks, "objective") as add:
-                if not unchanged or share < 1:
-                    add(None, "it takes all rows (--share 1), as they were")
+                if not unchanged:
+                    add(None, "it takes the rows as they were")
                 else:
                     add(*_objective(session, content))
             with _checking(checks, "centers.zarr") as add:
-                if share < 1 or "features.zarr" not in content["files"] or "reassigned" in content:
-                    add(None, "it takes all features (--share 1), and labels that no reassignment changed")
+                if "features.zarr" not in content["files"] or "reassigned" in content:
+                    add(None, "it takes the features, and labels that no reassignment changed")
                 else:
                     add(*_centers(session, content))
             for stated in content.get("certificates", ()):
@@ -211,51 +199,16 @@ def _build(stages: list[dict[str, Any]], here: list[str]) -> Check:
 def _use_statistics(session: Session) -> None:
     """Take the steps as the run fitted them."""
     if not session.is_prepared and session.statistics is None:
-        session.use_fitted(*features.fit_with(session, codec.load(session.folder.path / features.FILE)))
+        session.fit_with(codec.load(session.folder.path / columns.FILE))
 
 
 def _read_again(
-    session: Session, source: Source, description: Summary[Any], whole: Summary[Any], share: float
+    session: Session, source: Source, description: Summary[Any], saved: Summary[Any]
 ) -> tuple[bool | None, str]:
-    """Return whether rows that are read again give the same bits: all rows, or those below some saved nodes."""
-    options, n_rows = session.pass_options, source.n_rows
-    if share == 1:
-        again = summarize_source(source, description, options.but(checkpoint=None), stage="verify").value
-        same = codec.encode(again) == codec.encode(whole)
-        return same, f"of {n_rows:,} rows read again, {'every bit is the same' if same else 'the bits are others'}"
-    passes, differing = SummaryPasses.of(source, description, options), list[str]()
-    n_read = n_parts = n_saved = 0
-    for described in passes.descriptions:
-        work = passes.planned(described)
-        index = node_index(work, options, passes.reduction(described).key)
-        saved = {} if index is None else list_nodes(index.directory)
-        names = {} if index is None else {node: index.name(node).name for node in work.tree.post_order()}
-        nodes = [node for node in names if names[node] in saved]
-        above = {node for node in nodes if any(names[child] in saved for child in work.tree.children(node))}
-        lowest = sorted((n for n in nodes if n not in above), key=lambda n: len(work.tree.partitions(n)))
-        n_saved += len(lowest)
-        for node in [n for n in lowest if int(digest(names[n])[:8], 16) < share * 16**8] or lowest[:1]:
-            below = work.tree.partitions(node)
-            edges = work.partitions.edges[below.start : below.stop + 1]
-            part = replace(
-                work,
-                tree=replace(work.tree, n_partitions=len(below)),
-                partitions=Partitions(edges),
-                stage="verify",
-                token=uuid4().hex,
-            )
-            value = run_pass(part, options, None).output.value
-            n_read, n_parts = n_read + edges[-1] - edges[0], n_parts + 1
-            if codec.encode(value) != codec.encode(read_node(saved[names[node]])):
-                differing.append(f"rows {edges[0]} to {edges[-1] - 1}")
-    if not n_parts:
-        return None, "no part of it is in the checkpoints; --share 1 reads all rows"
-    if differing:
-        return False, f"other bits from {', '.join(differing)}"
-    return (
-        True,
-        f"of {n_read:,} of {n_rows:,} rows read again, {n_parts} of {n_saved} saved parts: every bit is the same",
-    )
+    """Return whether all rows, read again, give the same bits."""
+    again = summarize_source(source, description, session.pass_options.but(checkpoint=None), stage="verify").value
+    same = codec.encode(again) == codec.encode(saved)
+    return same, f"of {source.n_rows:,} rows read again, {'every bit is the same' if same else 'the bits are others'}"
 
 
 def _selection(
@@ -266,8 +219,8 @@ def _selection(
     if content["selection"]["given"]:
         return add("selection", None, "the columns came from a file")
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
-    evaluation.aim_again(session, tables.read_selection(folder / "selection.json"))
-    fitted = columns.fitted(session, codec.load(folder / origin))
+    evaluation.restore_target_bound(session, tables.read_selection(folder / "selection.json"))
+    fitted = columns.fit_selector(session, codec.load(folder / origin))
     texts = {"selection.json": tables.selection_json(fitted.selection_)}
     if "scores.csv" in content["files"]:
         texts["scores.csv"] = tables.scores_csv(fitted.selection_)
@@ -287,13 +240,13 @@ def _selection(
     return None
 
 
-def _features(session: Session, share: float) -> tuple[bool, str]:
-    """Return whether the features that are there have the bits of the source's rows: all of them, or some chunks."""
+def _features(session: Session) -> tuple[bool, str]:
+    """Return whether the features that are there have the bits of the source's rows."""
     folder = session.folder.path
     support = tables.read_selection(folder / "selection.json").support
     source, options = columns.written_rows(session), session.pass_options.but(checkpoint=None)
-    n_rows, differing = differing_rows(source, support, folder / "features.zarr", share, options)
-    text = f"of {n_rows:,} of {source.n_rows:,} rows compared with the source"
+    differing = differing_rows(source, support, folder / "features.zarr", options)
+    text = f"of {source.n_rows:,} rows compared with the source"
     places = ", ".join(f"{start} to {stop - 1}" for start, stop in differing[:5])
     more = f" and {len(differing) - 5} more places" if len(differing) > 5 else ""
     return not differing, f"{text}, rows {places}{more} are others" if differing else f"{text} every bit is the same"
@@ -339,7 +292,7 @@ def _certificate(session: Session, content: Mapping[str, Any], stated: Mapping[s
         certify(summary, content["objective"], k, method="spectral"),
         dropped_columns_certificate(summary, inertia, support, k),
     ]
-    again = next((one for one in cheap if one.method == stated["method"]), None)
+    again = next((certificate for certificate in cheap if certificate.method == stated["method"]), None)
     if again is None or again.objective == 0:
         return None, "it takes a pass over the rows (`sketchselect certify` makes one)"
     pairs = [(getattr(again, name), stated[name]) for name in ("objective", "lower_bound", "factor")]

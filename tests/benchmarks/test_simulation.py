@@ -1,4 +1,4 @@
-"""The simulated time of a pass against an event loop written out, and the laws of any schedule."""
+"""The simulated time of a pass against an event loop written out, and the formula of `plan` against both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketchselect.execution.tree import MergeTree
-from sketchselect.workflow.plan.simulation import ClusterCosts, PassCosts, simulate_pass
+from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts, estimate_pass
+
+from .simulation import simulate_pass
 
 passes = st.builds(
     PassCosts,
@@ -58,13 +60,13 @@ def leaf_and_pair(costs: PassCosts, cluster: ClusterCosts) -> tuple[float, float
 @settings(deadline=None, max_examples=60)
 @given(passes, clusters)
 def test_events_one_by_one(costs: PassCosts, cluster: ClusterCosts) -> None:
-    assert simulate_pass(costs, cluster).seconds == pytest.approx(event_loop(costs, cluster), rel=1e-9)
+    assert simulate_pass(costs, cluster) == pytest.approx(event_loop(costs, cluster), rel=1e-9)
 
 
 @settings(deadline=None, max_examples=60)
 @given(passes, clusters, st.sampled_from([3, 40, 10**6]))
 def test_no_schedule_is_faster_than_its_work_its_chain_or_its_scheduler(costs, cluster, most_events) -> None:
-    seconds = simulate_pass(costs, cluster, most_events=most_events).seconds
+    seconds = simulate_pass(costs, cluster, most_events=most_events)
     leaf, pair = leaf_and_pair(costs, cluster)
     tree = MergeTree(costs.n_leaves, fan_in=costs.fan_in)
     n_tasks = sum(1 for _ in tree.post_order())
@@ -81,7 +83,7 @@ def test_no_schedule_is_faster_than_its_work_its_chain_or_its_scheduler(costs, c
 @given(passes, st.integers(1, 20))
 def test_twice_the_workers_are_no_slower(costs: PassCosts, slots: int) -> None:
     costs = PassCosts(costs.n_leaves, costs.read, costs.compute, costs.merge, 0, 0, costs.fan_in)
-    one, two = (simulate_pass(costs, ClusterCosts(n)).seconds for n in (slots, 2 * slots))
+    one, two = (simulate_pass(costs, ClusterCosts(n)) for n in (slots, 2 * slots))
     # More slots may be slower by a task (Graham's anomaly), not by more.
     assert two <= one + costs.read + costs.compute + (costs.fan_in - 1) * costs.merge
 
@@ -92,14 +94,33 @@ def test_bundles_of_leaves_are_like_leaves(slots: int, merge: float) -> None:
     costs = PassCosts(n_leaves=60_000, read=0.2, compute=0.8, merge=merge)
     exact = simulate_pass(costs, ClusterCosts(slots, task=1e-4), most_events=10**6)
     quick = simulate_pass(costs, ClusterCosts(slots, task=1e-4), most_events=3_000)
-    assert quick.seconds == pytest.approx(exact.seconds, rel=0.05)
-    assert quick.bottleneck == exact.bottleneck
+    assert quick == pytest.approx(exact, rel=0.05)
+
+
+@settings(deadline=None, max_examples=60)
+@given(passes, clusters)
+def test_the_formula_keeps_the_bounds_of_any_schedule(costs: PassCosts, cluster: ClusterCosts) -> None:
+    seconds, simulated = estimate_pass(costs, cluster).seconds, simulate_pass(costs, cluster)
+    leaf, pair = leaf_and_pair(costs, cluster)
+    work = costs.n_leaves * leaf + (costs.n_leaves - 1) * pair
+    n_tasks = sum(1 for _ in MergeTree(costs.n_leaves, fan_in=costs.fan_in).post_order())
+    assert seconds >= max(work / cluster.slots, n_tasks * cluster.task, leaf) * (1 - 1e-12)
+    # Each of its summands is a bound of any schedule; and a schedule takes no longer than Graham's bound.
+    assert simulated / 3 <= seconds <= 3 * simulated
+
+
+def test_the_formula_is_exact_where_nothing_waits() -> None:
+    """Whole waves on threads, and merges that cost nothing; and a chain of merges written out."""
+    assert estimate_pass(PassCosts(60, 0.25, 0.75), ClusterCosts(20, task=0.0)).seconds == 3.0
+    chain = PassCosts(64, 0.25, 0.75, merge=0.5)
+    assert estimate_pass(chain, ClusterCosts(64, task=0.0)).seconds == 1.0 + 2 * 7 * 0.5
+    assert simulate_pass(chain, ClusterCosts(64, task=0.0)) == 1.0 + 2 * 7 * 0.5
 
 
 def test_the_bottleneck_is_named() -> None:
     costs = PassCosts(n_leaves=10_000, read=0.1, compute=0.3, merge=0.001, leaf_nbytes=10**7)
-    named = [simulate_pass(costs, ClusterCosts(slots, store=2e9)).bottleneck for slots in (10, 200, 8_000)]
+    named = [estimate_pass(costs, ClusterCosts(slots, store=2e9)).bottleneck for slots in (10, 200, 8_000)]
     assert named == ["computing", "reading", "reading"]
-    assert simulate_pass(costs, ClusterCosts(8_000)).bottleneck == "scheduler"
-    assert simulate_pass(PassCosts(11, 0.1, 0.3), ClusterCosts(10, task=0)).bottleneck == "partitions"
-    assert simulate_pass(PassCosts(64, 0.1, 0.3, merge=2), ClusterCosts(64)).bottleneck == "merging"
+    assert estimate_pass(costs, ClusterCosts(8_000)).bottleneck == "scheduler"
+    assert estimate_pass(PassCosts(11, 0.1, 0.3), ClusterCosts(10, task=0)).bottleneck == "partitions"
+    assert estimate_pass(PassCosts(64, 0.1, 0.3, merge=2), ClusterCosts(64)).bottleneck == "merging"

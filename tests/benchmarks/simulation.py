@@ -1,20 +1,10 @@
-"""The time of a pass on a cluster, by a simulation of its tasks as events."""
+"""The time of a pass on a cluster, by a simulation of its tasks as events: how far the formula of `plan` is from it."""
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
-from sketchselect.execution.tree import FAN_IN
-
-TASK_SECONDS = 0.002
-"""Time of a Dask scheduler and client for a task, one after the other; measured values are around 1 to 2 ms."""
-
-NETWORK_BYTES = 500e6
-"""Bytes a second from worker to worker: about half of 10 Gbit/s, packing included."""
-
-START_SECONDS = 3.0
-"""From the start of worker processes to their first task: the imports."""
+from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts
 
 MOST_EVENTS = 20_000
 """Leaves that are simulated one by one; more are simulated as bundles, on gangs of slots."""
@@ -23,56 +13,13 @@ WAVES = 50
 """Bundles that a gang works off, at least, so that a last wave that is not full counts as what it is."""
 
 
-@dataclass(frozen=True)
-class PassCosts:
-    """What a pass costs on one slot, in seconds."""
-
-    n_leaves: int
-    read: float  # Reading and decoding the rows of one leaf
-    compute: float  # Preparing and summarising them
-    merge: float = 0.0  # Merging two states
-    state_nbytes: int = 0
-    leaf_nbytes: int = 0  # Of a leaf as read, for a store that all workers share
-    fan_in: int = FAN_IN
-
-
-@dataclass(frozen=True)
-class ClusterCosts:
-    """What a pass runs on."""
-
-    slots: int  # Tasks at a time
-    task: float = TASK_SECONDS  # Seconds of the scheduler for a task; 0 on threads
-    network: float = NETWORK_BYTES  # Bytes a second of one worker, for states
-    store: float = float("inf")  # Bytes a second of the store, for all workers
-    cores: int | None = None  # Processors that all slots and the scheduler share, where they are on one machine
-
-
-@dataclass(frozen=True)
-class SimulatedPass:
-    """Seconds of a pass, and what most of them are.
-
-    `bottleneck`: "reading", "computing" or "merging", whichever has most of the slots' time; "scheduler" where its time
-    alone is more than the slots need; "partitions" where they are too few to have all slots at work.
-    """
-
-    seconds: float
-    bottleneck: str
-
-
-def simulate_pass(costs: PassCosts, cluster: ClusterCosts, *, most_events: int = MOST_EVENTS) -> SimulatedPass:
+def simulate_pass(costs: PassCosts, cluster: ClusterCosts, *, most_events: int = MOST_EVENTS) -> float:
     """Return the seconds of a pass: leaves in their order, a merge of `fan_in` states as soon as they are there.
 
     The seconds T on S slots satisfy ``T >= W / S`` for the work W of all leaves, merges and transfers, ``T >= leaf +
     depth * (fan_in - 1) * pair`` and ``T >= n_tasks * task``. With more leaves than `most_events`, each subtree of
     ``fan_in**j`` leaves is one event of the same work and the same longest chain on a gang of slots. A further slot
-    may cost up to a task (Graham 1969), never more. Raises nothing. O(most_events log slots).
-
-    Examples
-    --------
-    >>> costs = PassCosts(n_leaves=1_000_000, read=0.1, compute=0.3, merge=0.01)
-    >>> ten, many = (simulate_pass(costs, ClusterCosts(slots)) for slots in (10, 10_000))
-    >>> round(ten.seconds, -3), ten.bottleneck, many.bottleneck  # (10^6 * 0.4 + 10^6 * 0.01) / 10
-    (41000.0, 'computing', 'scheduler')
+    may cost up to a task (Graham 1969), never more. O(most_events log slots).
     """
     leaf = max(costs.read, cluster.slots * costs.leaf_nbytes / cluster.store) + costs.compute
     pair = costs.merge + (costs.state_nbytes / cluster.network if cluster.slots > 1 else 0.0)
@@ -91,17 +38,7 @@ def simulate_pass(costs: PassCosts, cluster: ClusterCosts, *, most_events: int =
     seconds = max(seconds, chain, work / cluster.slots, n_tasks * cluster.task)
     if cluster.cores is not None:
         seconds = max(seconds, (work + n_tasks * cluster.task) / cluster.cores)
-    share = costs.n_leaves / cluster.slots
-    bounds = {
-        "reading": share * (leaf - costs.compute),
-        "computing": share * costs.compute,
-        "merging": max(share * pair, chain - leaf),
-        # What is left of a leaf where a slot has not even one, and the last wave where it is not full.
-        "partitions": (-(-costs.n_leaves // cluster.slots) - share) * leaf,
-    }
-    if n_tasks * cluster.task > work / cluster.slots:
-        bounds["scheduler"] = n_tasks * cluster.task
-    return SimulatedPass(seconds, max(bounds, key=lambda name: bounds[name]))
+    return seconds
 
 
 def _run(costs: PassCosts, cluster: ClusterCosts, leaf: float, pair: float, shape: tuple[int, int, int]) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job
 from sketchselect.job.parameters import make_selector, method_parameters, predict_starts
-from sketchselect.workflow.commands.certify import complete, require_digests
+from sketchselect.workflow.certify import complete, require_digests
 from sketchselect.workflow.folder import read_manifest
 from sketchselect.workflow.tables import csv_text, read_selection
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchselect.summaries import Summary
 
 FOLDS = 5
-"""Parts of the rows of which each is left out once, for the stability of the columns."""
+"""Parts of the rows; leaving each out once measures the stability of the columns."""
 
 SHARED = ("summarize", "block certificate")
 """Stages that all methods of one job share: whichever comes first would pay for the others."""
@@ -60,7 +60,7 @@ class Compared:
         unused: Sequence[str] = (),
     ) -> Compared:
         """Return what the manifest of a run says."""
-        proved = [one for one in content.get("certificates", ()) if one["factor"] is not None]
+        proved = [entry for entry in content.get("certificates", ()) if entry["factor"] is not None]
         factor, confidence = min(((float(c["factor"]), c["confidence"]) for c in proved), default=(None, None))
         agreement = content.get("agreement") or {}
         return cls(
@@ -107,7 +107,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
 def compare_methods(
     job: str, methods: Sequence[str], overrides: Sequence[str] = (), progress: Any = False
 ) -> list[Compared]:
-    """Return a job's runs with each of some methods, in a folder ``compare`` beside its own.
+    """Return a job's runs with each of some methods, in a folder ``compare`` inside its own.
 
     All methods select from the summary of one pass, and without a fold of the rows from that of another one; each with
     the job's tolerance, and those of its parameters that the method has and that do not change the summary.
@@ -116,8 +116,8 @@ def compare_methods(
     from sketchselect.selectors import AutoSelector
     from sketchselect.summaries import Folds
     from sketchselect.workflow.job import run_config
+    from sketchselect.workflow.session import open_session
     from sketchselect.workflow.stages import columns as stages
-    from sketchselect.workflow.stages.opening import open_session
 
     config = load_job(job, overrides)
     if config.cluster is None:
@@ -149,13 +149,13 @@ def compare_methods(
         ]
         stay = [np.isin(selection.support, other).mean() for other in without]
         result = run_config(config, preset=selection, progress=progress)
-        seconds += sum(one["seconds"] for one in _charged(result.manifest["stages"]))
+        seconds += sum(stage["seconds"] for stage in _charged(result.manifest["stages"]))
         compared.append(Compared.of(method, result.manifest, selection, seconds, float(np.mean(stay)), unused))
     return compared
 
 
 def _charged(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in stages if not one["reused"] and one["name"] not in SHARED]
+    return [stage for stage in stages if not stage["reused"] and stage["name"] not in SHARED]
 
 
 def _of_method(
@@ -168,9 +168,9 @@ def _of_method(
 
     has = method_parameters(method)
     # The summary is made once for all methods, each with its defaults.
-    taken = {k: v for k, v in chosen.parameters.items() if k in has and needed({k: v}) == needed({})}
-    unused = [name for name in chosen.parameters if name not in taken]
-    return taken, unused + ["tolerance_proved"] * (chosen.tolerance_proved is not None)
+    usable = {k: v for k, v in chosen.parameters.items() if k in has and needed({k: v}) == needed({})}
+    unused = [name for name in chosen.parameters if name not in usable]
+    return usable, unused + ["tolerance_proved"] * (chosen.tolerance_proved is not None)
 
 
 def _selected(
@@ -185,15 +185,15 @@ def _selected(
 
 def overlap(compared: Sequence[Compared]) -> list[list[float]]:
     """Return the shares of the columns of two selections that both have (Jaccard), for all pairs."""
-    sets = [set(one.support) for one in compared]
+    sets = [set(each.support) for each in compared]
     return [[len(a & b) / max(len(a | b), 1) for b in sets] for a in sets]
 
 
 def to_rows(compared: Sequence[Compared]) -> list[list[Any]]:
-    """Return the table with its header: a row for each selection, its overlaps with all of them last."""
-    names = [one.name for one in fields(Compared)][:-1]
-    head = [*names, *(f"overlap with {one.name}" for one in compared)]
-    values = ([getattr(one, name) for name in names] for one in compared)
+    """Return the table with its header: a row for each selection, its overlaps with the others last."""
+    names = [field.name for field in fields(Compared)][:-1]
+    head = [*names, *(f"overlap with {each.name}" for each in compared)]
+    values = ([getattr(each, name) for name in names] for each in compared)
     return [head, *([*row, *shares] for row, shares in zip(values, overlap(compared), strict=True))]
 
 
@@ -204,37 +204,20 @@ def to_csv(compared: Sequence[Compared]) -> str:
 
 def to_data(compared: Sequence[Compared]) -> dict[str, Any]:
     """Return everything as plain data."""
-    return {"compared": [asdict(one) for one in compared], "overlap": overlap(compared)}
+    return {"compared": [asdict(each) for each in compared], "overlap": overlap(compared)}
 
 
-def shown(compared: Sequence[Compared]) -> list[list[str]]:
+def text_cells(compared: Sequence[Compared]) -> list[list[str]]:
     """Return the table for people."""
     return [[_shown(value) for value in row] for row in to_rows(compared)]
 
 
 def to_text(compared: Sequence[Compared]) -> str:
     """Return the table for a terminal, a line for each property."""
-    columns = list(zip(*shown(compared), strict=True))
+    columns = list(zip(*text_cells(compared), strict=True))
     widths = [max(len(row[i]) for row in columns) for i in range(len(compared) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
     return "\n".join([*lines, CAPTION])
-
-
-def to_html(compared: Sequence[Compared]) -> str:
-    """Return the table as a page."""
-    from markupsafe import escape
-
-    head, *rows = shown(compared)
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
-
-    style = "body{font:15px sans-serif;margin:2em}td,th{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}"
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Comparison</title><style>{style}</style>\n'
-        f"<h1>Comparison of {len(rows)} selections</h1>\n<table>\n{line(head, 'th')}"
-        f"{''.join(line(row, 'td') for row in rows)}</table>\n<p>{CAPTION}</p>\n</html>\n"
-    )
 
 
 def _shown(value: Any) -> str:

@@ -1,17 +1,17 @@
-"""A pass as a Dask graph: ``{("summarize-3f2a", 0, 17): read and summarise, ("merge-3f2a", 1, 4): merge, ...}``.
+"""The plan of a pass: its projected memory, stated before it starts, and its Dask graph.
 
-A pure function of partitions, tree, leaf, merge and what a checkpoint holds; any Dask scheduler computes it.
-
-The projected memory of a pass, stated before it starts.
+``{("summarize-3f2a", 0, 17): read and summarise, ("merge-3f2a", 1, 4): merge, ...}``: a pure function of partitions,
+tree, reduction and what a checkpoint holds, which any Dask scheduler computes.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -19,10 +19,11 @@ from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import prepare
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._progress import Progress
+from sketchselect._progress import Progress, Result
 from sketchselect.errors import PartitionFailed, WillNotFit
-from sketchselect.execution.source import Block, CachedSource, Rows, Source
-from sketchselect.execution.tasks import Part, PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
+from sketchselect.execution.checkpoints import SavedName, SavedNodes
+from sketchselect.execution.source import CachedSource, Rows, Source
+from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
 from sketchselect.readers.base import Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
@@ -36,7 +37,7 @@ PROCESS_NBYTES = 320 * 2**20
 """An idle process with Python and the libraries loaded."""
 
 SPLIT_FACTOR = 3.0
-"""What kernels make of a sparse block, as a multiple of its entries x 16 bytes: columns that are at least a quarter
+"""Bytes of the copies that kernels make of a sparse block, over its entries x 16: columns that are at least a quarter
 full become dense, the others are sorted by column."""
 
 UNKNOWN_ENTRIES = 1 << 21
@@ -46,13 +47,13 @@ SENT_AHEAD = 4
 """Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""
 
 
-class Slots:
-    """What the projection has to know of an engine."""
+class WorkerLayout(Protocol):
+    """The fields of an engine that the projection depends on."""
 
     kind: str
-    n_workers: int = 1  # Processes
-    n_slots: int = 1  # Tasks at a time
-    slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
+    n_workers: int  # Processes
+    n_slots: int  # Tasks at a time
+    slots_per_process: int  # Tasks at a time in one process, which share its memory
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Projection:
     reading: int  # Reading, decoding and preparing blocks, one per task at a time
     states: int  # States being made and waiting to be merged
     working: int  # Kernels' working memory
-    caller: int = 0  # Results that the caller of the pass has in this process meanwhile, where tasks run in it
+    caller: int = 0  # Results that the caller holds while the pass runs, where tasks run in its process
 
     @property
     def nbytes(self) -> int:
@@ -84,21 +85,19 @@ def projection(
     source: Source,
     partitions: Partitions,
     tree: MergeTree,
+    reduction: Reduction[Any],
+    engine: WorkerLayout,
     *,
-    state_nbytes: int,
-    working_nbytes: int,
-    engine: Slots,
-    caller_nbytes: int = 0,
     reads_ahead: bool = False,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
-    # Beside each task that computes there is one that reads.
+    # One more task reads for each that computes.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
     if source.matrix.in_memory and engine.kind == "dask":
         # Rows are sent for a few partitions ahead.
         reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
-    # A task folds two states into a third; beside, the left siblings on every level wait.
+    # A task merges two states into a third, and the left siblings on every level wait.
     waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + n_slots)
     # Statistics and random numbers of prepare steps are there once for all tasks of a process.
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
@@ -106,9 +105,9 @@ def projection(
     return Projection(
         process=PROCESS_NBYTES + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=int(slots * reading),
-        states=int((3 * slots + waiting) * state_nbytes),
-        working=int(slots * working_nbytes) + steps,
-        caller=caller_nbytes if engine.kind != "dask" else 0,
+        states=int((3 * slots + waiting) * reduction.state_nbytes),
+        working=int(slots * reduction.working_nbytes) + steps,
+        caller=reduction.caller_nbytes if engine.kind != "dask" else 0,
     )
 
 
@@ -142,7 +141,7 @@ def sparse_reading(source: Source, partitions: Partitions) -> float:
         entries = min(UNKNOWN_ENTRIES, rows * source.matrix.shape[1])
     else:
         entries = int(np.diff(offsets[list(partitions.edges)]).max())
-    # As read and decoded, prepared, and taken apart by column (`linalg.sparse_columns`).
+    # Decoded, prepared, and split by column.
     nbytes = (READ_FACTOR + 1 + len(source.prepare) + SPLIT_FACTOR) * ENTRY_NBYTES * entries + 64.0 * rows
     if source.columns is not None:
         nbytes += 8 * rows * len(source.columns)
@@ -169,72 +168,62 @@ T = TypeVar("T")
 Graph = dict[Any, Any]
 
 Ready = Mapping[Node, Any]
-"""Nodes that need not be computed: a `Part`, a future of one, or a task that loads one."""
+"""Nodes that need not be computed: a `Result`, a future of one, or a task that loads one."""
 
 
-@dataclass(frozen=True)
-class Reduction(Generic[T]):
-    """What a pass computes of a source: the states of its blocks, merged."""
-
-    leaf: Callable[[Block], T]  # Pure and picklable; also of no rows
-    merge: Callable[[T, T], T]  # The state of the rows of both, left ones first; pure and picklable
-    stage: str = "pass"  # The name in progress, messages and keys
-    # state_nbytes, working_nbytes: Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the
-    # tree and the projection
-    state_nbytes: int = 0
-    working_nbytes: int = 0
-    caller_nbytes: int = 0  # What the caller has in this process meanwhile
-    # What tells leaf and merge, with their parameters, from all others; a pass without it is not saved
-    key: str | None = None
-    fold: Callable[[T, T], T] | None = None  # As `merge`; may use up its first state
-    in_panels: Any = None  # The `FrequentDirections` that is computed in panels of columns, in place of leaf and merge
-
-
-def taken(items: list[T]) -> Iterator[T]:
-    """Yield the items of a list, which forgets each of them: they may be most of the memory there is."""
+def drain(items: list[T]) -> Iterator[T]:
+    """Yield the items of a list and release each of them: they may be most of the memory there is."""
     while items:
         yield items.pop(0)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What leaves depend on: the source as tasks know it, and an argument for each partition that is read elsewhere.
-
-    The argument is the third one of `run_leaf`: an object, or a node that refers to tasks of `graph`, by `keys` of each
-    array for each partition. `sends` says whether arguments hold rows of this process's memory.
-    """
+    """What leaves depend on: the source as tasks know it, and the rows that they do not read from it."""
 
     source: Source
-    argument: Callable[[Span], Any] | None = None
-    graph: Graph = field(default_factory=dict)
-    keys: list[list[Any]] = field(default_factory=list)
-    sends: bool = False
+    # The `rows` of `run_leaf` for a partition: an object, or a node that refers to tasks of `graph`
+    prefetched: Callable[[Span], Any] | None = None
+    graph: Graph = field(default_factory=dict)  # Of the user's Dask arrays
+    keys: list[list[Any]] = field(default_factory=list)  # Of `graph`, for each array and partition
+    sends: bool = False  # Whether rows of this process's memory are among those prefetched
 
     def culled(self, graph: Graph) -> Graph:
-        """Return a graph with those tasks of the inputs that it needs."""
+        """Return a graph with the tasks of the inputs that it needs."""
         from dask.optimization import cull
 
         return cull({**self.graph, **graph}, list(graph))[0] if self.graph else graph
 
 
 @dataclass(frozen=True)
-class Pass(Generic[T]):
-    """One pass over a source, ready for any engine, which adds the report to what tasks share.
+class Plan(Generic[T]):
+    """One pass over a source, ready for any engine, which computes the node at the tree's root."""
 
-    The part of the tree's root is the result. `name` gives the names of nodes in a checkpoint, where there is one.
-    """
-
-    spec: PassSpec[T]
+    context: TaskContext[T]
     tree: MergeTree
     partitions: Partitions
     progress: Progress
     projected: Projection
     ready: Ready = field(default_factory=dict)
-    name: Callable[[Node], SavedName] | None = None
-    stage: str = "pass"
+    name: Callable[[Node], SavedName] | None = None  # The name of a node in the checkpoint, where nodes are saved
     stall_timeout: float = 300.0
     token: str = field(default_factory=lambda: uuid4().hex)
-    join: Callable[[Part[Any], Iterable[Any]], Part[T]] | None = None  # Of a part and the pieces sent beside it
+    began: float = field(default_factory=time.perf_counter)
+    join: Callable[[Result[Any], Iterable[Any]], Result[T]] | None = None  # Of a result and the pieces sent with it
+
+    @property
+    def source(self) -> Source:
+        """The rows."""
+        return self.context.source
+
+    @property
+    def stage(self) -> str:
+        """The name of the pass."""
+        return self.context.reduction.stage
+
+    def saved_in(self, nodes: SavedNodes) -> Self:
+        """Return the plan whose tasks save nodes by the rules of a checkpoint."""
+        return replace(self, name=nodes.name, context=replace(self.context, saving=nodes.rules))
 
     @property
     def leaf_tasks(self) -> int:
@@ -247,9 +236,9 @@ class Pass(Generic[T]):
         return 1
 
     @property
-    def spec_key(self) -> str:
+    def context_key(self) -> str:
         """The key of what all tasks share."""
-        return f"spec-{self.token}"
+        return f"context-{self.token}"
 
     def key(self, node: Node) -> tuple[str, int, int]:
         """Return the key of a node: stage, level and place, so that dashboards and errors can say which it is."""
@@ -257,7 +246,7 @@ class Pass(Generic[T]):
         return (f"{name}-{self.token}", *node)
 
     def keys(self, node: Node) -> list[Any]:
-        """Return the keys of what a node sends to the caller; the last one is that of its part."""
+        """Return the keys of what a node sends to the caller; the last is that of its result."""
         return [self.key(node)]
 
     def cuts(self, most_leaves: int) -> list[Node]:
@@ -270,7 +259,7 @@ class Pass(Generic[T]):
     def span(self, partition: int) -> Span:
         """Return a partition."""
         start, stop = self.partitions[partition]
-        return Span(partition, start, stop, self.spec.source.matrix.stored_nbytes(start, stop))
+        return Span(partition, start, stop, self.source.matrix.stored_nbytes(start, stop))
 
     def rows(self, node: Node) -> tuple[int, int]:
         """Return the rows below a node."""
@@ -281,16 +270,16 @@ class Pass(Generic[T]):
         """Return a node in words."""
         below = self.tree.partitions(node)
         what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
-        return place_in_words(self.spec.source, f"merging {what}" if node.level else what, *self.rows(node))
+        return place_in_words(self.source, f"merging {what}" if node.level else what, *self.rows(node))
 
     def user_error(self, failed: Any, inputs: Inputs, error: BaseException) -> PartitionFailed:
         """Return the error for a task of the user's graph, by its key: which partition needs it, and no value."""
         partition = partition_of(failed, inputs.graph, inputs.keys)
         if partition is None:
-            where = place_in_words(self.spec.source, "some partition", *self.rows(self.tree.root))
+            where = place_in_words(self.source, "some partition", *self.rows(self.tree.root))
         else:
             start, stop = self.partitions[partition]
-            where = place_in_words(self.spec.source, f"partition {partition}", start, stop)
+            where = place_in_words(self.source, f"partition {partition}", start, stop)
         kind = type(error).__name__
         return PartitionFailed(f"{where}: an error in the graph of a Dask array ({kind}); compute these rows to see it")
 
@@ -302,7 +291,7 @@ class Pass(Generic[T]):
         return None
 
     def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
-        """Return the tasks of a node and of all below it that is not ready; `spec_key` is not among them."""
+        """Return the tasks of a node and of all below it that is not ready; `context_key` is not one of them."""
         tasks: Graph = {}
         done = set(ready)
         for node in self.tree.post_order(output, skip=done):
@@ -314,27 +303,27 @@ class Pass(Generic[T]):
 
     def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
         """Add the tasks of one node."""
-        key, spec, name = self.key(node), TaskRef(self.spec_key), None if self.name is None else self.name(node)
+        key, context, name = self.key(node), TaskRef(self.context_key), None if self.name is None else self.name(node)
         children = self.tree.children(node)
         if children:
             parts = List(*(ready[child] if child in ready else TaskRef(self.key(child)) for child in children))
-            tasks[key] = Task(key, run_merge, spec, parts, self.rows(node), name)
+            tasks[key] = Task(key, run_merge, context, parts, self.rows(node), name)
             return
         spans = [self.span(i) for i in self.tree.partitions(node)]
-        if inputs.argument is None:
-            tasks[key] = Task(key, run_leaf, spec, spans, None, None, name)
+        if inputs.prefetched is None:
+            tasks[key] = Task(key, run_leaf, context, spans, None, None, name)
             return
         # One task a partition, so that no more than one of them has to be in memory.
         before = None
         for span in spans:
             last = span is spans[-1]
-            fold = key if last else (f"fold-{self.token}", -1, span.partition)
-            tasks[fold] = Task(fold, run_leaf, spec, [span], inputs.argument(span), before, name if last else None)
-            before = TaskRef(fold)
+            step = key if last else (f"step-{self.token}", -1, span.partition)
+            tasks[step] = Task(step, run_leaf, context, [span], inputs.prefetched(span), before, name if last else None)
+            before = TaskRef(step)
 
 
-def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inputs:
-    """Return what the leaves of a pass over these partitions depend on.
+def plan_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inputs:
+    """Return what the leaves of a plan with these partitions depend on.
 
     With `remote`, tasks may run in other processes, and rows in this process's memory travel inside the graph.
     """

@@ -1,0 +1,230 @@
+"""Commands for the author of a job file: a first job for a source, the methods, the schema, and a forecast."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect as python_inspect
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sketchselect._text import did_you_mean
+from sketchselect.cli.shell import JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
+from sketchselect.errors import SketchSelectError
+
+if TYPE_CHECKING:
+    from sketchselect.readers import Matrix
+    from sketchselect.selectors.base import BaseSelector
+
+JOB = """\
+# {description}
+# Run it:  sketchselect run {name}        Forecast memory and time:  sketchselect plan {name}
+
+[input]
+url = {url}
+{key}# target = "y.npy"               # for a method with a target: a file, or an array or column of the source
+{labels} # known classes, never used, only compared with at the end
+{columns}{nonfinite}
+[prepare]
+{prepare}
+[select]
+method = {method}              # sketchselect methods lists all
+n_features = {n_features}                  # of {n_columns}{fewest}
+
+[cluster]                        # leave the section out to select only
+n_clusters = 8                   # or: range = [2, 12]
+certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
+
+[execution]
+cluster = "local"                # "threads", or the address of a Dask scheduler
+
+[output]
+dir = {folder}
+{anndata}"""
+
+_SAMPLE_ROWS = 1000
+_LISTED = 20
+_GENES = 2000  # as scanpy takes by default
+
+
+@command
+def init(
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
+    key: Key = None,
+    storage: StorageOptions = None,
+) -> Outcome:
+    """Look at a matrix and write a first job file for it, with comments."""
+    import numpy as np
+
+    from sketchselect.errors import BadParameter
+    from sketchselect.job.load import storage_options
+    from sketchselect.linalg.csr import is_csr
+    from sketchselect.location import locate, location_of
+    from sketchselect.readers import open_matrix, row_partitions
+    from sketchselect.readers.opening import obs_columns
+    from sketchselect.selectors import AutoSelector, HighlyVariableGenes
+
+    options = storage_options(storage)
+    matrix = open_matrix(source, key=key, nonfinite="missing", storage_options=options)
+    if output.exists():
+        raise BadParameter(f"{output}: exists already; choose another name with -o")
+    start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
+    block = matrix.read_rows(start, min(stop, start + _SAMPLE_ROWS))
+    values = block.data if is_csr(block) else block
+    kind = "sparse " if matrix.is_sparse else ""
+    description = f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {kind}{matrix.dtype}"
+    n_missing = int(np.count_nonzero(~np.isfinite(values)))
+    counts = n_missing == 0 and bool(values.size and (values >= 0).all() and (values == np.rint(values)).all())
+    sparse_counts = counts and matrix.is_sparse
+    fill = (
+        f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
+    )
+    steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
+    place = location_of(os.path.expanduser(source))
+    # A relative path stays one, so that job and data can be moved together; a job's paths are relative to its file.
+    relative = place.is_local and not os.path.isabs(os.path.expanduser(source))
+    url = os.path.relpath(place.url, output.absolute().parent) if relative else place.url
+    n_columns = matrix.shape[1]
+    cells = obs_columns(place if options is None else locate(source, options), key)
+    label, listed = _labels(cells, matrix, options)
+    text = JOB.format(
+        description=description,
+        name=output,
+        url=json.dumps(url),
+        key=f"key = {json.dumps(key)}\n" if key else "",
+        labels=f"# labels = {json.dumps(label)}".ljust(32),
+        columns=listed,
+        anndata=_annotations() if cells else "",
+        nonfinite=f"{fill}\n" if n_missing else "",
+        prepare=f"steps = {steps}".ljust(32) + ' # such as "standardise" for columns of different units\n',
+        method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
+        n_features=max(1, min(_GENES if cells else 50, n_columns // 2)) if sparse_counts else '"auto"',
+        n_columns=n_columns,
+        fewest="" if sparse_counts else "; the fewest within 5 % of clustering on all of them, or a number",
+        folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
+    )
+    output.write_text(text, encoding="utf-8")
+    done = f"{description}\n{output} written; read it, then:  sketchselect run {output}"
+    return Outcome(done, {"job": output, "source": description})
+
+
+@command
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method; all in short without it.", metavar="[NAME]")] = None,
+) -> Outcome:
+    """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
+    from sketchselect.errors import BadParameter
+    from sketchselect.selectors import METHODS
+
+    facts = method_facts()
+    if name is None:
+        width = max(map(len, METHODS))
+        needs = {name: f" (needs {each['needs']})" if each["needs"] else "" for name, each in facts.items()}
+        return Outcome("\n".join(f"{n:<{width}}  {each['does']}{needs[n]}" for n, each in facts.items()), facts)
+    if name not in METHODS:
+        hint = did_you_mean(name, METHODS, "; `sketchselect methods` lists all")
+        raise BadParameter(f"unknown selection method {name!r}{hint}")
+    cls = METHODS[name]
+    text = python_inspect.cleandoc(cls.__doc__ or "").partition("\nExamples\n")[0]
+    text = re.sub("`+", "", text.replace("n_features_to_select", "n_features"))
+    text = text.replace("Parameters\n----------", "Keys of [select]\n----------------")
+    needed = f"needs {_needs(cls)}\n" if _needs(cls) else ""
+    text = f"{name} ({cls.__name__})\n{needed}\n{text.strip()}"
+    return Outcome(text, {**facts[name], "description": text})
+
+
+@command
+def schema() -> Outcome:
+    """Print the JSON schema of a job file, for editors that check and complete as one types."""
+    from sketchselect.job.schema import JobConfig
+
+    content = {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobConfig.model_json_schema()}
+    return Outcome(json.dumps(content, indent=1), content)
+
+
+@command
+def plan(
+    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
+    workers: Workers = None,
+    cluster: JobCluster = None,
+    settings: Sets = None,
+    storage: StorageOptions = None,
+    price: Annotated[
+        float | None, typer.Option("--price", metavar="AMOUNT", min=0, help="Of a worker for an hour, in any currency.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate/--no-calibrate", help="Time one partition of every pass, about 10 s at most.")
+    ] = True,
+) -> Outcome:
+    """Forecast the passes, memory, traffic and time of a job. Nothing is written, and no cluster started.
+
+    The time is estimated from one timed partition and one merge of every pass: full waves of partitions on the workers,
+    then merges up the tree; no less than the scheduler takes for all tasks.
+    """
+    from sketchselect.job.load import with_cluster, with_storage
+    from sketchselect.workflow.plan.forecast import forecast_job
+
+    overrides = with_storage(with_cluster(settings or (), cluster), storage)
+    forecast = forecast_job(job, overrides=overrides, n_workers=workers, calibrate=calibrate, price=price)
+    return Outcome(forecast.text(), forecast.to_dict())
+
+
+def method_facts() -> dict[str, dict[str, Any]]:
+    """Return what each method does, its class, what it needs and guarantees, its cost, and whether it has weights."""
+    from sketchselect.selectors import METHODS
+
+    return {
+        name: {
+            "does": re.sub("`+", "", (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")),
+            "class": cls.__name__,
+            "needs": _needs(cls),
+            "guarantee": _note(cls, "Guarantee"),
+            "cost": _note(cls, "Cost[^:]*"),
+            "has_weights": cls.has_weights,
+        }
+        for name, cls in sorted(METHODS.items())
+    }
+
+
+def _note(cls: type[BaseSelector], label: str) -> str | None:
+    """Return what follows a label in the documentation of a method, or None."""
+    match = re.search(
+        rf"\b{label}: (.+?)(?:\s(?:Cost[^:]*|Source):|\n\n|\Z)", python_inspect.getdoc(cls) or "", re.DOTALL
+    )
+    return None if match is None else " ".join(match[1].replace("`", "").split())
+
+
+def _needs(cls: type[BaseSelector]) -> str:
+    needs = [word for word, is_needed in (("a target", cls.needs_target), ("counts", cls.needs_counts)) if is_needed]
+    return " and ".join(needs)
+
+
+def _labels(cells: list[str], matrix: Matrix, storage_options: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return what labels may be named by: the first column of ``obs`` that is text, if any is; and a line of all."""
+    if not cells:
+        return "labels.csv", ""
+    few = cells[:_LISTED]
+    texts = (name for name in few if _is_text(name, matrix, storage_options))
+    return next(texts, few[0]), f"# the columns of obs: {', '.join(few)}{', ...' * (len(cells) > len(few))}\n"
+
+
+def _is_text(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> bool:
+    from sketchselect.readers import open_vector
+
+    try:
+        return open_vector(name, None, matrix=matrix, storage_options=storage_options).dtype.kind == "U"
+    except SketchSelectError:
+        return False  # neither numbers nor text, such as a date
+
+
+def _annotations() -> str:
+    why = "annotations.h5ad, with the keys of scanpy"
+    if importlib.util.find_spec("anndata") is None:
+        return f'# anndata = true                 # {why}; needs pip install "sketchselect[anndata]"\n'
+    return f"anndata = true                   # {why}\n"

@@ -1,0 +1,196 @@
+"""Agreement of clusters with known labels, counted piece by piece: in a job, and for any two sources of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadParameter, ConfigError, SourceError
+from sketchselect.linalg.agreement import best_matching
+from sketchselect.linalg.arrays import Array
+from sketchselect.readers import Vector, open_vector
+from sketchselect.summaries import Contingency
+from sketchselect.workflow.folder import MARKER, read_manifest
+from sketchselect.workflow.stages.clustering import Clustering
+from sketchselect.workflow.tables import disarmed, plain_value
+
+MAX_CLASSES = 1000
+"""More distinct labels than this are no classes."""
+
+PIECE_ROWS = 1 << 18
+"""Rows whose labels are in memory at a time."""
+
+_SHOWN_CLASSES = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Agreement of clusters with known labels, which were never used for the selection."""
+
+    table: NDArray[np.int64]  # shape (n_classes, n_clusters): Rows of each class in each cluster
+    classes: tuple[str, ...]  # Sorted
+    nmi: float
+    ari: float
+    accuracy: float  # Share of rows in their class's cluster under the best matching
+    # The same for k-means on all columns, where the job asks for the comparison
+    nmi_all_columns: float | None = None
+    ari_all_columns: float | None = None
+    accuracy_all_columns: float | None = None
+
+
+@dataclass(frozen=True)
+class LabelComparison:
+    """Known labels against clusters."""
+
+    table: Contingency  # Of the rows that have both
+    n_unknown: int  # Rows without a known label (NaN), which are left out
+    n_dropped: int  # Rows without a cluster (a negative number, or NaN), which are left out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is known, as JSON can hold it."""
+        table = self.table
+        return {
+            "n_rows": table.n_rows,
+            "n_classes": len(table.classes),
+            "n_clusters": len(table.clusters),
+            "nmi": table.nmi,
+            "ari": table.ari,
+            "accuracy": table.accuracy,
+            "purity": table.purity,
+            "left_out": {"no_known_label": self.n_unknown, "no_cluster": self.n_dropped},
+            "matching": [[str(a), str(b)] for a, b in self._matched()],
+            "classes": plain_value(table.classes),
+            "clusters": plain_value(table.clusters),
+            "table": table.counts.tolist(),
+        }
+
+    def _matched(self) -> list[tuple[Any, Any]]:
+        first, second = best_matching(self.table.counts)
+        return list(zip(self.table.classes[first].tolist(), self.table.clusters[second].tolist(), strict=True))
+
+    def to_text(self) -> str:
+        """Return it for people: the measures, then each class with the cluster that is matched with it."""
+        table = self.table
+        lines = [
+            f"{table.n_rows:,} rows: {len(table.clusters)} clusters against {len(table.classes)} known labels",
+            f"NMI {table.nmi:.4f}   ARI {table.ari:.4f}   accuracy {table.accuracy:.4f}   purity {table.purity:.4f}",
+        ]
+        if self.n_unknown or self.n_dropped:
+            lines.append(
+                f"left out: {self.n_unknown:,} rows without a known label, {self.n_dropped:,} without a cluster"
+            )
+        matched = dict(self._matched())
+        place = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
+        lines.append(f"{'label':<32} {'rows':>10}  matched cluster")
+        for i, label in enumerate(table.classes.tolist()[:_SHOWN_CLASSES]):
+            rows = int(table.counts[i].sum())
+            end = "none"
+            if label in matched:
+                common = int(table.counts[i, place[matched[label]]])
+                if common:
+                    end = f"{disarmed(str(matched[label]))}, with {common:,} of them ({common / rows:.0%})"
+            lines.append(f"{disarmed(str(label))[:32]:<32} {rows:>10,}  {end}")
+        if len(table.classes) > _SHOWN_CLASSES:
+            lines.append(f"and {len(table.classes) - _SHOWN_CLASSES} more; --json has all")
+        return "\n".join(lines)
+
+
+def compare_labels(known: Vector, clusters_of: Vector | Array) -> LabelComparison:
+    """Return known labels against clusters of the same rows: tables of pieces of the rows, merged.
+
+    Raises `SourceError` if there is more than one label for a row, or not as many labels as clusters; `BadParameter` if
+    there are too many different labels for a table.
+    """
+    clustering = open_vector(clusters_of, None, name="the clustering")
+    n_rows = clustering.n_rows
+    for vector in (known, clustering):
+        if len(vector.shape) > 1 and vector.shape[1:] != (1,):
+            raise SourceError(f"{vector.address}: has shape {vector.shape}; one label for each row is needed")
+    if known.n_rows != n_rows:
+        raise SourceError(
+            f"{known.address}: has {known.n_rows} labels, {clustering.address} has {n_rows}; both must be of the same "
+            "rows"
+        )
+    table, n_unknown, n_dropped = Contingency.of([], []), 0, 0
+    for start in range(0, n_rows, PIECE_ROWS):
+        stop = min(start + PIECE_ROWS, n_rows)
+        classes, clusters = known.read(start, stop).reshape(-1), clustering.read(start, stop).reshape(-1)
+        unknown, dropped = _missing(classes), _missing(clusters)
+        if clusters.dtype.kind in "if":
+            # The mark of a dropped row, as in labels.zarr.
+            dropped |= clusters < 0
+        has_both = ~(unknown | dropped)
+        table = table.merge(Contingency.of(classes[has_both], clusters[has_both]))
+        n_unknown += int(unknown.sum())
+        n_dropped += int(dropped.sum())
+    return LabelComparison(table, n_unknown, n_dropped)
+
+
+def evaluate_target(
+    target: str, labels: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> LabelComparison:
+    """Return how clusters agree with known labels.
+
+    `target`: The output folder of a run, or any clusters that `open_vector` opens.
+    `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
+        folder also the name of an array in the store that the run read, and by default the labels of its job.
+    `storage_options`: Arguments of the file system of those that are URLs.
+
+    Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
+    the same rows.
+    """
+    path, store = Path(target), None
+    if (path / MARKER).is_file():
+        inputs, store = read_manifest(path, lambda content: (content["job"]["input"], content["job"]["input"]["url"]))
+        labels = labels or inputs.get("labels")
+        target = str(path / "labels.zarr")
+        if not Path(target).exists():
+            raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
+    if labels is None:
+        raise ConfigError("--labels: missing; say where the known labels are")
+    clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
+    known = open_vector(labels, None, matrix=store, storage_options=storage_options, name="labels")
+    comparison = compare_labels(known, clustering)
+    if not comparison.table.n_rows:
+        raise ConfigError(f"{labels}: no row has both a known label and a cluster")
+    return comparison
+
+
+def _missing(labels: Array) -> Array:
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    # AnnData's categories read as text: an entry without one is "nan".
+    return labels == "nan" if labels.dtype.kind == "U" else np.zeros(labels.shape, dtype=bool)
+
+
+def agree(
+    known: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
+) -> Agreement | None:
+    """Return the agreement with known labels, rows has_both NaN left out; None where they are no classes."""
+    try:
+        comparison = compare_labels(known, clustering.labels)
+        count = str(len(comparison.table.classes))
+    except BadParameter:
+        comparison, count = None, f"more than {MAX_CLASSES}"
+    if comparison is not None and comparison.n_unknown:
+        note(f"labels: {comparison.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
+    if comparison is None or not 0 < len(comparison.table.classes) <= MAX_CLASSES:
+        note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
+        return None
+    contingency = comparison.table
+    table = np.zeros((len(contingency.classes), clustering.centers.shape[0]), dtype=np.int64)
+    table[:, contingency.clusters] = contingency.counts
+    other = None if on_all is None else compare_labels(known, on_all.labels).table
+    return Agreement(
+        table,
+        tuple(map(str, contingency.classes.tolist())),
+        contingency.nmi,
+        contingency.ari,
+        contingency.accuracy,
+        *((None, None, None) if other is None else (other.nmi, other.ari, other.accuracy)),
+    )

@@ -1,0 +1,138 @@
+"""Descriptions of a summary file, an output folder or a matrix: in a few lines of text, and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._text import printable
+from sketchselect.cluster.certificates.certificate import Certificate, strongest
+from sketchselect.location import location_of
+from sketchselect.readers import Matrix, open_matrix, row_partitions
+from sketchselect.selectors.leverage import n_columns_seen
+from sketchselect.summaries import Summary, load
+from sketchselect.workflow.folder import MARKER, read_manifest
+
+
+def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    """Describe a summary file, an output folder, or a matrix: in lines of text, and as plain data.
+
+    `options`: Arguments of `open_matrix`; with a key the target is a matrix.
+    Raises `SourceError` or `DamagedFile` if it is none of these.
+    """
+    path = Path(target)
+    if target.endswith(".sks"):
+        summary = load(target)
+        lines = [f"{target}: summary file", *_summary_lines(summary, "")]
+        return "\n".join(lines), {"file": target, **_summary_data(summary)}
+    if (path / MARKER).is_file() and not (options or {}).get("key"):
+        if not (path / "manifest.json").exists():
+            text = "output folder of a run that has not finished; run the job again to resume it"
+            return f"{path}: {text}", {"folder": target, "finished": False}
+        return read_manifest(
+            path,
+            lambda content: (
+                f"{path}: " + "\n".join(_run_lines(content)),
+                {"folder": target, "finished": True, **content},
+            ),
+        )
+    matrix = open_matrix(location_of(target).url, **(options or {}))
+    names = None if matrix.feature_names is None else list(matrix.feature_names)
+    data = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "feature_names": names}
+    return "\n".join(_matrix_lines(matrix)), {**data, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
+
+
+def _summary_data(summary: Any) -> dict[str, Any]:
+    if isinstance(summary, Mapping):
+        return {"members": {name: _summary_data(member) for name, member in summary.items()}}
+    fields = ("kind", "format_version", "n_rows", "n_features", "nbytes", "prepare", "feature_names")
+    parameters = {k: _parameter(v) for k, v in summary.parameters().items() if not hasattr(v, "shape")}
+    data = {name: getattr(summary, name) for name in fields}
+    return {**data, "parameters": parameters, "details": list(summary.details())}
+
+
+def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
+    is_bundle = isinstance(summary, Mapping)
+    if is_bundle:
+        size = f"{len(summary)} summaries, {summary.n_rows} rows x {summary.n_features} columns"
+        yield f"{indent}{summary.kind.replace('-', ' ')} of {size}"
+        for name, member in summary.items():
+            yield f"{indent}  {name}:"
+            yield from _summary_lines(member, indent + "    ")
+        return
+    parameters = ", ".join(f"{k}={_parameter(v)}" for k, v in summary.parameters().items() if not hasattr(v, "shape"))
+    version = f"format version {summary.format_version}"
+    yield f"{indent}kind {', '.join(filter(None, (summary.kind, version, parameters)))}"
+    if summary.of_columns:
+        size = f"{columns_in(summary)} columns of {summary.n_features} values each"
+    else:
+        size = f"{summary.n_rows} rows x {summary.n_features} columns"
+    yield f"{indent}{size}, {format_bytes(summary.nbytes)}"
+    yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
+    names = summary.feature_names
+    if names is not None:
+        text = ", ".join(_clean(name) for name in names[:5])
+        yield f"{indent}feature names: {text}{', ...' if len(names) > 5 else ''}"
+    yield from (f"{indent}{printable(line)}" for line in summary.details())
+
+
+def columns_in(summary: Any) -> int:
+    """Return the number of columns of the data that a summary is of."""
+    if not summary.of_columns:
+        return int(summary.n_features)
+    return n_columns_seen(summary.seen)
+
+
+def _parameter(value: Any) -> str:
+    """Return a parameter in short: a description of a summary by its kind."""
+    text = value.kind if isinstance(value, Summary) else repr(value)
+    return _clean(text)
+
+
+def _run_lines(content: dict[str, Any]) -> Iterator[str]:
+    source, chosen = content["source"], content["selection"]
+    yield f"output folder, finished {content['finished']}"
+    yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
+    yield from (f"  note: {text}" for text in content.get("notes", ()))
+    yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
+    if "model" in content:
+        model = content["model"]
+        yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
+    certificates = content.get("certificates", [])
+    if certificates:
+        best = strongest([Certificate.from_dict(entry) for entry in certificates])
+        yield from () if best is None else (f"  {best.sentence()}",)
+    if "agreement" in content:
+        yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
+    yield f"  files: {', '.join(content['files'])}"
+
+
+def _matrix_lines(matrix: Matrix) -> Iterator[str]:
+    nbytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
+    yield f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {matrix.dtype}"
+    if matrix.entry_offsets is not None:
+        entries = int(matrix.entry_offsets[-1])
+        share = f"{100 * entries / max(1, matrix.shape[0] * matrix.shape[1]):.3g} % of all values"
+        yield f"  sparse: {entries} entries, {share}; {format_bytes(matrix.stored_nbytes(0, matrix.shape[0]))}"
+    else:
+        yield f"  {format_bytes(nbytes)} decoded, read {matrix.chunk_rows} rows at a time at least"
+    if min(matrix.shape):
+        partitions = row_partitions(matrix, sparse=matrix.is_sparse)
+        again = (
+            f", every byte decoded {partitions.read_amplification:.1f} times"
+            if partitions.read_amplification > 1
+            else ""
+        )
+        yield f"  {len(partitions)} partition{'s' * (len(partitions) > 1)} of {partitions.edges[1]} rows{again}"
+    yield from (f"  note: {text}" for text in matrix.notes)
+    names = matrix.feature_names
+    if names is not None:
+        yield f"  feature names: {', '.join(_clean(n) for n in names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+def _clean(name: str) -> str:
+    """Return a name that is safe to show in a terminal."""
+    text = printable(name)
+    return text if len(text) <= 40 else text[:37] + "..."

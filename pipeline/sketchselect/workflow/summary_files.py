@@ -1,0 +1,184 @@
+"""Summary files: several merged into one, and a selection from one without the data.
+
+Row numbers across files: ages and draws depend on them, and every file begins at 0 by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from sketchselect.errors import (
+    BadParameter,
+    ConfigError,
+    DamagedFile,
+    Incompatible,
+    NotOurFolder,
+    SketchSelectError,
+    SourceError,
+)
+from sketchselect.job.load import check_select
+from sketchselect.job.parameters import make_selector, selector_problem
+from sketchselect.job.text import toml_value
+from sketchselect.location import write_atomically
+from sketchselect.selectors import METHODS, Selection
+from sketchselect.selectors.registry import require_known
+from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, Folds, Summary, load, save
+from sketchselect.workflow.inspection import columns_in
+from sketchselect.workflow.session import n_choices
+from sketchselect.workflow.stages.model import model_json, model_of
+from sketchselect.workflow.tables import selection_json
+
+MAGIC = b"\x89SKS"
+
+
+def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o") -> None:
+    """Raise unless `path` is free, or a file of the kind that is about to be written there."""
+    if path.suffix != suffix:
+        raise ConfigError(f"{option} {path}: the name must end in {suffix}")
+    if path.is_dir():
+        raise NotOurFolder(f"{path}: a folder is there; choose another name")
+    if not path.parent.is_dir():
+        raise SourceError(f"{path}: the folder {path.parent} does not exist; make it first")
+    try:
+        # A folder's rights do not tell what a network file system or a full disk will do.
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise SketchSelectError(f"{path}: cannot be written: {error.strerror}") from None
+    if not path.exists():
+        return
+    with path.open("rb") as stream:
+        head = stream.read(len(start))
+    if head and head != start:
+        raise DamagedFile(
+            f"{path}: exists and is not a {suffix} file of ours, so it is not overwritten; choose another name"
+        )
+
+
+def overlap(left: Summary[Any], right: Summary[Any], file: Path) -> str | None:
+    """Return a note where the rows of a file have numbers that earlier files had, so that they seem as old as those."""
+    for before, after in zip(_fading(left), _fading(right), strict=False):
+        if after.end - after.n_rows < before.end:
+            return (
+                f"note: rows {max(after.end - after.n_rows, 0)} to {after.end - 1} of {file} have numbers that other "
+                "rows have too, so they are taken to be as old as those; if they came later, summarize them with "
+                f"--after {before.end}"
+            )
+    return None
+
+
+def _fading(summary: Summary[Any]) -> Iterator[DecayedDirections | DecayedMoments]:
+    members = summary.values() if isinstance(summary, Bundle) else [summary]
+    for member in members:
+        if isinstance(member, (DecayedDirections, DecayedMoments)) and member.n_rows:
+            yield member
+
+
+def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list[str]]:
+    """Merge summary files in the order given; return the summary that was written, and notes for the user."""
+    if len(files) < 2:
+        raise ConfigError("merge: give at least two summary files")
+    require_replaceable(output, ".sks", MAGIC)
+    merged = load(files[0])
+    seen = {_digest(files[0]): files[0]}
+    notes = []
+    for file in files[1:]:
+        other = load(file)
+        first = seen.setdefault(_digest(file), file)
+        if first is not file and other.n_rows:
+            raise ConfigError(
+                f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
+            )
+        if (note := overlap(merged, other, file)) is not None:
+            notes.append(note)
+        try:
+            merged = merged.merge(other)
+        except SketchSelectError as error:
+            raise type(error)(f"{file}: {error}") from None
+    save(merged, output)
+    return merged, notes
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def select_from_file(
+    file: Path,
+    output: Path,
+    method: str,
+    n_features: int | Literal["auto"] | None,
+    settings: Sequence[str],
+    model_file: Path | None = None,
+) -> tuple[Selection, list[str]]:
+    """Select columns from a summary file, and write the fitted model where `model_file` names a place for it.
+
+    Return the selection that was written, and lines of what else the user should know.
+    """
+    parameters: dict[str, Any] = {}
+    for item in settings:
+        name, sign, value = item.partition("=")
+        if not sign:
+            raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
+        parameters[name.strip()] = toml_value(value)
+    if method in METHODS:
+        try:
+            require_known(method, parameters)
+        except BadParameter as error:
+            raise ConfigError(f"--set: {error}") from None
+        if problem := selector_problem(method, parameters, n_features):
+            raise ConfigError(f"--set: {problem}")
+    number = {} if n_features is None else {"n_features": n_features}
+    # The job's schema knows which methods there are, and says so in the same words.
+    try:
+        chosen = check_select({"method": method, **number, **parameters})
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
+    if model_file is not None and not METHODS[method].fits_model:
+        raise ConfigError(f"--model: {method} fits no model; leave the option out")
+    if chosen.parameters.get("window"):
+        raise ConfigError(
+            "--set window: a summary holds its rows as one, so that none can be left out; summarize only those that "
+            "count, or take the window in a job"
+        )
+    require_replaceable(output, ".json", b"{")
+    if model_file is not None:
+        require_replaceable(model_file, ".json", b"{", "--model")
+    summary = load(file)
+    selector = make_selector(method, n_features, chosen.parameters)
+    n_columns = columns_in(summary)
+    if isinstance(n_features, int) and n_features > (most := n_choices(chosen.parameters, n_columns)):
+        what = "columns" if most == n_columns else "columns, squares and products"
+        raise ConfigError(f"--n-features: {n_features} asked for, the summary has {most} {what}")
+    _check_folds(file, summary, chosen.parameters.get("cv"))
+    try:
+        selector.fit_summary(summary)
+    except SketchSelectError as error:
+        hint = f"; `sketchselect summarize --for {method}` makes what it needs" * isinstance(error, Incompatible)
+        raise type(error)(f"{file}: {error}{hint}") from None
+    selection = selector.selection_
+    write_atomically(output, selection_json(selection).encode())
+    lines = []
+    model = model_of(selector)
+    if model is not None:
+        lines.append(model.sentence())
+        if model_file is not None:
+            write_atomically(model_file, model_json(model).encode())
+            lines.append(f"{model_file}: the fitted model")
+    missing = [step for step in selector.prepare_steps() if step not in summary.prepare]
+    if missing:
+        steps = " ".join(f"--prepare {step}" for step in missing)
+        lines.append(f"note: {method} asks for rows prepared with {steps}, and the summary was made without")
+    return selection, lines
+
+
+def _check_folds(file: Path, summary: Summary[Any], cv: Any) -> None:
+    """Raise `ConfigError` where another number of folds is asked for than the file holds: rows cannot change folds."""
+    members = list(summary.values()) if isinstance(summary, Bundle) else [summary]
+    folds = [len(member) for member in members if isinstance(member, Folds)]
+    if folds and isinstance(cv, int) and not isinstance(cv, bool) and cv not in folds:
+        raise ConfigError(f"--set cv={cv}: {file} holds {folds[0]} folds; write cv={folds[0]}, or summarize again")
