@@ -186,9 +186,9 @@ def test_only_appended_rows_are_read_by_a_second_run(along: Job, drift: Path, mo
         ({"timeline": {"points": 0}}, "timeline.points: expected a whole number of at least 1, got the number 0"),
         ({"timeline": {"window": "week"}}, "timeline.window: expected a whole number of rows"),
         ({"timeline": {"every": 3}}, "timeline.every: unknown key"),
-        ({"select": {"half_life": 0}}, "select.half_life: expected a number above 0 or false, got the number 0"),
+        ({"select": {"half_life": 0}}, "select.half_life: expected a number above 0"),
         ({"select": {"half_life": -2.5}}, "select.half_life"),
-        ({"select": {"half_life": "long"}}, "select.half_life: expected a number above 0 or false, got the string"),
+        ({"select": {"half_life": "long"}}, "select.half_life: expected a number above 0 or false"),
         ({"select": {"method": "online-leverage"}}, "timeline: online-leverage reads the source in passes of its own"),
     ],
 )

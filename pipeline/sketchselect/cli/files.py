@@ -102,7 +102,7 @@ def summarize(
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
-    from sketchselect.summaries import Bundle, DecayedMoments, load, save
+    from sketchselect.summaries import Bundle, Moments, load, save
     from sketchselect.workflow.session import engine_for, library_logs
     from sketchselect.workflow.summary_files import MAGIC, require_replaceable
 
@@ -135,7 +135,7 @@ def summarize(
         if after and half_life is None and folds is None and sample is None:
             raise ConfigError("--after: nothing here depends on row numbers; add --half-life, --folds or --sample")
         try:
-            DecayedMoments(half_life=1.0 if half_life is None else half_life)
+            Moments(half_life=half_life)
         except BadParameter as error:
             raise ConfigError(f"--half-life: {error}") from None
         if batches is not None and top_values is None:
@@ -254,18 +254,16 @@ def _members(
     from sketchselect.selectors.supervised.target import classes_of, require_several
 
     members: dict[str, Summary[Any]] = {"columns": summaries.ColumnStats()}
-    if sketch_size is not None and half_life is not None:
-        members["sketch"] = summaries.DecayedDirections(size=sketch_size, half_life=half_life)
-    elif sketch_size is not None:
-        members["sketch"] = summaries.FrequentDirections(size=sketch_size)
-    if moments and half_life is not None:
-        members["moments"] = summaries.DecayedMoments(half_life=half_life)
-    elif moments:
+    if sketch_size is not None:
+        members["sketch"] = summaries.FrequentDirections(sketch_size, half_life)
+    if moments:
         names = None
         if classes and target is not None:
             names = classes_of(target)
             require_several(names)
-        of_all = summaries.Moments(degree=degree, missing="pairwise" if missing else None, classes=names)
+        of_all = summaries.Moments(
+            degree=degree, missing="pairwise" if missing else None, classes=names, half_life=half_life
+        )
         members["moments"] = of_all if folds is None else summaries.Folds(of_all, folds, seed=seed)
     if top_values is not None:
         top = summaries.TopValues(top_values)

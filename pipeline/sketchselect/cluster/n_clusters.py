@@ -200,7 +200,7 @@ def cluster_range(
         sample = next((m for m in members if isinstance(m, RowSample)), None)
         if sample is None:
             raise Incompatible(f"cluster_range needs a summary of kind {RowSample.kind}, or the rows themselves")
-        spectrum = next((m for m in members if isinstance(m, (FrequentDirections, Moments))), None)
+        spectrum = next((m for m in members if m.kind in (FrequentDirections.kind, Moments.kind)), None)
         return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
     rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)

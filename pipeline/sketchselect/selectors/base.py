@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
@@ -29,7 +30,7 @@ from sketchselect.readers.base import Nonfinite
 from sketchselect.readers.estimators import is_array_like, open_features, require_width
 from sketchselect.selectors.parameters import check_declared, inherit_parameters
 from sketchselect.selectors.selection import Selection
-from sketchselect.summaries import DecayedDirections, FrequentDirections, Summary, pick
+from sketchselect.summaries import Summary, pick
 from sketchselect.summaries.base import KINDS
 from sketchselect.summaries.window import SlidingWindow
 
@@ -59,11 +60,6 @@ def as_count(n_select: float, n_features: int) -> int:
 def sketch_size(n_features: int, n_components: int) -> int:
     """Return the default number of rows of a sketch: min(n_features, max(8 k, 64)), at least k + 1."""
     return max(min(n_features, max(8 * n_components, 64)), n_components + 1, 2)
-
-
-def sketch_description(size: int, half_life: float | None) -> FrequentDirections:
-    """Return the description of a sketch of this many rows, which fade with a half-life."""
-    return FrequentDirections(size) if half_life is None else DecayedDirections(size, half_life=half_life)
 
 
 def require_more_rows(sketch: int, k: int, name: str = "n_components") -> None:
@@ -198,7 +194,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def summary_kinds(self) -> tuple[str, ...]:
         """Return the kinds of summary that the selector, with its parameters, can select from, the best first."""
-        return self.requires if self.half_life is None else tuple(k for k in self.requires if KINDS[k].decays)
+        decayed = (getattr(KINDS[kind], "decayed_kind", None) == kind for kind in self.requires)
+        return self.requires if self.half_life is None else tuple(compress(self.requires, decayed))
 
     def inspect_target(self, y: Vector) -> None:
         """Learn what the description of the summary depends on, such as the classes, from the whole target.

@@ -13,10 +13,10 @@ from sketchselect.linalg.hashing import gaussians
 from sketchselect.linalg.pivoting import Pivots, greedy_columns, pivot_columns
 from sketchselect.linalg.spectrum import Spectrum, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.selectors.base import BaseSelector, require_directions, require_more_rows, sketch_description
+from sketchselect.selectors.base import BaseSelector, require_directions, require_more_rows
 from sketchselect.selectors.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.selectors.selection import Selection
-from sketchselect.summaries import Summary
+from sketchselect.summaries import FrequentDirections, Summary
 
 Indices = NDArray[np.int64]
 
@@ -201,7 +201,7 @@ class DirectionsSelector(BaseSelector):
         self.check_parameters()
         k = self.n_components or 1
         size = self.sketch_size or max(min(n_features, max(4 * k, DEFAULT_SIZE)), k + 1, 2)
-        return sketch_description(size, self.half_life)
+        return FrequentDirections(size, self.half_life)
 
     @staticmethod
     def _at_most_accurate(summary: Spectrum, n_components: int) -> int:

@@ -14,7 +14,6 @@ from sketchselect.selectors.base import (
     BaseSelector,
     require_directions,
     require_more_rows,
-    sketch_description,
     sketch_size,
 )
 from sketchselect.selectors.parameters import Count, HalfLife, NotNegative, Size, SketchSize
@@ -88,7 +87,7 @@ class SketchedSelector(BaseSelector):
         return self._sketch(self.sketch_size or sketch_size(n_features, k))
 
     def _sketch(self, size: int) -> Sketch:
-        return sketch_description(size, self.half_life)
+        return FrequentDirections(size, self.half_life)
 
 
 def scored_squares(summary: Sketch, compensate: bool) -> Floats:

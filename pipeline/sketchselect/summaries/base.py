@@ -159,8 +159,6 @@ class Summary(ABC, Generic[R]):
     format_version: ClassVar[int] = 1
     """Raised when the meaning of the record changes; part of every checkpoint's fingerprint."""
     record_type: ClassVar[type]
-    decays: ClassVar[bool] = False
-    """Whether rows lose weight with age; then their global indices are times."""
     later_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that the format did not have at first -> what their absence means; files leave out that value."""
     takes_groups: ClassVar[bool] = False
@@ -211,6 +209,11 @@ class Summary(ABC, Generic[R]):
     @property
     def has_panels(self) -> bool:
         """Whether a pass can make it in panels, where the columns are too many for one state."""
+        return False
+
+    @property
+    def decays(self) -> bool:
+        """Whether rows lose weight with age; then their global indices are times."""
         return False
 
     @property

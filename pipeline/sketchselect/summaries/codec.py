@@ -195,7 +195,7 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
             values[field.name] = field.default
             continue
         array = _array(header["arrays"][stored_name(field)], body, name)
-        values[field.name] = array.item() if field.type in ("int", "float", "bool") else array
+        values[field.name] = array.item() if field.type in ("int", "float", "bool", "int | None") else array
     summary = cls(**arguments)
     record = cls.record_type(**values)
     _check_shapes(summary, record, name)
@@ -215,7 +215,7 @@ def _check_shapes(summary: Summary[Any], record: Any, name: str) -> None:
 def _fits(value: Any, empty: Any) -> bool:
     """Return whether a field has the type and shape of the same field in the record of zero rows."""
     if not isinstance(value, np.ndarray) or not isinstance(empty, np.ndarray):
-        return isinstance(value, np.ndarray) == isinstance(empty, np.ndarray)
+        return (value is None, isinstance(value, np.ndarray)) == (empty is None, isinstance(empty, np.ndarray))
     if value.dtype != empty.dtype or value.ndim != empty.ndim or value.shape[1:] != empty.shape[1:]:
         return False
     # Arrays without rows there, sketches and factors, grow with the data.

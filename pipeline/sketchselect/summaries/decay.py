@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
@@ -10,33 +11,69 @@ import numpy as np
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, global_rows
 from sketchselect.linalg.validation import require_number, require_positive
-from sketchselect.summaries.base import Summary
+from sketchselect.summaries.base import Context, Summary
 
 R = TypeVar("R")
 
 
 class DecayingSummary(Summary[R]):
-    """Mixin of the summaries in which the row with global index i weighs ``g^(end - 1 - i)``, or as `rates` say.
+    """Base of the summaries that can let rows lose weight: row i weighs ``g^(end - 1 - i)``, or as `rates` say.
 
-    The record has the field `end`, the global index after the last row: the time at which the weights are valid.
+    With a decay, `kind` is `decayed_kind`, and the field `end` of the record is the global index after the last row:
+    the time at which the weights are valid. Without one, `end` is None.
     """
 
-    decays: ClassVar[bool] = True
+    decayed_kind: ClassVar[str]
+    half_life: float | None = None
+    decay: float | None = None
     rates: Floats | None = None
 
     def _set_decay(self, half_life: Any, decay: Any, rates: Any = None) -> None:
-        """Set `half_life` (in rows), `decay` (the factor g of a row) or `rates`, of which exactly one is not None.
+        """Set `half_life` (in rows), `decay` (the factor g of a row) or `rates`, of which at most one is not None."""
+        if [half_life is None, decay is None, rates is None].count(False) > 1:
+            raise BadParameter(
+                f"{type(self).__name__} takes either half_life (in rows) or decay (a factor for each row), not both"
+            )
+        self.rates = None if rates is None else _checked_rates(rates)
+        self.half_life = None if half_life is None else require_number("half_life", half_life, above=0)
+        self.decay = None if decay is None else require_number("decay", decay, above=0, most=1)
+        self._name_kind()
 
-        Raises `BadParameter` if none or several are not None, or a number is out of range.
-        """
-        if [half_life is None, decay is None, rates is None].count(False) != 1:
+    def _require_decay(self) -> None:
+        """Raise `BadParameter` without a decay, which the former names of decaying summaries need."""
+        if not self.decays:
             raise BadParameter(
                 f"{type(self).__name__} needs either half_life (in rows) or decay (a factor for each row)"
             )
-        if rates is not None:
-            self.rates = _checked_rates(rates)
-        self.half_life = None if half_life is None else require_number("half_life", half_life, above=0)
-        self.decay = None if decay is None else require_number("decay", decay, above=0, most=1)
+
+    def _name_kind(self) -> None:
+        if self.decays:
+            vars(self)["kind"] = self.decayed_kind
+
+    def _with(self, record: R | None, context: Context) -> Self:
+        new = super()._with(record, context)
+        new._name_kind()
+        return new
+
+    @property
+    def decays(self) -> bool:
+        """Whether rows lose weight with age; then their global indices are times."""
+        return self.half_life is not None or self.decay is not None or self.rates is not None
+
+    @abstractmethod
+    def _scaled(self, record: R, factor: float, end: int) -> R:
+        """Return the record at a later time, when all weights have fallen by this factor."""
+
+    def _at(self, record: R, end: int) -> R:
+        before = cast(Any, record).end
+        return record if before == end else self._scaled(record, float(self._factors(end, before - 1)), end)
+
+    def _aligned(self, left: R, right: R) -> tuple[R, R]:
+        """Return two records at the later of their times."""
+        if not self.decays:
+            return left, right
+        end = max(cast(Any, left).end, cast(Any, right).end)
+        return self._at(left, end), self._at(right, end)
 
     def _factors(self, end: int, rows: Any) -> Any:
         """Return the weights that rows with these indices have at time `end`."""
@@ -48,8 +85,10 @@ class DecayingSummary(Summary[R]):
         assert self.decay is not None
         return np.power(self.decay, ages)
 
-    def _row_weights(self, start: int | Array, n_rows: int, weights: Floats | None) -> tuple[int, Floats]:
+    def _row_weights(self, start: int | Array, n_rows: int, weights: Floats | None) -> tuple[int | None, Floats | None]:
         """Return ``(end, w)`` of a block: the index after its last row, and the weight of each row at that time."""
+        if not self.decays:
+            return None, weights
         rows = global_rows(start, n_rows).astype(np.int64)
         end = int(rows.max()) + 1
         decayed: Floats = self._factors(end, rows)
@@ -57,7 +96,9 @@ class DecayingSummary(Summary[R]):
 
     @property
     def end(self) -> int:
-        """Global index after the last row."""
+        """Global index after the last row, for rows that lose weight with age."""
+        if not self.decays:
+            raise AttributeError(f"the rows of this {self.kind} summary do not lose weight, so it has no end")
         return int(cast(Any, self.record).end)
 
     def later(self, rows: int) -> Self:
@@ -68,7 +109,7 @@ class DecayingSummary(Summary[R]):
         return self._with(cast(R, replace(cast(Any, self.record), end=end)), self.context)
 
     def _next_start(self) -> int:
-        return self.end
+        return self.end if self.decays else super()._next_start()
 
 
 def _checked_rates(rates: Any) -> Floats:

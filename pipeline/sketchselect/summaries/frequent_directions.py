@@ -1,13 +1,10 @@
-"""FrequentDirections: a sketch of a matrix with a known, one-sided error for any merge tree.
-
-DecayedDirections: Frequent Directions in which rows lose weight with age.
-"""
+"""FrequentDirections: a sketch of a matrix with a known, one-sided error for any merge tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -22,7 +19,7 @@ from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
 from sketchselect.linalg.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries.base import Context, Summary, register
+from sketchselect.summaries.base import Context, register
 from sketchselect.summaries.decay import DecayingSummary
 
 if TYPE_CHECKING:
@@ -52,6 +49,7 @@ class DirectionsRecord:
     rows: Floats
     gram: Floats
     single_rounding: float = 0.0
+    end: int | None = None  # Global index after the last row, at which decaying weights are valid
 
     @property
     def n_features(self) -> int:
@@ -60,7 +58,7 @@ class DirectionsRecord:
 
 
 @register
-class FrequentDirections(Summary[DirectionsRecord]):
+class FrequentDirections(DecayingSummary[DirectionsRecord]):
     """Mergeable sketch of the rows, about their mean and about zero, with a rigorous error bound.
 
     For any blocks and any merge tree, with A_c the rows about their exact mean::
@@ -77,11 +75,25 @@ class FrequentDirections(Summary[DirectionsRecord]):
     `single_rounding`, mostly below a millionth of the shrinkage, and the last line has 5/4 of the norm and ``size -
     5/4 k``.
 
+    With a `half_life` or `decay`, the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight; A
+    are then the rows times the roots of these weights, and A_c the same about their weighted mean. The shrinkage decays
+    like the rows: `merge` scales both sides by ``g^age`` to the later `end`. The age of a row is known from its global
+    index alone, so `from_block` needs `start`; `update` continues from `end`.
+
     Parameters
     ----------
     size : int
         Rows l of the sketch; 8 times the number of directions needed is a good choice. For data of at most
         min(15 size, 2048) columns the state is the exact Gram matrix, and `shrinkage` is 0.
+    half_life : float, optional
+        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``.
+    decay : float, optional
+        The factor g itself, in (0, 1], instead of a half-life.
+
+    Raises
+    ------
+    BadParameter
+        For a half-life that is not positive, a decay outside (0, 1], or both.
 
     Notes
     -----
@@ -89,7 +101,9 @@ class FrequentDirections(Summary[DirectionsRecord]):
     `linalg.sketch.sparse_shrink`.
     Bytes: at most 16 l p, or 8 p^2. A pass over sparse rows keeps a state above 1 GiB in panels of columns, at most
     16 l p bytes over all workers (`linalg.sketch.panels`).
-    Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge.
+    With a decay the total weight approaches 1 / (1 - g), and files and messages call the kind "decayed-directions".
+    Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge. The guarantee is linear in the
+    weights of the rows, so it decays with them.
 
     Examples
     --------
@@ -101,15 +115,24 @@ class FrequentDirections(Summary[DirectionsRecord]):
     >>> gap = np.linalg.eigvalsh(X.T @ X - s.sketch.T @ s.sketch)
     >>> bool(gap[0] > -1e-9 and gap[-1] <= s.shrinkage + 1e-9)
     True
+    >>> FrequentDirections(size=4, half_life=100).from_block(X).update(X).end
+    1000
     """
 
     kind = "frequent-directions"
+    decayed_kind = "decayed-directions"
     format_version = 2
     record_type = DirectionsRecord
     accepts_sparse = True
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, half_life: float | None = None, decay: float | None = None) -> None:
         self.size = require_positive("size", size, 2)
+        self._set_decay(half_life, decay)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the size, and the decay of rows that lose weight."""
+        decay = {"half_life": self.half_life, "decay": self.decay} if self.decays else {}
+        return {"size": self.size, **decay}
 
     def keeps_gram(self, n_features: int) -> bool:
         """Return whether the state for this number of columns is the exact Gram matrix."""
@@ -121,7 +144,8 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     def column_panels(self, n_features: int) -> tuple[int, ...] | None:
         """Return the edges of the panels of columns that a pass over sparse rows needs; None where it needs none."""
-        if self.keeps_gram(n_features) or self.projected_nbytes(n_features) <= PANELS_ABOVE_NBYTES:
+        whole = self.decays or self.keeps_gram(n_features)
+        if whole or self.projected_nbytes(n_features) <= PANELS_ABOVE_NBYTES:
             return None
         n_panels = max(1, 8 * self.size * n_features // PANEL_NBYTES)
         return tuple(np.linspace(0, n_features, n_panels + 1).astype(int).tolist())
@@ -143,13 +167,15 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` or `merge`."""
+        # With a decay, two states are scaled too.
+        scaled = 2 * self.projected_nbytes(n_features) if self.decays else 0
         if self.keeps_gram(n_features):
-            return 8 * (2 * n_features * n_features + PIECE_ROWS * n_features)
+            return scaled + 8 * (2 * n_features * n_features + PIECE_ROWS * n_features)
         rows = 4 * self.size + 1
         # Sparse rows: three times B, and six matrices of the order of a buffer, some of them in LAPACK.
         order = (BUFFER_FACTOR + 1) * self.size
         sparse = 8 * (4 * self.size * n_features + 6 * order * order)
-        return max(8 * (2 * rows * n_features + 4 * rows * rows), sparse)
+        return scaled + max(8 * (2 * rows * n_features + 4 * rows * rows), sparse)
 
     def _empty(self, n_features: int, n_targets: int) -> DirectionsRecord:
         width = n_features if self.keeps_gram(n_features) else 0
@@ -161,27 +187,30 @@ class FrequentDirections(Summary[DirectionsRecord]):
             shrinkage=0.0,
             rows=np.zeros((0, n_features)),
             gram=np.zeros((width, width)),
+            end=0 if self.decays else None,
         )
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> DirectionsRecord:
         n, p = block.shape
+        end, weights = self._row_weights(start, n, weights)
         if self.keeps_gram(p):
             exact = sparse_gram if is_csr(block) else centered_gram
             weight, mean, gram, squares = exact(block, weights, start)
-            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram)
+            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram, end=end)
         if is_csr(block):
             if n > 2 * self.size:
                 sketch, delta, weight, mean, squares = shrink_sparse(block, self.size, weights, start)
-                return DirectionsRecord(n, weight, mean, squares, delta, sketch, np.zeros((0, 0)))
+                return DirectionsRecord(n, weight, mean, squares, delta, sketch, np.zeros((0, 0)), end=end)
             # Few rows are stored about their mean, which is dense.
             block = densify(block)
         weight, shift = block_mean(block, weights, start)
         w = np.ones(n) if weights is None else weights
         rows, delta, gained, sums, squares = shrink_block(block, self.size, shift, w, start)
         mean, _, squares = centered_moments(weight, shift, sums, squares)
-        return DirectionsRecord(n, weight, mean, squares, delta, rows, np.zeros((0, 0)), gained)
+        return DirectionsRecord(n, weight, mean, squares, delta, rows, np.zeros((0, 0)), gained, end)
 
     def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DirectionsRecord:
+        left, right = self._aligned(left, right)
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
         squares = left.column_squares + right.column_squares + factor * difference * difference
         delta = left.shrinkage + right.shrinkage
@@ -202,7 +231,19 @@ class FrequentDirections(Summary[DirectionsRecord]):
             else:
                 rows = np.vstack(parts)
         gained = left.single_rounding + right.single_rounding
-        return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram, gained)
+        return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram, gained, left.end)
+
+    def _scaled(self, record: DirectionsRecord, factor: float, end: int) -> DirectionsRecord:
+        return replace(
+            record,
+            weight=record.weight * factor,
+            column_squares=record.column_squares * factor,
+            shrinkage=record.shrinkage * factor,
+            single_rounding=record.single_rounding * factor,
+            rows=record.rows * np.sqrt(factor),
+            gram=record.gram * factor,
+            end=end,
+        )
 
     def releasing(self) -> Self:
         """Let the next `merge` write its rows in the place of these: they may be half of the memory there is."""
@@ -318,103 +359,18 @@ class FrequentDirections(Summary[DirectionsRecord]):
             return row_directions(self._stacked(), in_place=True)
 
 
-@dataclass(frozen=True)
-class DecayedDirectionsRecord(DirectionsRecord):
-    """State of `DecayedDirections`: that of `FrequentDirections` at a point in time."""
-
-    # Global index after the last row: the time at which the weights are valid
-    end: int = field(kw_only=True)
-
-
 @register
-class DecayedDirections(DecayingSummary[DirectionsRecord], FrequentDirections):
-    """A sketch in which the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight.
-
-    With A the rows times the roots of these weights, and A_c the same about their weighted mean, for any blocks and any
-    merge tree::
-
-        0 <= A_c'A_c - B_c'B_c <= shrinkage * I,      0 <= A'A - B'B <= shrinkage * I
-        shrinkage <= ||A_c - (A_c)_k||_F^2 / (size - k)   for every k < size
-
-    Rows of float32 have 5/4 of that norm and ``size - 5/4 k``, as in `FrequentDirections`.
-
-    The shrinkage decays like the rows: `merge` scales both sides by ``g^age`` to the later `end`. The age of a row is
-    known from its global index alone, so `from_block` needs `start`; `update` continues from `end`. Rounding is as in
-    `FrequentDirections`.
+class DecayedDirections(FrequentDirections):
+    """`FrequentDirections` with a `half_life` or `decay`, by its former name; files of that kind are loaded as this.
 
     Parameters
     ----------
-    size : int
-        Rows l of the sketch, as in `FrequentDirections`.
-    half_life : float
-        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``. Either this or `decay`.
-    decay : float
-        The factor g, in (0, 1].
-
-    Raises
-    ------
-    BadParameter
-        For a half-life that is not positive, or a decay outside (0, 1].
-
-    Notes
-    -----
-    The total weight approaches 1 / (1 - g). Cost and bytes are those of `FrequentDirections`.
-    Source: Liberty 2013 for the sketch; the guarantee is linear in the weights of the rows, so it decays with them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).standard_normal((500, 80))
-    >>> s = DecayedDirections(size=4, half_life=100)
-    >>> s = s.from_block(X[:300]).merge(s.from_block(X[300:], start=300))
-    >>> A = X * 0.5 ** (np.arange(500)[::-1, None] / 200)
-    >>> gap = np.linalg.eigvalsh(A.T @ A - s.sketch.T @ s.sketch)
-    >>> bool(gap[0] > -1e-9 and gap[-1] <= s.shrinkage + 1e-9), s.end
-    (True, 500)
+    size, half_life, decay
+        As in `FrequentDirections`; one of the last two.
     """
 
     kind = "decayed-directions"
-    format_version = 2
-    record_type = cast(type[DirectionsRecord], DecayedDirectionsRecord)
 
     def __init__(self, size: int, half_life: float | None = None, decay: float | None = None) -> None:
-        self.size = require_positive("size", size, 2)
-        self._set_decay(half_life, decay)
-
-    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the extra bytes of one `from_block` or `merge`, with two rescaled states."""
-        return super().working_nbytes(n_features, n_targets) + 2 * self.projected_nbytes(n_features, n_targets)
-
-    def _empty(self, n_features: int, n_targets: int) -> DecayedDirectionsRecord:
-        return _stamped(super()._empty(n_features, n_targets), 0)
-
-    def _summarise(
-        self, block: Array, targets: Any, start: int | Array, weights: Floats | None
-    ) -> DecayedDirectionsRecord:
-        end, decayed = self._row_weights(start, block.shape[0], weights)
-        return _stamped(super()._summarise(block, targets, start, decayed), end)
-
-    def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DecayedDirectionsRecord:
-        assert isinstance(left, DecayedDirectionsRecord)
-        assert isinstance(right, DecayedDirectionsRecord)
-        end = max(left.end, right.end)
-        return _stamped(super()._combine(self._at(left, end), self._at(right, end)), end)
-
-    def _at(self, record: DecayedDirectionsRecord, end: int) -> DirectionsRecord:
-        """Return the record at a later time."""
-        if end == record.end:
-            return record
-        factor = float(self._factors(end, record.end - 1))
-        return replace(
-            record,
-            weight=record.weight * factor,
-            column_squares=record.column_squares * factor,
-            shrinkage=record.shrinkage * factor,
-            single_rounding=record.single_rounding * factor,
-            rows=record.rows * np.sqrt(factor),
-            gram=record.gram * factor,
-        )
-
-
-def _stamped(record: DirectionsRecord, end: int) -> DecayedDirectionsRecord:
-    return DecayedDirectionsRecord(**vars(record), end=end)
+        super().__init__(size, half_life, decay)
+        self._require_decay()

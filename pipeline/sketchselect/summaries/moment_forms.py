@@ -53,6 +53,7 @@ class MomentsRecord:
     pair_weight: Floats | None = None
     pair_mean: Floats | None = None
     shift: Floats | None = None  # shape (n_features,): Subtracted from the columns before products are formed
+    end: int | None = None  # Global index after the last row, at which decaying weights are valid
     # Sum of squares, about the means of their blocks, of the columns whose products were computed in float32
     single_scatter: float = 0.0
 

@@ -1,19 +1,11 @@
-"""Moments: weight, mean and centred co-moment of features and targets, merged pairwise without cancellation.
-
-Class labels as targets of least squares: a column of -1 and +1 for two classes, else an indicator column each.
-
-Base class of summaries of moments: means, covariances, effective number of rows.
-
-DecayedMoments: moments in which rows lose weight with age, so that they follow changes.
-"""
+"""Moments: weight, mean and centred co-moment of features and targets, merged pairwise without cancellation."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -92,23 +84,6 @@ def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int) -> Float
     return out[:, 1:] - out[:, :1] if len(classes) == 2 else out
 
 
-class WeightedRecord(Protocol):
-    """Common fields of records of moments."""
-
-    @property
-    def n_targets(self) -> int:
-        """Number of target columns."""
-
-    @property
-    def weight(self) -> float:
-        """Total weight."""
-
-    @property
-    def squared_weight(self) -> float:
-        """Sum of squared weights."""
-
-
-R = TypeVar("R", bound=WeightedRecord)
 S = TypeVar("S")
 
 
@@ -126,19 +101,202 @@ class ClassTargets(Summary[S]):
         return n_features, n_targets if self.classes is None else n_class_targets(self.classes)
 
 
-class JointMoments(ClassTargets[R]):
-    """A summary of the mean and scatter of the rows [x, y]."""
+@register
+class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
+    """First and second moments of the rows [x, y], sufficient for linear models.
 
-    @abstractmethod
+    The state is ``C = sum w (z - mean)(z - mean)'`` for z = [x, y]; merged with
+    ``C = C_a + C_b + (W_a W_b / W) (mean_b - mean_a)(mean_b - mean_a)'``. Relative error of variances about
+    1e-11 at mean/sd = 1e8, where raw sums of squares have no correct digit. Covariances of two float32 columns that are
+    not whole numbers are exact to some ``6e-8 sqrt(C_ii C_jj)``, in blocks of at least 128 rows; their means, variances
+    and covariances with a target are summed in float64, like those of other data. Coefficients multiply that error by
+    the condition number: supervised selectors read float32 rows as float64.
+
+    With a `half_life`, `decay` or `rates`, the row with global index i weighs ``g^(end - 1 - i)``, times its sample
+    weight. `merge` scales both sides to the later `end`: exact, for any merge tree, and across gaps in the rows. All
+    is normalised by the total weight W, so unbiased from the first row on. The age of a row is known from its global
+    index alone, so `from_block` needs `start`; `update` continues from `end`.
+
+    Parameters
+    ----------
+    method : {"comoment", "qr"}
+        The state: C, or its triangular factor R (``R'R = C``) at twice the cost, for problems too ill-conditioned for
+        C, whose condition number is the square of that of R.
+    degree : {1, 2}
+        With 2, also the moments of all squares and products of columns, for the moments of the standardised polynomial
+        features (`expanded`): (p + p (p + 1) / 2)^2 numbers.
+    missing : {None, "pairwise"}
+        With "pairwise", NaN in X is a missing value, and each covariance is that of the rows with a value in both
+        columns (three numbers for each pair). Such a matrix need not be positive semidefinite.
+    classes : sequence of str, int, bool or float, optional
+        The labels in y. Targets are then -1 and +1 for two classes (+1 for the second), otherwise one indicator column
+        for each class.
+    half_life : float, optional
+        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``. For complete rows, the co-moment and
+        degree 1.
+    decay : float, optional
+        The factor g itself, in (0, 1], instead of a half-life; 1 - g is the rate alpha of the papers.
+    rates : sequence of float, optional
+        The rates alpha_n of rows 0, 1, ... instead, of which the last is that of all later rows: the mean after row n
+        is ``(1 - alpha_n)`` times the one before plus alpha_n times row n. Between 0 and 1; the first may be 1.
+
+    Notes
+    -----
+    Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2.
+    With a decay, the effective number of rows (`n_effective`) approaches (1 + g) / (1 - g), their mean age g / (1 - g),
+    and files and messages call the kind "decayed-moments". With rates, row i weighs ``(alpha_i / alpha_e) prod_{i < j
+    <= e} (1 - alpha_j)`` of the last row e.
+    Source: Chan, Golub and LeVeque 1983; used as in Sun, Guo and Barbu 2019, section 2, and with a decay eq. 13, a rate
+    for each observation, normalised.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = 1e8 + np.arange(6.0).reshape(3, 2)
+    >>> m = Moments().from_block(X[:1]).merge(Moments().from_block(X[1:]))
+    >>> m.covariance().diagonal().round(6).tolist()
+    [2.666667, 2.666667]
+    >>> d = Moments(half_life=1).from_block(np.array([[0.0], [3.0]]))
+    >>> d.weight, d.mean.tolist(), d.update(np.array([[3.0]])).weight
+    (1.5, [2.0], 1.75)
+    >>> Moments(rates=[1, 0.5, 0.25]).from_block(np.array([[0.0], [4.0], [6.0], [1.0]])).mean.tolist()
+    [2.5]
+    """
+
+    kind = "moments"
+    decayed_kind = "decayed-moments"
+    format_version = 2
+    record_type = MomentsRecord
+
+    # The form of moments with a decay, whose files hold neither
+    method = "comoment"
+    degree = 1
+    missing: str | None = None
+
+    def __init__(
+        self,
+        method: str = "comoment",
+        degree: int = 1,
+        missing: str | None = None,
+        classes: Sequence[Any] | Array | None = None,
+        half_life: float | None = None,
+        decay: float | None = None,
+        rates: Sequence[float] | Floats | None = None,
+    ) -> None:
+        if method not in ("comoment", "qr"):
+            raise BadParameter(f'method must be "comoment" or "qr", got {method!r:.40}')
+        if isinstance(degree, bool) or degree not in (1, 2):
+            raise BadParameter(f"degree must be 1 or 2, got {degree!r:.40}")
+        if missing not in (None, "pairwise"):
+            raise BadParameter(f'missing must be None or "pairwise", got {missing!r:.40}')
+        if (method == "qr") + (degree == 2) + (missing is not None) > 1:
+            raise BadParameter('method="qr", degree=2 and missing="pairwise" exclude each other; choose one')
+        self.method = method
+        self.degree = int(degree)
+        self.missing = missing
+        self.classes = as_classes(classes)
+        self._set_decay(half_life, decay, rates)
+        if self.decays and (method, degree, missing) != ("comoment", 1, None):
+            raise BadParameter('half_life, decay and rates go with neither method="qr" nor degree=2 nor missing')
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the form and the classes, or the decay of rows that lose weight and the classes."""
+        names = (
+            ("half_life", "decay", "classes", "rates") if self.decays else ("method", "degree", "missing", "classes")
+        )
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def _form(self) -> Form:
+        if self.method == "qr":
+            return Factor()
+        if self.missing is not None:
+            return Pairwise()
+        return Products() if self.degree == 2 else Comoment()
+
+    @property
+    def accepts_sparse(self) -> bool:
+        """Whether CSR blocks are summarised as they are, which depends on the form."""
+        return self._form.accepts_sparse
+
+    @property
+    def accepts_missing(self) -> bool:
+        """Whether NaN is a missing value."""
+        return self.missing is not None
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether the state is one co-moment of the columns as they are, and none of the rows loses weight."""
+        return (self.method, self.degree, self.missing) == ("comoment", 1, None) and not self.decays
+
+    def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return the bytes of one state."""
+        return self._form.nbytes(*self._n_joint(n_features, n_targets))
+
+    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return the extra bytes of one `from_block` or `merge`."""
+        # With a decay, two states are scaled too.
+        scaled = 2 * self.projected_nbytes(n_features, n_targets) if self.decays else 0
+        return scaled + self._form.working_nbytes(*self._n_joint(n_features, n_targets))
+
+    def _empty(self, n_features: int, n_targets: int) -> MomentsRecord:
+        record = self._form.empty(*self._n_joint(n_features, n_targets))
+        return replace(record, end=0) if self.decays else record
+
+    def _summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        end, weights = self._row_weights(start, block.shape[0], weights)
+        record = self._form.summarise(block, targets, start, weights)
+        return record if end is None else replace(record, end=end)
+
+    def _combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        return self._form.combine(*self._aligned(left, right))
+
+    def _scaled(self, record: MomentsRecord, factor: float, end: int) -> MomentsRecord:
+        assert record.comoment is not None
+        return replace(
+            record,
+            weight=record.weight * factor,
+            squared_weight=record.squared_weight * factor * factor,
+            comoment=record.comoment * factor,
+            single_scatter=record.single_scatter * factor,
+            end=end,
+        )
+
     def _joint_mean(self) -> Floats:
-        """Return the mean of [x, y], shape (n_features + n_targets,)."""
+        return self._form.mean(self.record)
 
-    @abstractmethod
     def _scatter(self) -> Floats:
-        """Return ``sum w (z - mean)(z - mean)'`` of z = [x, y]; it may be the state itself and is read-only."""
+        return self._form.scatter(self.record)
+
+    def unmerge(self, part: Self) -> Self:
+        """Return the moments of the rows that are not in `part`, as for a sliding window: the inverse of `merge`.
+
+        Exact to rounding of the total; a remainder far smaller than the total has fewer correct digits.
+
+        Raises
+        ------
+        Incompatible
+            If `part` has more rows, ends later, has other columns or parameters, or is not a part of these rows (a
+            variance would be negative), or for method="qr".
+        """
+        self.require_mergeable(part)
+        if self.decays and part.n_rows and part.end > self.end:
+            raise Incompatible(f"rows that end at row {part.end} are not a part of rows that end at row {self.end}")
+        if part.n_rows > self.n_rows:
+            raise Incompatible(f"{part.n_rows} rows cannot be subtracted from {self.n_rows} rows")
+        if part.n_rows == 0:
+            return self
+        remainder = self._form.remove(*self._aligned(self.record, part.record))
+        if remainder.n_rows == 0:
+            return self.empty(self.n_features, self.n_targets)
+        return self._with(remainder, self.context)
+
+    # --- answers -----------------------------------------------------------------------------------------------
 
     def details(self) -> Iterator[str]:
-        """Yield the kind of target."""
+        """Yield the effective number of rows that lose weight, and the kind of target."""
+        if self.decays:
+            yield f"{self.n_effective:.6g} effective rows, weights decaying with age before row {self.end}"
         count = self.n_targets
         kind = "none" if count == 0 else "numbers" if count == 1 else f"{count} columns of numbers"
         if self.classes is not None:
@@ -185,21 +343,10 @@ class JointMoments(ClassTargets[R]):
             shares = np.array([(1 - shares[0]) / 2, (1 + shares[0]) / 2])
         return self.weight * shares
 
-    def _divided(self, rows: slice, columns: slice, ddof: float = 0) -> Floats:
-        divisor = self.weight - ddof
-        if divisor <= 0:
-            raise BadParameter(f"covariance of total weight {self.weight:g} with ddof = {ddof:g} is undefined")
-        return self._scatter()[rows, columns] / divisor
-
     def covariance(self, ddof: float = 0) -> Floats:
         """Return ``sum w (x - mean)(x - mean)' / (W - ddof)``, shape (n_features, n_features)."""
         x = slice(0, self.n_features)
         return self._divided(x, x, ddof)
-
-    def gram(self) -> Floats:
-        """Return ``A'A = sum w x x'``, about zero; shape (n_features, n_features)."""
-        p = self.n_features
-        return self._scatter()[:p, :p] + np.outer(self.weight * self.mean, self.mean)
 
     @property
     def xy(self) -> Floats:
@@ -228,138 +375,6 @@ class JointMoments(ClassTargets[R]):
         p = self.n_features
         with one_blas_thread():
             return symmetric_directions(self._scatter()[:p, :p])
-
-
-@register
-class Moments(JointMoments[MomentsRecord]):
-    """First and second moments of the rows [x, y], sufficient for linear models.
-
-    The state is ``C = sum w (z - mean)(z - mean)'`` for z = [x, y]; merged with
-    ``C = C_a + C_b + (W_a W_b / W) (mean_b - mean_a)(mean_b - mean_a)'``. Relative error of variances about
-    1e-11 at mean/sd = 1e8, where raw sums of squares have no correct digit. Covariances of two float32 columns that are
-    not whole numbers are exact to some ``6e-8 sqrt(C_ii C_jj)``, in blocks of at least 128 rows; their means, variances
-    and covariances with a target are summed in float64, like those of other data. Coefficients multiply that error by
-    the condition number: supervised selectors read float32 rows as float64.
-
-    Parameters
-    ----------
-    method : {"comoment", "qr"}
-        The state: C, or its triangular factor R (``R'R = C``) at twice the cost, for problems too ill-conditioned for
-        C, whose condition number is the square of that of R.
-    degree : {1, 2}
-        With 2, also the moments of all squares and products of columns, for the moments of the standardised polynomial
-        features (`expanded`): (p + p (p + 1) / 2)^2 numbers.
-    missing : {None, "pairwise"}
-        With "pairwise", NaN in X is a missing value, and each covariance is that of the rows with a value in both
-        columns (three numbers for each pair). Such a matrix need not be positive semidefinite.
-    classes : sequence of str, int, bool or float, optional
-        The labels in y. Targets are then -1 and +1 for two classes (+1 for the second), otherwise one indicator column
-        for each class.
-
-    Notes
-    -----
-    Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2.
-    Source: Chan, Golub and LeVeque 1983; used as in Sun, Guo and Barbu 2019, section 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = 1e8 + np.arange(6.0).reshape(3, 2)
-    >>> m = Moments().from_block(X[:1]).merge(Moments().from_block(X[1:]))
-    >>> m.covariance().diagonal().round(6).tolist()
-    [2.666667, 2.666667]
-    """
-
-    kind = "moments"
-    format_version = 2
-    record_type = MomentsRecord
-
-    def __init__(
-        self,
-        method: str = "comoment",
-        degree: int = 1,
-        missing: str | None = None,
-        classes: Sequence[Any] | Array | None = None,
-    ) -> None:
-        if method not in ("comoment", "qr"):
-            raise BadParameter(f'method must be "comoment" or "qr", got {method!r:.40}')
-        if isinstance(degree, bool) or degree not in (1, 2):
-            raise BadParameter(f"degree must be 1 or 2, got {degree!r:.40}")
-        if missing not in (None, "pairwise"):
-            raise BadParameter(f'missing must be None or "pairwise", got {missing!r:.40}')
-        if (method == "qr") + (degree == 2) + (missing is not None) > 1:
-            raise BadParameter('method="qr", degree=2 and missing="pairwise" exclude each other; choose one')
-        self.method = method
-        self.degree = int(degree)
-        self.missing = missing
-        self.classes = as_classes(classes)
-
-    @cached_property
-    def _form(self) -> Form:
-        if self.method == "qr":
-            return Factor()
-        if self.missing is not None:
-            return Pairwise()
-        return Products() if self.degree == 2 else Comoment()
-
-    @property
-    def accepts_sparse(self) -> bool:
-        """Whether CSR blocks are summarised as they are, which depends on the form."""
-        return self._form.accepts_sparse
-
-    @property
-    def accepts_missing(self) -> bool:
-        """Whether NaN is a missing value."""
-        return self.missing is not None
-
-    @property
-    def has_panels(self) -> bool:
-        """Whether the state is one co-moment of the columns as they are."""
-        return (self.method, self.degree, self.missing) == ("comoment", 1, None)
-
-    def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of one state."""
-        return self._form.nbytes(*self._n_joint(n_features, n_targets))
-
-    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the extra bytes of one `from_block` or `merge`."""
-        return self._form.working_nbytes(*self._n_joint(n_features, n_targets))
-
-    def _empty(self, n_features: int, n_targets: int) -> MomentsRecord:
-        return self._form.empty(*self._n_joint(n_features, n_targets))
-
-    def _summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
-        return self._form.summarise(block, targets, start, weights)
-
-    def _combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
-        return self._form.combine(left, right)
-
-    def _joint_mean(self) -> Floats:
-        return self._form.mean(self.record)
-
-    def _scatter(self) -> Floats:
-        return self._form.scatter(self.record)
-
-    def unmerge(self, part: Self) -> Self:
-        """Return the moments of the rows that are not in `part`: the inverse of `merge`.
-
-        Exact to rounding of the total; a remainder far smaller than the total has fewer correct digits.
-
-        Raises
-        ------
-        Incompatible
-            If `part` has more rows, other columns or parameters, or is not a part of these rows (a variance would be
-            negative), or for method="qr".
-        """
-        self.require_mergeable(part)
-        if part.n_rows > self.n_rows:
-            raise Incompatible(f"{part.n_rows} rows cannot be subtracted from {self.n_rows} rows")
-        if part.n_rows == 0:
-            return self
-        remainder = self._form.remove(self.record, part.record)
-        if remainder.n_rows == 0:
-            return self.empty(self.n_features, self.n_targets)
-        return self._with(remainder, self.context)
 
     @property
     def single_rounding(self) -> float:
@@ -448,11 +463,14 @@ class Moments(JointMoments[MomentsRecord]):
 
     def _divided(self, rows: slice, columns: slice, ddof: float = 0) -> Floats:
         if self.missing is None:
-            return super()._divided(rows, columns, ddof)
+            divisor = self.weight - ddof
+            if divisor <= 0:
+                raise BadParameter(f"covariance of total weight {self.weight:g} with ddof = {ddof:g} is undefined")
+            return self._scatter()[rows, columns] / divisor
         pairs = pairs_of(self.record)
-        divisor = pairs.weight[rows, columns] - ddof
-        if (divisor <= 0).any():
-            i, j = np.argwhere(divisor <= 0)[0]
+        divisors = pairs.weight[rows, columns] - ddof
+        if (divisors <= 0).any():
+            i, j = np.argwhere(divisors <= 0)[0]
             empty = pairs.weight.diagonal() <= ddof
             if empty.any():
                 raise BadParameter(
@@ -460,16 +478,17 @@ class Moments(JointMoments[MomentsRecord]):
                 )
             raise BadParameter(
                 f"columns {int(i)} and {int(j)} have no covariance: the rows with values in both have a weight of "
-                f"{float(divisor[i, j]) + ddof:g}; leave one out"
+                f"{float(divisors[i, j]) + ddof:g}; leave one out"
             )
-        out: Floats = pairs.scatter[rows, columns] / divisor
+        out: Floats = pairs.scatter[rows, columns] / divisors
         return out
 
     def gram(self) -> Floats:
         """Return ``A'A = sum w x x'``, about zero; shape (n_features, n_features)."""
         if self.missing is not None:
             raise BadParameter("rows with missing values have no Gram matrix; use covariance()")
-        return super().gram()
+        p = self.n_features
+        return self._scatter()[:p, :p] + np.outer(self.weight * self.mean, self.mean)
 
     def expanded(self, mean: Floats | None = None, scale: Floats | None = None) -> Moments:
         """Return the moments of the standardised polynomial features, for degree=2, as plain `Moments`.
@@ -501,71 +520,17 @@ class Moments(JointMoments[MomentsRecord]):
         return labelled.with_context(prepare=self.prepare, feature_names=polynomial_names(self.feature_names, p))
 
 
-_FORM = Comoment()
-
-
-@dataclass(frozen=True)
-class DecayedRecord:
-    """State of `DecayedMoments`: that of `Moments` at a point in time."""
-
-    n_rows: int
-    n_targets: int
-    weight: float
-    squared_weight: float
-    mean: Floats
-    comoment: Floats
-    end: int  # Global index after the last row: the time at which the weights are valid
-    single_scatter: float = 0.0
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return int(self.mean.shape[0]) - self.n_targets
-
-
 @register
-class DecayedMoments(DecayingSummary[DecayedRecord], JointMoments[DecayedRecord]):
-    """Moments in which the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight.
-
-    Normalised by the total weight W, so unbiased from the first row on. `merge` scales both sides to the later `end`
-    and then is that of `Moments`: exact, for any merge tree, and across gaps in the rows. The age of a row is known
-    from its global index alone, so `from_block` needs `start`; `update` continues from `end`.
+class DecayedMoments(Moments):
+    """`Moments` with a `half_life`, `decay` or `rates`, by its former name; files of that kind are loaded as this.
 
     Parameters
     ----------
-    half_life : float
-        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``. Either this, `decay` or `rates`.
-    decay : float
-        The factor g, in (0, 1]; 1 - g is the rate alpha of the papers.
-    classes : sequence of str, int, bool or float, optional
-        As in `Moments`.
-    rates : sequence of float, optional
-        The rates alpha_n of rows 0, 1, ..., of which the last is that of all later rows: the mean after row n is
-        ``(1 - alpha_n)`` times the one before plus alpha_n times row n. Between 0 and 1; the first may be 1.
-
-    Notes
-    -----
-    The effective number of rows (`n_effective`) approaches (1 + g) / (1 - g), their mean age g / (1 - g).
-    Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2.
-    With rates, row i weighs ``(alpha_i / alpha_e) prod_{i < j <= e} (1 - alpha_j)`` beside the last row e.
-    Source: Sun, Guo and Barbu 2019, eq. 13, a rate for each observation, normalised.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> d = DecayedMoments(half_life=1).from_block(np.array([[0.0], [3.0]]))
-    >>> d.weight, d.mean.tolist()
-    (1.5, [2.0])
-    >>> d.update(np.array([[3.0]])).weight
-    1.75
-    >>> DecayedMoments(rates=[1, 0.5, 0.25]).from_block(np.array([[0.0], [4.0], [6.0], [1.0]])).mean.tolist()
-    [2.5]
+    half_life, decay, classes, rates
+        As in `Moments`; one of `half_life`, `decay` and `rates`.
     """
 
     kind = "decayed-moments"
-    format_version = 2
-    record_type = DecayedRecord
-    accepts_sparse = True
 
     def __init__(
         self,
@@ -574,84 +539,5 @@ class DecayedMoments(DecayingSummary[DecayedRecord], JointMoments[DecayedRecord]
         classes: Sequence[Any] | Array | None = None,
         rates: Sequence[float] | Floats | None = None,
     ) -> None:
-        self._set_decay(half_life, decay, rates)
-        self.classes = as_classes(classes)
-
-    def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of one state."""
-        return _FORM.nbytes(*self._n_joint(n_features, n_targets))
-
-    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the extra bytes of one `from_block` or `merge`, with two rescaled states."""
-        p, q = self._n_joint(n_features, n_targets)
-        return _FORM.working_nbytes(p, q) + 2 * _FORM.nbytes(p, q)
-
-    def details(self) -> Iterator[str]:
-        """Yield the effective number of rows, and the kind of target."""
-        yield f"{self.n_effective:.6g} effective rows, weights decaying with age before row {self.end}"
-        yield from super().details()
-
-    def _empty(self, n_features: int, n_targets: int) -> DecayedRecord:
-        return _stamped(_FORM.empty(*self._n_joint(n_features, n_targets)), 0)
-
-    def _summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> DecayedRecord:
-        end, decayed = self._row_weights(start, block.shape[0], weights)
-        return _stamped(_FORM.summarise(block, targets, start, decayed), end)
-
-    def _combine(self, left: DecayedRecord, right: DecayedRecord) -> DecayedRecord:
-        end = max(left.end, right.end)
-        return _stamped(_FORM.combine(self._at(left, end), self._at(right, end)), end)
-
-    def _at(self, record: DecayedRecord, end: int) -> MomentsRecord:
-        """Return the moments at a later time."""
-        factor = float(self._factors(end, record.end - 1))
-        return MomentsRecord(
-            record.n_rows,
-            record.n_targets,
-            record.weight * factor,
-            record.squared_weight * factor * factor,
-            record.mean,
-            record.comoment if factor == 1.0 else record.comoment * factor,
-            single_scatter=record.single_scatter * factor,
-        )
-
-    def unmerge(self, part: Self) -> Self:
-        """Return the moments of the rows that are not in `part`, at the same `end`, as for a sliding window.
-
-        Raises
-        ------
-        Incompatible
-            If `part` has more rows, ends later, has other columns or parameters, or is not a part of these rows.
-        """
-        self.require_mergeable(part)
-        if part.n_rows > self.n_rows or (part.n_rows and part.end > self.end):
-            raise Incompatible(
-                f"{part.n_rows} rows that end at row {part.end} are not a part of {self.n_rows} rows that end at row "
-                f"{self.end}"
-            )
-        if part.n_rows == 0:
-            return self
-        remainder = _FORM.remove(self._at(self.record, self.end), self._at(part.record, self.end))
-        if remainder.n_rows == 0:
-            return self.empty(self.n_features, self.n_targets)
-        return self._with(_stamped(remainder, self.end), self.context)
-
-    def _joint_mean(self) -> Floats:
-        return self.record.mean
-
-    def _scatter(self) -> Floats:
-        return self.record.comoment
-
-
-def _stamped(record: MomentsRecord, end: int) -> DecayedRecord:
-    assert record.comoment is not None
-    return DecayedRecord(
-        record.n_rows,
-        record.n_targets,
-        record.weight,
-        record.squared_weight,
-        record.mean,
-        record.comoment,
-        end,
-        record.single_scatter,
-    )
+        super().__init__(classes=classes, half_life=half_life, decay=decay, rates=rates)
+        self._require_decay()

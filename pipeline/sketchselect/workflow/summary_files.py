@@ -26,7 +26,7 @@ from sketchselect.job.text import toml_value
 from sketchselect.location import write_atomically
 from sketchselect.selectors import METHODS, Selection
 from sketchselect.selectors.registry import require_known
-from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, Folds, Summary, load, save
+from sketchselect.summaries import Bundle, Folds, Summary, load, save
 from sketchselect.workflow.inspection import columns_in
 from sketchselect.workflow.session import n_choices
 from sketchselect.workflow.stages.model import model_json, model_of
@@ -70,10 +70,10 @@ def overlap(left: Summary[Any], right: Summary[Any], file: Path) -> str | None:
     return None
 
 
-def _fading(summary: Summary[Any]) -> Iterator[DecayedDirections | DecayedMoments]:
+def _fading(summary: Summary[Any]) -> Iterator[Any]:
     members = summary.values() if isinstance(summary, Bundle) else [summary]
     for member in members:
-        if isinstance(member, (DecayedDirections, DecayedMoments)) and member.n_rows:
+        if member.decays and member.n_rows:
             yield member
 
 

@@ -22,7 +22,7 @@ from sketchselect.selectors.supervised.moments import Design, coefficient_error,
 from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant
 from sketchselect.selectors.supervised.target import TargetMixin, Task, with_task
 from sketchselect.solvers import Problem, least_squares
-from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary
+from sketchselect.summaries import Folds, Moments, Summary
 
 DEFAULT_FOLDS = 5
 """Folds by which a model is chosen unless something else is asked for."""
@@ -376,7 +376,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         if groups and self.n_folds is None:
             raise BadParameter("groups are for the folds of cross-validation, and another parameter chooses the model")
         if self.half_life is not None:
-            return DecayedMoments(half_life=self.half_life, classes=classes)
+            return Moments(classes=classes, half_life=self.half_life)
         moments = Moments(degree=self.degree, missing=self.missing, classes=classes)
         if self.n_folds is None:
             return moments
@@ -407,7 +407,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
             raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
         with_folds = self.cv is not None or (self.n_folds is not None and _can_validate(summary))
-        if self.n_folds is not None and isinstance(summary, Moments):
+        if self.n_folds is not None and summary.kind == Moments.kind:
             self._warn_if_wide(Folds(summary.describe(), self.n_folds).projected_nbytes(summary.n_features, 1))
         design = design_of(summary, self.task, self.degree, with_folds=with_folds)
         fitted = self._fit_design(design, n_select or None)
