@@ -47,7 +47,7 @@ ENTRIES = {
     "elastic-net": "penalised_paths",
     "mcp": "penalised_paths",
     "scad": "penalised_paths",
-    "StabilitySelector": "stability",
+    "stability": "stability",
     "SketchedPCA": "components",
     "KMeans": "kmeans",
     "certify": "certificate",
