@@ -74,6 +74,13 @@ def test_a_seed_has_one_name() -> None:
         assert "--seed" not in text
 
 
+def test_a_method_says_which_values_its_keys_take() -> None:
+    keys = dict(line.split(" : ", 1) for line in cli("methods", "stability").stdout.splitlines() if " : " in line)
+    assert keys["threshold"] == "a number above 0.5 and at most 1, default 0.7"
+    assert keys["max_false"] == "a number above 0, optional"
+    assert keys["task"] == '"regression" or "classification", optional'
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_method_is_described(name: str) -> None:
     text = cli("methods", name).stdout

@@ -116,6 +116,8 @@ def test_what_it_refuses_it_names():
     X = rows(20, 4)
     with pytest.raises(BadParameter, match="n_components = 5, but there are 4 columns"):
         SketchedPCA(5).fit(X)
+    with pytest.raises(BadParameter, match=r"n_components must be a whole number of at least 1.* got 0"):
+        SketchedPCA(n_components=0).fit(np.eye(4))
     with pytest.raises(BadParameter, match=r"sketch_size \(3\) must exceed n_components \(3\)"):
         SketchedPCA(3, sketch_size=3).fit(X)
     with pytest.raises(EmptyInput, match=r"above 1, not 0\.5"):

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -120,7 +120,9 @@ def methods(
 ) -> Outcome:
     """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
     from sketchselect.errors import BadParameter
+    from sketchselect.job.parameters import method_parameters
     from sketchselect.selectors import METHODS
+    from sketchselect.selectors.parameters import in_words
 
     facts = method_facts()
     if name is None:
@@ -132,6 +134,12 @@ def methods(
         raise BadParameter(f"unknown selection method {name!r}{hint}")
     cls = METHODS[name]
     text = python_inspect.cleandoc(cls.__doc__ or "").partition("\nExamples\n")[0]
+    signature = python_inspect.signature(cls).parameters
+    for key, hint in method_parameters(name).items():
+        if not {str, Any} & {hint, *get_args(hint)}:
+            # What a job file may give the key, in the words of its check.
+            default = "optional" if signature[key].default is None else f"default {json.dumps(signature[key].default)}"
+            text = re.sub(rf"^{key} : .*$", f"{key} : {in_words(hint, none='')}, {default}", text, flags=re.M)
     text = re.sub("`+", "", text.replace("n_features_to_select", "n_features"))
     text = text.replace("Parameters\n----------", "Keys of [select]\n----------------")
     needed = f"needs {_needs(cls)}\n" if _needs(cls) else ""

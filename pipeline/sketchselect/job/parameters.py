@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.schema import (
@@ -174,7 +174,9 @@ def in_words_of_job(error: Exception) -> str:
 def method_parameters(method: str) -> dict[str, Any]:
     """Return the parameters of a method's estimator as declared; a job's seed is a number, so that it repeats."""
     from sketchselect import selectors
-    from sketchselect.selectors.parameters import SeedNumber, declared
+    from sketchselect.selectors.parameters import Limits, allows, declared
 
+    # A file of TOML or JSON need not keep a whole number above 2^63 - 1.
+    seed = Annotated[int, Limits("a whole number of at least 0", lambda v: allows(int, v) and 0 <= v < 2**63)]
     hints = declared(selectors.METHODS[method])
-    return {name: SeedNumber if name == "random_state" else hint for name, hint in hints.items()}
+    return {name: seed if name == "random_state" else hint for name, hint in hints.items()}

@@ -269,13 +269,13 @@ class AutoSelector(BaseSelector):
             places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
             chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]
         else:
-            chosen = [self._named(one) for one in self.methods]
-        for one in chosen:
-            open_size = "n_features_to_select" in one.get_params() and not isinstance(one, AutoSelector)
-            if one.uses_target or one.needs_counts or one.makes_passes or not open_size:
-                raise BadParameter(f"{one.method} cannot compete: it needs a target, counts or other passes")
-            if "n_clusters" in one.get_params() and one.get_params()["n_clusters"] is None:
-                one.set_params(n_clusters=self.n_clusters)
+            chosen = [self._named(method) for method in self.methods]
+        for method in chosen:
+            open_size = "n_features_to_select" in method.get_params() and not isinstance(method, AutoSelector)
+            if method.uses_target or method.needs_counts or method.makes_passes or not open_size:
+                raise BadParameter(f"{method.method} cannot compete: it needs a target, counts or other passes")
+            if "n_clusters" in method.get_params() and method.get_params()["n_clusters"] is None:
+                method.set_params(n_clusters=self.n_clusters)
         if not chosen:
             raise BadParameter("methods: none was named; leave it out for all that are fast")
         names = _names(chosen)
@@ -303,9 +303,9 @@ class AutoSelector(BaseSelector):
         if size is None:
             size = sample_size(k, n_features, least_per_cluster=2)
         members: dict[str, Summary[Any]] = {RowSample.kind: RowSample(int(size), seed=int(self.random_state))}
-        for one in self._competitors().values():
+        for method in self._competitors().values():
             try:
-                needed = one.summary_description(n_features)
+                needed = method.summary_description(n_features)
             except BadParameter:
                 if self.methods is not None:
                     raise
@@ -324,7 +324,7 @@ class AutoSelector(BaseSelector):
             If the sample, or the summary of a method, is not there.
         """
         pick(summary, RowSample.kind)
-        members = {one.kind: one for one in (summary.values() if isinstance(summary, Mapping) else [summary])}
+        members = {member.kind: member for member in (summary.values() if isinstance(summary, Mapping) else [summary])}
         self.summary_ = Bundle.of(members)
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
@@ -412,11 +412,11 @@ class AutoSelector(BaseSelector):
 def _names(methods: Sequence[BaseSelector]) -> list[str]:
     """Return the names of methods, with the parameters in which several of one name differ."""
     names = []
-    for one in methods:
-        alike = [other.get_params() for other in methods if other.method == one.method]
-        differ = [key for key in one.get_params() if len({repr(other[key]) for other in alike}) > 1]
-        values = ", ".join(f"{key}={one.get_params()[key]!r}" for key in differ)
-        names.append(f"{one.method}({values})" if values else one.method)
+    for method in methods:
+        alike = [other.get_params() for other in methods if other.method == method.method]
+        differ = [key for key in method.get_params() if len({repr(other[key]) for other in alike}) > 1]
+        values = ", ".join(f"{key}={method.get_params()[key]!r}" for key in differ)
+        names.append(f"{method.method}({values})" if values else method.method)
     return names
 
 
@@ -511,7 +511,7 @@ def selection_curve(
     if sizes is not None and not len(sizes):
         raise BadParameter("sizes: none was named; leave it out for 4, 8, 16, ...")
     members = summary.values() if isinstance(summary, Mapping) else [summary]
-    curve = selector._curve(Bundle.of({one.kind: one for one in members}))
+    curve = selector._curve(Bundle.of({member.kind: member for member in members}))
     for size in numbers if sizes is None else sorted({require_positive("a size", size) for size in sizes}):
         if size > p:
             raise BadParameter(f"sizes: {size} columns, but there are {p}")

@@ -222,9 +222,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the summary of a source that `_select` sees; override it where `single_pass` is None."""
-        one = self.single_pass(source)
-        assert one is not None
-        return one.summarize(options)
+        single = self.single_pass(source)
+        assert single is not None
+        return single.summarize(options)
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
         """Return the description of a second pass that the first summary shows to be necessary; None if it is not."""
@@ -302,11 +302,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _delayed(self, source: Source, run: FitKeywords) -> Any:
         if run:
             raise BadParameter(f"compute=False: the graph is not run, so leave out {', '.join(run)}")
-        one = self.single_pass(source)
-        if one is None:
+        single = self.single_pass(source)
+        if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
             raise BadParameter(f"{type(self).__name__} with these parameters {why}")
-        return delayed_summary(one.source, one.description, first_row=one.first_row)
+        return delayed_summary(single.source, single.description, first_row=single.first_row)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
@@ -444,8 +444,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
-        beside = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
-        return open_features(self, X, reset=reset, nonfinite=policy, vectors=beside, **checks)
+        aligned = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
+        return open_features(self, X, reset=reset, nonfinite=policy, vectors=aligned, **checks)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""

@@ -25,8 +25,8 @@ from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
 SAMPLE_ROWS, SAMPLE_NBYTES = 1 << 16, 256 << 20  # Most rows and bytes that k-means++ runs on; a hashed sample of more
 
 
-def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
-    """Return the source with the labels, numbers or text, as codes beside the rows, and the description of their sums.
+def with_labels(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
+    """Return the source with the labels, numbers or text, as codes next to the rows, and the description of their sums.
 
     Raises `BadParameter` if there are more distinct labels than `n_clusters`; `SourceError` if the number of labels is
     not that of the rows.
@@ -137,7 +137,7 @@ class DeterministicSelector(ColumnSelector):
     Guarantee: k-means on the weighted columns is within `proven_factor` of the best clustering, for an exact
     sketch; `certificate_` bounds any clustering of them, from every sketch.
 
-    y is ignored. Cost, beside the pass: 2 n k^2 flops for each of at most 8 r steps, in some eight runs.
+    y is ignored. Cost after the pass: 2 n k^2 flops for each of at most 8 r steps, in some eight runs.
     Source: Boutsidis and Magdon-Ismail 2012, Theorems 2 and 4, section 2.3, with the missing square root of
     Algorithm 2, on the rows about their mean.
 
@@ -235,7 +235,7 @@ class DeterministicSelector(ColumnSelector):
             return super().single_pass(source)
         if isinstance(partition, str) and partition == "kmeans++":
             return None
-        source, sums = labelled(source, partition, self.n_clusters)
+        source, sums = with_labels(source, partition, self.n_clusters)
         return self._both(source, self._clusters(source.n_columns, sums.n_clusters), sums)
 
     def _both(self, source: Source, n_clusters: int, sums: CentroidSums) -> SelectorPass:
@@ -243,11 +243,11 @@ class DeterministicSelector(ColumnSelector):
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sketch, or the sketch and the centroid sums of the partition."""
-        one = self.single_pass(source)
-        if one is None:
+        both = self.single_pass(source)
+        if both is None:
             k = self._clusters(source.n_columns)
-            one = self._both(source, k, seeded(source, k, seed_of(self.random_state), options))
-        return one.summarize(options)
+            both = self._both(source, k, seeded(source, k, seed_of(self.random_state), options))
+        return both.summarize(options)
 
     def selection_flops(self, n_features: int, n_select: int) -> float:
         """Return about how many operations selecting takes: the steps of all runs, on k directions of every column."""

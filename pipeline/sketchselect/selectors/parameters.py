@@ -95,17 +95,25 @@ def takes_none(hint: Any) -> bool:
 
 def in_words(hint: Any, none: str = "None") -> str:
     """Return the values that an annotation allows, in words; a job file writes false for None."""
-    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", NoneType: none}
+    values = _alternatives(hint, none)
+    return " or ".join(filter(None, [", ".join(values[:-1]), *values[-1:]]))
+
+
+def _alternatives(hint: Any, none: str) -> list[str]:
+    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
     origin, args = get_origin(hint), get_args(hint)
-    if hint in words:
-        return words[hint]
     if origin is Annotated:
-        return str(args[1].words)
+        return [str(args[1].words)]
+    if origin is Literal:
+        return [json.dumps(known) for known in args]
+    if origin in (Union, UnionType):
+        return [words for part in args for words in _alternatives(part, none)]
     if isinstance(origin, type) and issubclass(origin, Sequence):
         plural = {int: "whole numbers", float: "numbers", str: "strings"}
-        return f"a list of {plural.get(args[0], 'values')}"
-    parts = [json.dumps(known) for known in args] if origin is Literal else [in_words(part, none) for part in args]
-    return " or ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]])) or "another value"
+        return [f"a list of {plural.get(args[0], 'values')}"]
+    if hint is NoneType:
+        return [none] if none else []
+    return [words.get(hint, "another value")]
 
 
 @cache

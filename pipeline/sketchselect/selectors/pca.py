@@ -17,11 +17,12 @@ from sketchselect.execution.client import check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import subspace_angle
-from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import open_vector
 from sketchselect.readers.anndata_xarray import like_rows, unwrapped
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.estimators import open_features
+from sketchselect.selectors.base import require_more_rows, sketch_size
+from sketchselect.selectors.parameters import Count, SketchSize, check_declared
 from sketchselect.selectors.sketched import n_significant
 from sketchselect.summaries import FrequentDirections, Summary, pick
 
@@ -80,7 +81,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     ([[1.0, 0.0, 0.0]], [[6.0, 6.0]])
     """
 
-    def __init__(self, n_components: int | None = None, *, sketch_size: int | None = None) -> None:
+    def __init__(self, n_components: Count | None = None, *, sketch_size: SketchSize | None = None) -> None:
         self.n_components = n_components
         self.sketch_size = sketch_size
 
@@ -170,7 +171,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _sketch(self, X: Any, sample_weight: Any, run: FitKeywords, *, reset: bool) -> Summary[Any]:
         source = self._source(X, sample_weight, reset=reset)
         k = self._most_components(source.n_columns)
-        size = max(min(source.n_columns, max(8 * k, 64)), k + 1, 2) if self.sketch_size is None else self.sketch_size
+        size = self.sketch_size or sketch_size(source.n_columns, k)
         with fit_options(source.matrix, source.weight, **run) as options:
             summary = summarize_source(source, FrequentDirections(size), options).value
         # Rows of a data frame, or of a batch without names, come without those of `fit`.
@@ -185,17 +186,15 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return Source(matrix, weight=weight)
 
     def _most_components(self, n_features: int) -> int:
-        k = min(10, n_features) if self.n_components is None else require_positive("n_components", self.n_components)
+        check_declared(self)
+        k = min(10, n_features) if self.n_components is None else int(self.n_components)
         if k > n_features:
             raise BadParameter(f"n_components = {k}, but there are {n_features} columns")
         return k
 
     def _finish(self, summary: Any) -> Self:
         k = self._most_components(summary.n_features)
-        if summary.size <= k:
-            raise BadParameter(
-                f"sketch_size ({summary.size}) must exceed n_components ({k}): a sketch has size - 1 directions"
-            )
+        require_more_rows(summary.size, k)
         freedom = summary.weight - 1.0
         if not freedom > 0:
             raise EmptyInput(

@@ -114,7 +114,7 @@ class RandomizedSelector(DrawnColumnSelector):
     Guarantee: the bound on ``sigma_k^2`` with probability 0.9, for one draw; `certificate_` bounds any clustering
     of the weighted columns, always.
 
-    y is ignored. Cost, beside the pass: n k^2 and R log n.
+    y is ignored. Cost after the pass: n k^2 and R log n.
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 3 and Lemma 9; Boutsidis, Mahoney and Drineas 2009.
 
     Examples
@@ -173,7 +173,7 @@ class HybridSelector(DrawnColumnSelector):
     0.4, for one draw; `certificate_` bounds any clustering of them, always.
 
     y is ignored. One pass over the rows. If c is at least the number of columns, nothing is drawn, and the selection is
-    that of Algorithm 5. Cost, beside the pass: at most 8 r steps of 2 c k^2 flops, some eight runs a draw.
+    that of Algorithm 5. Cost after the pass: at most 8 r steps of 2 c k^2 flops, some eight runs a draw.
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 6 and Theorem 5, with the missing square of (11).
 
     Examples

@@ -1,10 +1,7 @@
 """Timeline of a selection: scores and supports along the rows, computed in one pass.
 
-Points of a scan: prefixes and windows of the partitions as further outputs on the nodes of the merge tree.
-
-All prefixes, or all windows, of a source in one graph: further outputs on the nodes of the merge tree.
-
-Every point's rows are made of a few full nodes of the tree; what is computed of a point is all that comes back.
+The points of a scan are prefixes or windows of the partitions: further outputs on the nodes of one merge tree. The rows
+of a point are those of a few full nodes, and only what is computed from them comes back.
 """
 
 from __future__ import annotations
@@ -319,7 +316,7 @@ def timeline(
 
     Notes
     -----
-    Cost beside the pass: about two merges a partition, and one selection a point. Memory or disk: a state for every
+    Cost besides the pass: about two merges a partition, and one selection a point. Memory or disk: a state for every
     partition.
 
     Examples
@@ -423,10 +420,10 @@ class ScoreAt:
 
     def __call__(self, summary: Any) -> tuple[Floats, NDArray[np.int64]]:
         """Return scores and support of the rows summarised; NaN and no columns if no rows count."""
-        labelled = summary.with_context(prepare=self.prepare, feature_names=self.feature_names)
+        with_names = summary.with_context(prepare=self.prepare, feature_names=self.feature_names)
         try:
             # Threads share the selector, and fitting changes it.
-            selection = copy.copy(self.selector).fit_summary(labelled).selection_
+            selection = copy.copy(self.selector).fit_summary(with_names).selection_
         except EmptyInput:
             return np.full(summary.n_features, np.nan), np.zeros(0, dtype=np.int64)
         return np.asarray(selection.scores, dtype=np.float64), np.asarray(selection.support, dtype=np.int64)

@@ -54,6 +54,10 @@ class Interpolation(UserWarning):
     """Warning that an unregularised model has a coefficient for every row, and so fits any target."""
 
 
+def _warn(category: type[UserWarning], text: str) -> None:
+    warnings.warn(text, category, stacklevel=7)
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A supervised selector's result: the models, the chosen one in original units, and a score for each column."""
@@ -231,22 +235,22 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
 
     def _fit_design(self, design: Design, size: int | None) -> Fitted:
         """Return the model of a design; pure."""
-        problem = design.problem
+        problem, n_active = design.problem, int(np.count_nonzero(design.problem.active))
         constant = not (problem.yy.diagonal() > 0).any()
         if constant:
-            warnings.warn(
-                ConstantTarget("the target is constant: no column is selected, and its mean is predicted"), stacklevel=6
+            _warn(ConstantTarget, "the target is constant: no column is selected, and its mean is predicted")
+        elif n_active == 0:
+            _warn(
+                ConstantColumns,
+                "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the "
+                "target's mean is predicted",
             )
-        elif not problem.active.any():
-            warnings.warn(
-                ConstantColumns(
-                    "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the "
-                    "target's mean is predicted"
-                ),
-                stacklevel=6,
+        elif self.n_features_to_select is not None and size is not None and n_active < size:
+            _warn(
+                FewerColumns,
+                f"only {n_active} of {problem.active.size} columns vary: at most these are selected, not the {size} of "
+                "n_features_to_select; a constant column cannot explain a target",
             )
-        elif self.n_features_to_select is not None and size is not None:
-            self._warn_if_fewer(int(np.count_nonzero(problem.active)), size, problem.active.size)
         candidates, scores = self._path(problem, size, constant)
         errors = None
         chosen = self._chosen_by_value(candidates)
@@ -261,7 +265,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             y_mean=problem.y_mean,
             target_squares=problem.yy.diagonal().copy(),
             n=problem.n,
-            n_active=int(np.count_nonzero(problem.active)),
+            n_active=n_active,
             ebic_gamma=float(self.ebic_gamma),
         )
         if chosen is None and size is not None:
@@ -274,43 +278,21 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         if self.refit and not compared:
             candidates = [*candidates[:chosen], refitted(problem, candidates[chosen]), *candidates[chosen + 1 :]]
         path = replace(path, candidates=candidates, chosen=chosen, cv_errors=errors)
-        self._warn_if_saturated(path.model.support.size, design.moments.n_rows)
-        if getattr(design.moments, "missing", None) == "pairwise":
-            self._warn_if_nothing_is_left(path)
-        return self._fitted(design, path, scores)
-
-    @staticmethod
-    def _warn_if_fewer(n_active: int, size: int, n_columns: int) -> None:
-        if n_active < size:
-            warnings.warn(
-                FewerColumns(
-                    f"only {n_active} of {n_columns} columns vary: at most these are selected, not the {size} of "
-                    "n_features_to_select; a constant column cannot explain a target"
-                ),
-                stacklevel=7,
-            )
-
-    def _warn_if_saturated(self, n_columns: int, n_rows: int) -> None:
+        n_columns, n_rows = path.model.support.size, design.moments.n_rows
         if self.refits and n_columns and n_columns + 1 >= n_rows:
-            warnings.warn(
-                Interpolation(
-                    f"least squares on {n_columns} columns of {n_rows} rows fits any target: the coefficients are "
-                    "those of least norm; select fewer columns, or use a penalised path without refit"
-                ),
-                stacklevel=7,
+            _warn(
+                Interpolation,
+                f"least squares on {n_columns} columns of {n_rows} rows fits any target: the coefficients are those of "
+                "least norm; select fewer columns, or use a penalised path without refit",
             )
-
-    @staticmethod
-    def _warn_if_nothing_is_left(path: ModelPath) -> None:
-        chosen = path.candidates[path.chosen]
-        if chosen.support.size and (chosen.rss <= _NO_RESIDUAL * path.target_squares).any():
-            warnings.warn(
-                Interpolation(
-                    "moments of pairs of columns, each of other rows, leave no residual to measure: R2 and criteria "
-                    "say nothing here; fill the missing values first"
-                ),
-                stacklevel=7,
+        is_pairwise = getattr(design.moments, "missing", None) == "pairwise"
+        if is_pairwise and n_columns and (path.model.rss <= _NO_RESIDUAL * path.target_squares).any():
+            _warn(
+                Interpolation,
+                "moments of pairs of columns, each of other rows, leave no residual to measure: R2 and criteria say "
+                "nothing here; fill the missing values first",
             )
+        return self._fitted(design, path, scores)
 
     def _path(self, problem: Problem, size: int | None, constant: bool) -> tuple[Sequence[Candidate], Floats | None]:
         """Return the models; only one, without columns, for a target that no column can explain."""
@@ -408,7 +390,13 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
         with_folds = self.cv is not None or (self.n_folds is not None and _can_validate(summary))
         if self.n_folds is not None and summary.kind == Moments.kind:
-            self._warn_if_wide(Folds(summary.describe(), self.n_folds).projected_nbytes(summary.n_features, 1))
+            nbytes = Folds(summary.describe(), self.n_folds).projected_nbytes(summary.n_features, 1)
+            if nbytes > MOST_FOLDS_NBYTES:
+                _warn(
+                    NoFolds,
+                    f"moments in {self.n_folds} folds would take {format_bytes(nbytes)}: the model is chosen by "
+                    f"{self.default_criterion.upper()} instead; set cv={self.n_folds} to cross-validate all the same",
+                )
         design = design_of(summary, self.task, self.degree, with_folds=with_folds)
         fitted = self._fit_design(design, n_select or None)
         self.path_ = fitted.path
@@ -427,15 +415,6 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             return fitted.selection
         warn_of(error)
         return replace(fitted.selection, diagnostics={**fitted.selection.diagnostics, "coefficient_error": error})
-
-    def _warn_if_wide(self, nbytes: int) -> None:
-        if nbytes > MOST_FOLDS_NBYTES:
-            warnings.warn(
-                f"moments in {self.n_folds} folds would take {format_bytes(nbytes)}: the model is chosen by "
-                f"{self.default_criterion.upper()} instead; set cv={self.n_folds} to cross-validate all the same",
-                NoFolds,
-                stacklevel=5,
-            )
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:
         super()._finish(names)
