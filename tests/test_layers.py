@@ -186,7 +186,7 @@ def test_rule_can_fail(rule: str, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "name", "text"),
     [
-        ("arrows", "summaries.moments", "from sketchselect.linalg.arrays import Array\nfrom .base import Summary"),
+        ("arrows", "summaries.moments", "from sketchselect.linalg.validation import Array\nfrom .base import Summary"),
         ("arrows", "workflow", "from sketchselect.job.schema import Job\nfrom sketchselect import report"),
         ("arrows", "job.schema", "from sketchselect import errors, selectors"),
         ("arrows", "job.load", "from sketchselect.job.schema import JobConfig"),

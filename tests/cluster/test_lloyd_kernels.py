@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.sums import farthest, merge_sums
+from sketchselect.linalg.kmeans.assignment import farthest, merge_sums, spread_out
 
 from .data import blobs, exact_distances, exact_sums
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchselect.linalg.arrays import read_only
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.kernels import multiply, takes_dots
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import read_only
 
 from .data import exact_distances
 

@@ -11,7 +11,7 @@ from sketchselect.execution import Source
 from sketchselect.execution.plan import plan_inputs
 from sketchselect.execution.source import Rows
 from sketchselect.execution.tasks import Span
-from sketchselect.linalg.arrays import canonical
+from sketchselect.linalg.validation import canonical
 from sketchselect.readers import MatrixMetadata, Partitions, open_matrix, open_vector
 from sketchselect.readers.dask import futures_client
 from sketchselect.summaries import FrequentDirections, Moments

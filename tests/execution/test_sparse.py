@@ -25,7 +25,7 @@ from sketchselect.execution.tasks import Reduction
 from sketchselect.execution.tree import make_tree
 from sketchselect.linalg.csr import as_csr, is_csr
 from sketchselect.readers import convert, open_matrix, row_partitions
-from sketchselect.readers.partitions import even_partitions
+from sketchselect.readers.base import even_partitions
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, LeverageSample, Moments
 from sketchselect.workflow.stages.features import View, write_features

@@ -21,8 +21,8 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Checkpoint
-from sketchselect.linalg.kmeans.partition_bound import PartitionBound
 from sketchselect.summaries import BlockBound, Bundle, Folds, Groups, LeverageSample, Moments, RowSample, block_bound
+from sketchselect.summaries.block_bound import PartitionBound
 
 from .instances import each_number
 

@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 import sketchselect as sks
 from sketchselect.linalg.comoments import SINGLE_ROUNDING
 from sketchselect.selectors import StabilitySelector, ThresholdedOLS
-from sketchselect.selectors.supervised.moments import SinglePrecision
+from sketchselect.selectors.supervised.models import SinglePrecision
 
 from .instances import each_number
 from .rational import fractions_of, mean_of, rows_of, scatter_of, solve

@@ -16,7 +16,7 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, ConfigError, Incompatible
 from sketchselect.readers.stored import StoredMatrix
 from sketchselect.report.charts import timeline_section
-from sketchselect.report.content import check_timeline
+from sketchselect.report.tables import check_timeline
 
 from .commands import cli
 

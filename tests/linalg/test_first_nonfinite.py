@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchselect.linalg.arrays import first_nonfinite
+from sketchselect.linalg.validation import first_nonfinite
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

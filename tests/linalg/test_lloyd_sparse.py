@@ -9,7 +9,7 @@ from scipy import sparse
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.csr import as_csr
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.sums import sparse_mean_products
+from sketchselect.linalg.kmeans.assignment import sparse_mean_products
 from sketchselect.summaries import CentroidSums
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from sketchselect.linalg.kmeans.partition_bound import partition_bound
+from sketchselect.summaries.block_bound import partition_bound
 
 
 def best_objective(X, k, w):

@@ -14,7 +14,7 @@ import sketchselect as sks
 from sketchselect.execution import source as block
 from sketchselect.linalg.csr import densify
 from sketchselect.selectors import rank
-from sketchselect.solvers.factored import Design, lasso_coefficients
+from sketchselect.solvers.homotopy import Design, lasso_coefficients
 from sketchselect.summaries import base
 
 

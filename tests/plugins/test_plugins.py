@@ -18,7 +18,7 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, BadPlugin, ConfigError, DamagedFile
 from sketchselect.job.load import load_job
 from sketchselect.prepare import STEPS, resolve
-from sketchselect.readers.formats import FORMATS, format_by_ending
+from sketchselect.readers.opening import FORMATS, format_by_ending
 from sketchselect.selectors import METHODS, make
 from sketchselect.summaries import KINDS, ColumnStats, decode, encode
 from sketchselect.testing.laws import SummaryLaws

@@ -9,7 +9,7 @@ from sklearn.impute import SimpleImputer
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.prepare import apply_steps, missing
+from sketchselect.prepare import apply_steps, fitted
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_large_sources_have_the_median_of_a_sample(monkeypatch: pytest.MonkeyPat
     X[::5, 0] = np.nan
     steps = sks.fit_prepare(X, ["impute(by=median)"]).steps
     assert np.abs(steps[0].value("value") - 0.5).max() < 0.06  # 1,000 rows: three deviations are 0.05
-    assert missing.SAMPLED_ROWS == 1000
+    assert fitted.SAMPLED_ROWS == 1000
 
 
 def test_a_column_without_a_value_becomes_zero_and_is_named() -> None:

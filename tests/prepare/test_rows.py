@@ -7,7 +7,7 @@ import pytest
 
 from sketchselect.errors import BadParameter
 from sketchselect.prepare import apply, check_steps
-from sketchselect.prepare.rows import unit_l2
+from sketchselect.prepare.steps import unit_l2
 
 
 @pytest.mark.parametrize("top", [1.7e308, 1e200, 1.0, 1e-200, 1e-310, 5e-324])

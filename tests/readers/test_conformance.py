@@ -15,8 +15,7 @@ from tests.readers.conftest import NAMED, SOURCES, writer
 
 from sketchselect import open_matrix
 from sketchselect.location import Location, locate
-from sketchselect.readers.formats import FORMATS
-from sketchselect.readers.opening import format_of
+from sketchselect.readers.opening import FORMATS, format_of
 from sketchselect.testing.readers import MatrixConformance
 
 

@@ -98,7 +98,7 @@ def test_text(values, tmp_path, delimiter, header):
 
 
 def test_awkward_text(tmp_path, monkeypatch):
-    monkeypatch.setattr("sketchselect.readers.conversion.BLOCK_BYTES", 32)
+    monkeypatch.setattr("sketchselect.readers.writing.BLOCK_BYTES", 32)
     lines = b'\xef\xbb\xbf"height, cm",weight\r\n1,"2.5"\r\n\r\n 3 ,-4e2\r\n\r\n\r\nnan,inf\r\n5,6'
     (tmp_path / "a.csv").write_bytes(lines)
     with gzip.open(tmp_path / "b.csv.gz", "wb") as file:
@@ -242,7 +242,7 @@ def test_an_interrupted_convert_leaves_nothing(values, tmp_path, error):
 KILLED = """
 import os, signal, sys
 import numpy as np
-import sketchselect.readers.conversion as module
+import sketchselect.readers.writing as module
 module.BAND_BYTES = 1
 def progress(done, total):
     if done >= 40:

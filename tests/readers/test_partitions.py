@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
-from sketchselect.readers.partitions import accepted_size
+from sketchselect.readers.base import accepted_size
 
 
 class Shape(Matrix):

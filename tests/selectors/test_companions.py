@@ -11,12 +11,17 @@ import scipy.sparse as sp
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
 from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.selectors import LaplacianScoreSelector, MCFSSelector
-from sketchselect.selectors.graph import laplacian_scores, mcfs_coefficients
-from sketchselect.selectors.lasso import lasso_weights, with_marginal_order
-from sketchselect.solvers.factored import Design, lasso_coefficients
+from sketchselect.selectors.graph import (
+    degrees,
+    laplacian_scores,
+    mcfs_coefficients,
+    neighbour_graph,
+    spectral_embedding,
+)
+from sketchselect.selectors.sketched import lasso_weights, with_marginal_order
+from sketchselect.solvers.homotopy import Design, lasso_coefficients
 
 
 def groups(n=240, p=14, seed=0):

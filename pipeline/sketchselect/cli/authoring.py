@@ -120,7 +120,7 @@ def methods(
 ) -> Outcome:
     """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
     from sketchselect.errors import BadParameter
-    from sketchselect.job.parameters import method_parameters
+    from sketchselect.job.load import method_parameters
     from sketchselect.selectors import METHODS
     from sketchselect.selectors.parameters import in_words
 

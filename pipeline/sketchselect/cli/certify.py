@@ -85,9 +85,9 @@ def certify(
     from sketchselect.job.schema import ExecutionSettings
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
-    from sketchselect.workflow.certify import certify_folder, certify_summary, refuse
     from sketchselect.workflow.folder import MARKER
     from sketchselect.workflow.session import engine_for
+    from sketchselect.workflow.verify import certify_folder, certify_summary, refuse
 
     prepare, path = prepare or None, Path(target)
     bound = _given(

@@ -219,7 +219,7 @@ def summarize(
 def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[str]) -> BaseSelector:
     """Return the method of ``--for`` with the options that are parameters of it; refuse those that are not."""
     from sketchselect.errors import BadParameter, ConfigError
-    from sketchselect.job.parameters import make_selector, method_parameters, selector_problem
+    from sketchselect.job.load import make_selector, method_parameters, selector_problem
     from sketchselect.selectors.registry import require_known
 
     try:

@@ -19,11 +19,10 @@ from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.agreement import weighted_rand_index
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.linalg.validation import require_positive, require_seed
+from sketchselect.linalg.validation import Floats, require_positive, require_seed
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 
 N_SEEDS = 10

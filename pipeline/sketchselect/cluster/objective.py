@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
 from sketchselect._progress import Statistics
-from sketchselect.cluster.kmeans.labels import RowLabels, merge_labels, with_dropped_rows
+from sketchselect.cluster.kmeans.lloyd import RowLabels, merge_labels, with_dropped_rows
 from sketchselect.errors import BadParameter
 from sketchselect.execution.api import open_source
 from sketchselect.execution.client import open_engine

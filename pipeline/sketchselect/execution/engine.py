@@ -26,8 +26,8 @@ from sketchselect.execution.plan import Plan, drain, plan_inputs, projection, re
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
 from sketchselect.execution.tree import UserTaskFailed, make_tree, naming_failures
-from sketchselect.linalg.arrays import stacked
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
+from sketchselect.linalg.validation import stacked
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 
 T = TypeVar("T")

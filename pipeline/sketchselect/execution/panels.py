@@ -33,7 +33,6 @@ from sketchselect.execution.plan import (
 from sketchselect.execution.source import Rows, aligned
 from sketchselect.execution.tasks import Span, TaskContext, naming, read_block, with_total
 from sketchselect.execution.tree import MergeTree, Node
-from sketchselect.linalg.arrays import Floats, as_weights, canonical
 from sketchselect.linalg.csr import arrays_of, take_rows
 from sketchselect.linalg.sparse_shrink import (
     BUFFER_FACTOR,
@@ -48,6 +47,7 @@ from sketchselect.linalg.sparse_shrink import (
     shrunk_panel,
 )
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats, as_weights, canonical
 from sketchselect.readers.base import Partitions
 from sketchselect.summaries import FrequentDirections
 from sketchselect.summaries.base import canonical_record

@@ -25,9 +25,8 @@ from sketchselect.execution.checkpoints import SavedName, SavedNodes
 from sketchselect.execution.source import CachedSource, Rows, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
-from sketchselect.readers.base import Partitions, Vector
+from sketchselect.readers.base import ENTRY_NBYTES, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
-from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.readers.views import MatrixMetadata
 
 READ_FACTOR = 2.5

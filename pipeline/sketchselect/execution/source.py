@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from sketchselect import prepare
 from sketchselect._progress import Laps
 from sketchselect.errors import NotFinite
-from sketchselect.linalg.arrays import Array, canonical, first_nonfinite
 from sketchselect.linalg.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
+from sketchselect.linalg.validation import Array, canonical, first_nonfinite
 from sketchselect.prepare import Step
 from sketchselect.prepare.steps import stored, with_stored
 from sketchselect.readers.base import Matrix, MatrixView, Vector, finish

@@ -22,8 +22,7 @@ from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.prepare import Step
-from sketchselect.readers.base import Partitions
-from sketchselect.readers.partitions import accepted_size
+from sketchselect.readers.base import Partitions, accepted_size
 from sketchselect.readers.views import FirstRows, missing_allowed
 from sketchselect.summaries import KINDS, StepStatistics, Summary
 from sketchselect.summaries.base import Ranges

@@ -8,7 +8,7 @@ from sketchselect.cluster import KMeans
 from sketchselect.cluster.certificates.certify import affordable_certificate
 from sketchselect.errors import BadParameter
 from sketchselect.readers import open_matrix
-from sketchselect.readers.anndata_xarray import is_anndata
+from sketchselect.readers.arrays import is_anndata
 from sketchselect.selectors import HighlyVariableGenes
 from sketchselect.workflow.assignment import HVG, cluster_column, cluster_entry, gene_columns
 

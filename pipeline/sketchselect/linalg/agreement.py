@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from sketchselect.linalg.arrays import Floats, Labels
+from sketchselect.linalg.validation import Floats, Labels
 
 Counts = NDArray[np.int64]
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats
 
 # Relative difference from the best below which columns are equal and the lowest index wins: copies of a column differ
 # by rounding only.

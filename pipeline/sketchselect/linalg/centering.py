@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, magnitude_error, require_finite
+from sketchselect.linalg.validation import LARGEST, Array, Floats, first_row, magnitude_error, require_finite
 
 _AT_ONCE = 4  # Rows of which each column's sums are read and written once
 

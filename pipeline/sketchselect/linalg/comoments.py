@@ -18,9 +18,9 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import LARGEST, PIECE_ROWS, Array, Floats, pieces
 from sketchselect.linalg.centering import block_mean, center_into, center_scaled, centered_moments, check_squares
 from sketchselect.linalg.csr import add_transposed_times, by_column, scatter_rows, split_columns
+from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, pieces
 
 
 def centered_gram(

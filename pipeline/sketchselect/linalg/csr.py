@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from sketchselect.errors import BadBlock
-from sketchselect.linalg.arrays import (
+from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
+from sketchselect.linalg.validation import (
     LARGEST,
     Array,
     Floats,
@@ -29,7 +30,6 @@ from sketchselect.linalg.arrays import (
     nonfinite_error,
     read_only,
 )
-from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 
 # Values of a dense piece, where a kernel takes dense rows only and a sparse block is converted piece by piece.
 PIECE_VALUES = 1 << 22

@@ -10,8 +10,8 @@ from typing import cast
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import Directions
+from sketchselect.linalg.validation import Floats
 
 # Least ridge as a share of the squared norm of the data: below it, rounding decides what is in the span.
 RIDGE_FLOOR = 1e-12

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats
 
 # Least difference of abscissas (logarithms of means) that is not rounding; values closer in a chain are equal.
 TIE = 1e-10

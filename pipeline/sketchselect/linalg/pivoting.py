@@ -33,7 +33,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -48,8 +48,8 @@ import numpy as np
 from numba import njit
 from scipy.linalg.lapack import dormqr, dsytrd
 
-from sketchselect.linalg.arrays import LARGEST, Array, Floats
 from sketchselect.linalg.centering import center_into, center_scaled, check_squares
+from sketchselect.linalg.validation import LARGEST, Array, Floats
 
 # An error E in ``K U = U diag(lam) + E`` moves eigenvalues of K by at most 2 / sqrt(3) ||E||: the largest norm of [[X,
 # Y'], [Y, 0]] with [X; Y] of norm 1.

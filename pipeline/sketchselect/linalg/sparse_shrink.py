@@ -27,7 +27,6 @@ from scipy.linalg.blas import dsyr2k, dtrsm, ssymv
 from scipy.linalg.lapack import dpotrf, dtrtri, spotrf
 from scipy.sparse import csr_array
 
-from sketchselect.linalg.arrays import LARGEST, Array, Floats
 from sketchselect.linalg.comoments import mean_rounding, merge_means
 from sketchselect.linalg.csr import (
     ByColumn,
@@ -44,6 +43,7 @@ from sketchselect.linalg.csr import (
 )
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.shrink import shrink_factors
+from sketchselect.linalg.validation import LARGEST, Array, Floats
 
 # Sparse rows per sketch row in one step: products with the dense B cost as much as some hundred sparse rows. More rows
 # lose less; the cost of the small matrix, of the order of their cube, sets the limit.

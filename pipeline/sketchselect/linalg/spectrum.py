@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg.lapack import dpstrf, dtrtri
 
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 
 _WELL_APART = 0.1  # Least eigenvalue of the cosines between rows for which one Cholesky factorisation is enough
 _APART = 1e-8  # Least eigenvalue for which two are

@@ -1,15 +1,203 @@
-"""Parameters of constructors: whole numbers, numbers within limits, seeds, former names."""
+"""Canonical arrays, and checks of parameters.
+
+One memory layout for blocks, weights and targets, so that equal numbers give equal bits; whole numbers, numbers within
+limits, seeds, former names of parameters.
+"""
 
 from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse, vstack
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadBlock, BadParameter, NotFinite
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int32]
+
+PIECE_ROWS = 2048  # Rows that a kernel upcasts to float64 at a time
+LARGEST = 1e150  # Largest magnitude accepted: squares and sums of squares of larger values leave float64
+
+_NUMERIC = "fiub"
+
+
+def canonical(values: ArrayLike, dtype: Any = None) -> Array:
+    """Return `values` as a C-contiguous aligned array, copying only when it is not one already.
+
+    BLAS takes another path for unaligned input (arrays received from another process often are), and its bits differ.
+    """
+    # np.require takes twenty times as long to find that nothing is to be done, which is nearly always so.
+    if type(values) is np.ndarray and (dtype is None or values.dtype == dtype):
+        flags = values.flags
+        if flags.c_contiguous and flags.aligned:
+            return values
+    return np.require(values, dtype, ["C", "A"])
+
+
+def with_groups(target: ArrayLike, groups: NDArray[np.uint64]) -> Array:
+    """Return entries of a target with the words (`words_of`) of the groups of their rows beside them."""
+    entries = np.asarray(target)
+    out = np.empty(len(entries), dtype=[("target", entries.dtype, entries.shape[1:]), ("group", np.uint64)])
+    out["target"], out["group"] = entries, groups
+    return out
+
+
+def without_groups(target: Any) -> tuple[Any, NDArray[np.uint64] | None]:
+    """Return the entries of a target, and the words of their rows' groups where it has any."""
+    if getattr(target, "dtype", None) is None or target.dtype.names is None:
+        return target, None
+    return np.ascontiguousarray(target["target"]), np.ascontiguousarray(target["group"])
+
+
+def stacked(above: Any, below: Any) -> Any:
+    """Return rows, or entries, one below the other: CSR stays CSR."""
+    if issparse(above):
+        return vstack([above, below], format="csr")
+    return np.concatenate([above, below])
+
+
+def read_only(array: Array) -> Array:
+    """Return a canonical read-only view: writable arrays are another type to compiled kernels, and one is enough."""
+    view = canonical(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def as_block(values: Any) -> Array:
+    """Return a block of rows as a canonical two-dimensional array in native byte order, keeping its real dtype.
+
+    Raises `BadBlock` if it is not two-dimensional or not of real numeric type.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise BadBlock("the mask of a masked array would be ignored; fill it first, with NaN where values are missing")
+    array = np.asarray(values)
+    if array.ndim != 2:
+        raise BadBlock(f"a block must be two-dimensional (rows x columns), got {array.ndim} dimension(s)")
+    if array.dtype.kind not in _NUMERIC:
+        raise BadBlock(f"a block must be of real numeric type (float, int or bool), got {array.dtype}")
+    native = array.dtype.newbyteorder("=")
+    if native == np.float16 or native == np.bool_ or native.itemsize > 8:
+        native = np.dtype(np.float64)
+    return canonical(array, native)
+
+
+def pieces(block: Array, rows: int = PIECE_ROWS) -> Iterator[tuple[int, int]]:
+    """Yield ``(start, stop)`` of consecutive pieces of at most `rows` rows."""
+    for start in range(0, block.shape[0], rows):
+        yield start, min(start + rows, block.shape[0])
+
+
+def first_nonfinite(block: Array) -> tuple[int, int, int, int] | None:
+    """Return ``(row, column, n_nan, n_inf)`` of the first NaN or infinity in `block`, or None if all is finite.
+
+    Cost: one pass for the sum of squares (it is finite only if every entry is, short of overflow), and a full scan only
+    when that is not finite.
+    """
+    if block.dtype.kind != "f" or block.size == 0:
+        return None
+    with np.errstate(all="ignore"):
+        # BLAS has no product of float16, where it would overflow besides.
+        if block.dtype.itemsize >= 4 and block.flags.c_contiguous and np.isfinite(np.vdot(block, block)):
+            return None
+        if np.isfinite(np.einsum("ij->j", block, dtype=np.float64)).all():
+            return None
+    bad = ~np.isfinite(block)
+    if not bad.any():
+        return None
+    flat = int(bad.argmax())
+    n_nan = int(np.isnan(block).sum())
+    return flat // block.shape[1], flat % block.shape[1], n_nan, int(bad.sum()) - n_nan
+
+
+def require_finite(block: Array, start: int = 0) -> None:
+    """Raise `NotFinite` naming row (global index, `start` is that of the first row), column and counts."""
+    first = first_nonfinite(block)
+    if first is not None:
+        raise nonfinite_error(*first, start)
+
+
+def nonfinite_error(row: int, column: int, n_nan: int, n_inf: int, start: int = 0) -> NotFinite:
+    """Return the error for a block whose first NaN or infinity is at this row (of the block) and column."""
+    return NotFinite(
+        f"non-finite values: {n_nan} NaN and {n_inf} infinite, the first at row {start + row}, column {column}; "
+        'clean the data, or pass nonfinite="drop_rows" to leave such rows out'
+    )
+
+
+def magnitude_error(row: int, column: int, name: str = "column") -> BadBlock:
+    """Return the error for values too large to be squared in float64, the largest of them at this global row."""
+    return BadBlock(
+        "values of magnitude 1e150 or more, or sums near it, cannot be squared in float64: the largest value is at "
+        f"row {row}, {name} {column}; rescale that {name} or the weights"
+    )
+
+
+def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
+    """Return row weights as float64 of shape (n_rows,), finite and not negative; None, all weights 1, stays None."""
+    if weights is None:
+        return None
+    array: Floats = canonical(weights, np.float64)
+    if array.shape != (n_rows,):
+        raise BadBlock(f"sample_weight has shape {array.shape}, the block has {n_rows} rows")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise BadBlock("sample_weight must be finite and not negative")
+    return array
+
+
+def as_labels(labels: ArrayLike, n_rows: int) -> Array:
+    """Return the labels of the rows of a block as an array of shape (n_rows,), from that shape or (n_rows, 1)."""
+    array = np.asarray(labels)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.shape != (n_rows,):
+        raise BadBlock(f"the labels have shape {array.shape}, the block has {n_rows} rows")
+    return array
+
+
+def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
+    """Return targets as a float64 array of shape (n_rows, n_targets); None gives no targets."""
+    if targets is None:
+        return np.empty((n_rows, 0))
+    array = np.asarray(targets)
+    if array.dtype.kind not in _NUMERIC:
+        raise BadBlock(f"the target must be of real numeric type, got {array.dtype}")
+    if array.ndim not in (1, 2):
+        raise BadBlock(f"the target must have one or two dimensions, got {array.ndim}")
+    if array.shape[0] != n_rows:
+        raise BadBlock(f"the target has {array.shape[0]} rows, the block has {n_rows}")
+    array = array[:, None] if array.ndim == 1 else array
+    out: Floats = canonical(array, np.float64)
+    first = first_nonfinite(out)
+    if first is not None:
+        row, column, n_nan, n_inf = first
+        raise NotFinite(
+            f"non-finite targets: {n_nan} NaN and {n_inf} infinite, the first in row {row} of the block, target "
+            f"{column}; leave rows without a target out"
+        )
+    return out
+
+
+def first_row(start: int | Array) -> int:
+    """Return the global index of a block's first row; `start` is that index, or the index of every row."""
+    return int(start[0]) if isinstance(start, np.ndarray) else start
+
+
+def start_of_piece(start: int | Array, a: int, b: int) -> int | Array:
+    """Return the `start` of rows `a` to `b` of a block that begins at `start`."""
+    return start[a:b] if isinstance(start, np.ndarray) else start + a
+
+
+def global_rows(start: int | Array, n_rows: int) -> NDArray[np.uint64]:
+    """Return the global index of each row of a block; `start` is that of the first row, or of every row."""
+    if isinstance(start, np.ndarray):
+        return start.astype(np.uint64)
+    return np.arange(start, start + n_rows, dtype=np.uint64)
 
 
 def require_positive(name: str, value: Any, least: int = 1) -> int:

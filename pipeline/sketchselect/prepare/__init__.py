@@ -13,7 +13,7 @@ from sketchselect.prepare.entries import (
     resolve,
     widths,
 )
-from sketchselect.prepare.missing import FILLING_STEP
+from sketchselect.prepare.fitted import FILLING_STEP
 from sketchselect.prepare.steps import Need, Step
 
 __all__ = [

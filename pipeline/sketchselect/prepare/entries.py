@@ -12,13 +12,10 @@ import numpy as np
 from sketchselect._plugins import Registry
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.validation import Array
+from sketchselect.prepare.fitted import Clip, Impute, PilotScale, Scale, Standardise, TfIdf
 from sketchselect.prepare.fourier import Fourier
-from sketchselect.prepare.missing import Impute
-from sketchselect.prepare.rows import LibrarySize, Log1p, UnitRows
-from sketchselect.prepare.scaling import Clip, PilotScale, Scale, Standardise
-from sketchselect.prepare.steps import BadEntry, Block, Step
-from sketchselect.prepare.weighting import TfIdf
+from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Step, UnitRows
 
 STEPS: Registry[type[Step]] = Registry(
     "steps",

@@ -12,9 +12,9 @@ from scipy.spatial.distance import pdist
 from scipy.special import ndtri
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats, pieces
 from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.validation import Array, Floats, pieces
 from sketchselect.prepare.steps import Block, Need, Step, as_floats, dense, piece_rows, require_count, require_number
 
 PILOT_ROWS = 1000

@@ -14,7 +14,7 @@ import numpy as np
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import SourceError
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import MissingPolicy, Nonfinite, Vector, as_names, require_matrix
 from sketchselect.readers.stored import StoredArray, StoredSparseMatrix, StoredVector

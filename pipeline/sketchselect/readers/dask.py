@@ -13,9 +13,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sketchselect.errors import ChunkReadError, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import not_numeric
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix
 

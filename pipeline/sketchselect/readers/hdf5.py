@@ -11,8 +11,8 @@ import numpy as np
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import ChunkReadError, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.anndata_layout import (
     ANNDATA,

@@ -14,8 +14,8 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import ChunkReadError, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, SparseMatrix, require_valid_csr
 from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, as_names, require_matrix

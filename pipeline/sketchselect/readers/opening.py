@@ -1,27 +1,40 @@
-"""Opening of matrices and vectors from any source: objects in memory, files by their endings, and Zarr stores."""
+"""Opening of matrices and vectors from any source: objects, files by their endings, Zarr stores, X of estimators."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils.validation import validate_data
+
+from sketchselect._plugins import Plugins
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location, is_url, locate
 from sketchselect.readers.anndata_layout import modality_key
-from sketchselect.readers.anndata_xarray import (
+from sketchselect.readers.arrays import (
+    ArrayMatrix,
+    ArrayVector,
+    SparseMatrix,
     anndata_matrix,
     anndata_names,
+    as_array,
     backing_file,
+    frame_matrix,
     is_anndata,
     is_mudata,
+    is_pandas,
     is_xarray,
+    require_numbers,
     unwrapped,
+    without_columns,
     xarray_matrix,
 )
-from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix, as_array, frame_matrix, without_columns
 from sketchselect.readers.base import (
     GroupedTarget,
     Matrix,
@@ -42,9 +55,23 @@ from sketchselect.readers.dask import (
     require_known_chunks,
     zarr_as_dask,
 )
-from sketchselect.readers.formats import PARQUET, FileFormat, format_by_ending
-from sketchselect.readers.hdf5 import hdf5_columns_of_rows
-from sketchselect.readers.parquet import ParquetVector, holds_parquet, parquet_column
+from sketchselect.readers.hdf5 import hdf5_columns_of_rows, hdf5_vector, open_hdf5_matrix
+from sketchselect.readers.npy import open_npy_matrix, open_npy_vector, open_npz_matrix, open_npz_vector
+from sketchselect.readers.parquet import ENDINGS as PARQUET_ENDINGS
+from sketchselect.readers.parquet import (
+    ParquetVector,
+    holds_parquet,
+    open_parquet_matrix,
+    open_parquet_vector,
+    parquet_column,
+)
+from sketchselect.readers.text import (
+    open_market_matrix,
+    open_svmlight_matrix,
+    open_svmlight_vector,
+    open_text_vector,
+    svmlight_vector,
+)
 from sketchselect.readers.views import ChosenColumns, NamedColumn
 from sketchselect.readers.zarr.matrix import (
     ATTRIBUTE,
@@ -55,6 +82,115 @@ from sketchselect.readers.zarr.matrix import (
     zarr_columns_of_rows,
     zarr_vector_beside,
 )
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A file format, and what opens it."""
+
+    name: str  # What messages call such files
+    endings: tuple[str, ...]  # Endings of their names, in lower case
+    # ``matrix(location, key, nonfinite)`` opens a matrix; None where it is not read in place, see `cure`
+    matrix: Callable[[Location, str | None, Nonfinite], Matrix] | None = None
+    # ``vector(location, n_rows, name)`` opens a vector
+    vector: Callable[[Location, int | None, str], Vector] | None = None
+    # ``vector_inside(location, key)`` returns the vector of this name in the file of a matrix, or None
+    vector_inside: Callable[[Location, str], Vector | None] | None = None
+    takes_key: bool = False  # Whether one file can hold several matrices
+    remote: bool = False  # Whether it is read from URLs too
+    cure: str = ""  # What to do with a file that is not read in place; ``{name}`` is the name of the file
+
+    def open_matrix(self, location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:
+        """Open the matrix in a file, or raise `SourceError` naming what to do instead."""
+        if key is not None and not self.takes_key:
+            raise BadParameter(f"{location.address}: {self.name} hold one matrix, which has no key; leave key out")
+        if location.is_local:
+            location.existing_version()
+        if self.matrix is None:
+            cure = self.cure.format(name=location.name)
+            raise SourceError(f"{location.address}: {self.name} are not read in place; {cure}")
+        self._require_local(location)
+        return self.matrix(location, key, nonfinite)
+
+    def open_vector(self, location: Location, n_rows: int | None, name: str) -> Vector:
+        """Open the vector in a file, or raise `SourceError` naming what to do instead."""
+        self._require_local(location)
+        if self.vector is None:
+            hint = (
+                'give its name in the file alone, such as "obs/cell_type"'
+                if self.vector_inside is not None
+                else "use a .npy file"
+            )
+            raise SourceError(f"{name}: {location.address}: no vectors are read from {self.name}; {hint}")
+        return self.vector(location, n_rows, name)
+
+    def _require_local(self, location: Location) -> None:
+        if location.is_local:
+            location.existing_version()
+        if not (location.is_local or self.remote):
+            raise SourceError(
+                f"{location.address}: {self.name} are read from local disks only; copy it, or convert it to Zarr"
+            )
+
+
+PARQUET = FileFormat(
+    "Parquet files",
+    PARQUET_ENDINGS,
+    open_parquet_matrix,
+    open_parquet_vector,
+    parquet_column,
+    takes_key=True,
+    remote=True,
+)
+TEXT = FileFormat(
+    "text files",
+    (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"),
+    vector=open_text_vector,
+    cure="first: sketchselect convert {name} OUT.zarr",
+)
+
+FORMATS = (
+    FileFormat("NumPy files", (".npy",), open_npy_matrix, open_npy_vector),
+    FileFormat("NumPy archives", (".npz",), open_npz_matrix, open_npz_vector, takes_key=True),
+    FileFormat("Matrix Market files", (".mtx", ".mtx.gz"), open_market_matrix),
+    FileFormat(
+        "svmlight files",
+        tuple(f".{name}{packed}" for name in ("svm", "svmlight", "libsvm") for packed in ("", ".gz", ".bz2")),
+        open_svmlight_matrix,
+        open_svmlight_vector,
+        vector_inside=svmlight_vector,
+        takes_key=True,
+    ),
+    PARQUET,
+    TEXT,
+    FileFormat(
+        "Zip files",
+        (".zip",),
+        cure="unpack it, or in Python: zarr.open_array(zarr.storage.ZipStore({name!r}, mode='r'))",
+    ),
+    FileFormat(
+        "HDF5 files", (".h5ad", ".h5mu", ".h5", ".hdf5"), open_hdf5_matrix, vector_inside=hdf5_vector, takes_key=True
+    ),
+)
+"""All formats but Zarr, which is what a folder without Parquet files, or a name without one of these endings, is."""
+
+PLUGINS: Plugins[FileFormat] = Plugins(
+    "readers",
+    "a FileFormat of files that end in",
+    lambda part, name: isinstance(part, FileFormat) and f".{name}" in part.endings,
+)
+"""Formats of other packages, by an ending without its first dot."""
+
+
+def format_by_ending(name: str) -> FileFormat | None:
+    """Return the format of a file of this name in lower case; None where it may be Zarr."""
+    known = next((known for known in FORMATS if name.endswith(known.endings)), None)
+    if known is not None or name.endswith(".zarr"):
+        return known
+    _, *words = name.rpartition("/")[2].split(".")
+    endings = (".".join(words[i:]) for i in range(len(words)))
+    return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)
+
 
 _ROLE = "it is named as the target, labels, weights or row names"
 
@@ -414,3 +550,79 @@ def _without(columns: Sequence[str], key: str | None) -> str | None:
     if key is None or key.startswith("-"):
         return ",".join([*([] if key is None else [key]), *(f"-{name}" for name in columns)])
     return ",".join(word for word in key.split(",") if word.strip() not in columns)
+
+
+def open_features(
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool,
+    nonfinite: Nonfinite = "error",
+    vectors: Sequence[Any] = (),
+    **checks: Any,
+) -> Matrix:
+    """Open what a user gave an estimator as X.
+
+    Arrays, sequences, SciPy sparse matrices and pandas data frames get scikit-learn's checks and messages; everything
+    else goes to `open_matrix`.
+
+    `estimator`: Gets ``n_features_in_`` and ``feature_names_in_`` with `reset`.
+    `X`: The rows.
+    `reset`: Whether this is the first X; otherwise it must have the width of that, and its names where both have some.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    `vectors`: Targets and weights of the same rows, as in `open_matrix`.
+    `**checks`: For `sklearn.utils.validation.validate_data`.
+
+    Raises `BadParameter` if width or names are others than in `fit`, naming the first such column, or `SourceError` if
+    X cannot be opened.
+    """
+    if is_array_like(X):
+        rows, beside = X, dict[str, Any]()
+        if is_pandas(X):
+            rows, beside = without_columns(X, local_names(vectors))
+            require_numbers(rows)
+        values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", **checks)
+        matrix = open_matrix(values, nonfinite=nonfinite)
+        matrix.columns_beside = beside
+        return matrix
+    matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors)
+    name = type(estimator).__name__
+    if reset:
+        estimator.n_features_in_ = matrix.shape[1]
+        if hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+        if matrix.feature_names is not None:
+            estimator.feature_names_in_ = np.array(matrix.feature_names, dtype=object)
+        return matrix
+    require_width(estimator, matrix.shape[1])
+    fitted = getattr(estimator, "feature_names_in_", None)
+    if fitted is not None and matrix.feature_names is not None:
+        for j, (mine, first) in enumerate(zip(matrix.feature_names, fitted, strict=True)):
+            if mine != first:
+                raise BadParameter(
+                    f"{matrix.address}: column {j} is named {mine!r:.80}, but {first!r:.80} when {name} was fitted; "
+                    "bring the columns into that order"
+                )
+    return matrix
+
+
+def require_width(estimator: Any, n_columns: int) -> None:
+    """Raise `BadParameter`, in scikit-learn's words, if X has another number of columns than in `fit`."""
+    if n_columns != estimator.n_features_in_:
+        raise BadParameter(
+            f"X has {n_columns} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            "features as input"
+        )
+
+
+def is_array_like(X: Any) -> bool:
+    """Return whether scikit-learn checks X: arrays, sequences, SciPy sparse matrices and pandas data frames."""
+    if isinstance(X, (str, bytes)):
+        return False
+    kind = type(X)
+    if isinstance(X, (np.ndarray, Sequence)) or issparse(X):
+        return True
+    if hasattr(kind, "__dask_graph__") or kind.__module__.partition(".")[0] in ("anndata", "xarray", "zarr"):
+        return False
+    # Other data frames go to `open_matrix`, also those that are arrays to NumPy.
+    return is_pandas(X) or (hasattr(kind, "__array__") and not hasattr(kind, "columns"))

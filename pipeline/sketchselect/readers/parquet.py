@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import numpy as np
 
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import as_csr, structure_fault
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.views import copy_metadata

@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
 from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import as_csr, densify, is_csr, take_columns
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.readers.base import Matrix, MatrixView, Vector, check_range
 
 

@@ -11,9 +11,9 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.report import drawing
-from sketchselect.report.text import NOTE_LENGTH, as_numbers, clean, count, number, percent
+from sketchselect.report.drawing import NOTE_LENGTH, as_numbers, clean, count, number, percent
 
 _TABLE_ROWS = 60
 

@@ -9,9 +9,9 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 from sketchselect.report import drawing
-from sketchselect.report.text import as_numbers, clean, count, number, percent
+from sketchselect.report.drawing import as_numbers, clean, count, number, percent
 
 MAX_TERMS = 100
 MAX_OUTPUTS = 4

@@ -32,19 +32,7 @@ from sketchselect.report.charts import (
     rank,
     timeline_section,
 )
-from sketchselect.report.content import RunContent
-from sketchselect.report.model import model_section
-from sketchselect.report.tables import (
-    cluster_rows,
-    contingency,
-    feature_rows,
-    headline,
-    profile_table,
-    stage_profile,
-    stage_rows,
-    summary_sentence,
-)
-from sketchselect.report.text import (
+from sketchselect.report.drawing import (
     JOB_LENGTH,
     NAME_LENGTH,
     NOTE_LENGTH,
@@ -59,6 +47,18 @@ from sketchselect.report.text import (
     percent,
     probability,
     words,
+)
+from sketchselect.report.model import model_section
+from sketchselect.report.tables import (
+    RunContent,
+    cluster_rows,
+    contingency,
+    feature_rows,
+    headline,
+    profile_table,
+    stage_profile,
+    stage_rows,
+    summary_sentence,
 )
 
 _MAX_NOTES = 100

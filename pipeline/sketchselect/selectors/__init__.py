@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from sketchselect.selectors.auto import AutoSelector, selection_curve
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.base import BaseSelector, Selection, rank
 from sketchselect.selectors.curve import SelectionCurve
 from sketchselect.selectors.deterministic import DeterministicSelector
 from sketchselect.selectors.graph import LaplacianScoreSelector, MCFSSelector
 from sketchselect.selectors.greedy import GreedySelector, PivotedQRSelector
 from sketchselect.selectors.highly_variable import HighlyVariableGenes
-from sketchselect.selectors.lasso import SketchedLassoSelector
 from sketchselect.selectors.leverage import LeverageSelector
 from sketchselect.selectors.online import OnlineLeverageSelector
 from sketchselect.selectors.pca import SketchedPCA
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.registry import METHODS, make
-from sketchselect.selectors.selection import Selection, rank
-from sketchselect.selectors.sketched import SketchedRidgeSelector, VarianceSelector
+from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS

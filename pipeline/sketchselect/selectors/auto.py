@@ -12,13 +12,11 @@ from sklearn.base import clone
 
 from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput
-from sketchselect.linalg.arrays import Labels
 from sketchselect.linalg.kmeans.sample import sample_size
-from sketchselect.linalg.validation import require_positive
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.linalg.validation import Labels, require_positive
+from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, best
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
-from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
 FEWEST, MOST = 4, 2048  # Numbers of columns that are tried where the number is open

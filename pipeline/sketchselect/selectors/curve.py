@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Floats, Labels
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
 from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, WeightedRows, row_products
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.selectors.selection import Selection
+from sketchselect.linalg.validation import Floats, Labels
+from sketchselect.selectors.base import Selection
 from sketchselect.summaries import CentroidSums, RowSample
 
 Columns = NDArray[np.int64]

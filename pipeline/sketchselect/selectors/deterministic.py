@@ -12,10 +12,9 @@ from sketchselect.execution import Source
 from sketchselect.execution.engine import FitKeywords, PassOptions, reduce_blocks
 from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.arrays import Floats, as_weights, global_rows
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, smallest_rows, uniforms
-from sketchselect.linalg.validation import seed_of
+from sketchselect.linalg.validation import Floats, as_weights, global_rows, seed_of
 from sketchselect.readers import open_vector
 from sketchselect.selectors.base import SelectorPass
 from sketchselect.selectors.kmeans_columns import ColumnSelector, ColumnSubspace, by_leverage

@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import gaussians
 from sketchselect.linalg.pivoting import Pivots, greedy_columns, pivot_columns
 from sketchselect.linalg.spectrum import Spectrum, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.selectors.base import BaseSelector, require_directions, require_more_rows
+from sketchselect.linalg.validation import Floats
+from sketchselect.selectors.base import BaseSelector, Selection, require_directions, require_more_rows
 from sketchselect.selectors.parameters import Count, HalfLife, Size, SketchSize
-from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import FrequentDirections, Summary
 
 Indices = NDArray[np.int64]

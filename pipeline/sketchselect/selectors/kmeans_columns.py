@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import (
     BaseSelector,
+    Selection,
     as_count,
     require_directions,
     require_more_rows,
     sketch_size,
 )
-from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
 
 Method = Literal["exact", "fast"]

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
 from sketchselect.linalg.spectrum import Directions, Spectrum, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats
 from sketchselect.readers import in_double, transposed
-from sketchselect.selectors.base import BaseSelector, SelectorPass, sketch_size
+from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank, sketch_size
 from sketchselect.selectors.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
-from sketchselect.selectors.selection import Selection, rank
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
 
 

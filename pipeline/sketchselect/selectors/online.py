@@ -17,7 +17,7 @@ from sketchselect.execution.plan import PROCESS_NBYTES
 from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
-from sketchselect.selectors.base import BaseSelector, SelectorPass
+from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
 from sketchselect.selectors.leverage import (
     column_source,
     n_columns_seen,
@@ -26,7 +26,6 @@ from sketchselect.selectors.leverage import (
     scatter_scores,
 )
 from sketchselect.selectors.parameters import NotNegative, SeedNumber, Share, Size, number
-from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, FrequentDirections, LeverageSample, Summary, pick
 from sketchselect.summaries.frequent_directions import EXACT_COLUMNS, EXACT_COLUMNS_PER_ROW
 

@@ -15,12 +15,12 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.client import check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import subspace_angle
+from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
-from sketchselect.readers.anndata_xarray import like_rows, unwrapped
+from sketchselect.readers.arrays import like_rows, unwrapped
 from sketchselect.readers.dask import is_dask
-from sketchselect.readers.estimators import open_features
+from sketchselect.readers.opening import open_features
 from sketchselect.selectors.base import require_more_rows, sketch_size
 from sketchselect.selectors.parameters import Count, SketchSize, check_declared
 from sketchselect.selectors.sketched import n_significant

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.barrier import longest_run, sample_spectral, top_up
 from sketchselect.linalg.hashing import derive_seed, draw_columns, draw_weights
-from sketchselect.linalg.validation import seed_of
+from sketchselect.linalg.validation import Floats, seed_of
 from sketchselect.selectors.kmeans_columns import (
     ColumnSelector,
     ColumnSubspace,

@@ -29,13 +29,10 @@ from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, fitted_source, merge_summaries, source_for, summary_key
 from sketchselect.execution.tasks import TaskContext
 from sketchselect.execution.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN
-from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import Floats, require_positive
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.base import Partitions
-from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES
-from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.selection import rank
+from sketchselect.readers.base import DEFAULT_PARTITION_BYTES, Partitions
+from sketchselect.selectors.base import BaseSelector, rank
 from sketchselect.summaries import Summary
 
 T = TypeVar("T")

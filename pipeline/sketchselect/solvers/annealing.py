@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_number, require_positive
+from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.solvers.linear import blas_threads, fold_copies, least_squares, shifted_solve
 from sketchselect.solvers.path import Fit, check_count, scaled_row_norms, strongest
 from sketchselect.solvers.problem import Problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.validation import Array, Floats
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]

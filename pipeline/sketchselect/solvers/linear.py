@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_number
+from sketchselect.linalg.validation import Array, Floats, require_number
 from sketchselect.solvers.path import Fit, check_count, scaled_row_norms, strongest
 from sketchselect.solvers.problem import Problem
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_number, require_positive
+from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.solvers.problem import Problem
 
 Ints = NDArray[np.int64]

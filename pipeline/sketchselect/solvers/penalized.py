@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_number, require_positive
+from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.solvers.descent_kernels import (
     newton_groups,
     objective,

@@ -12,8 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_number
+from sketchselect.linalg.validation import Floats, require_number
 
 
 class Penalty(ABC):

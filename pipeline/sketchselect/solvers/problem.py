@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter, EmptyInput, NotFinite
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 
 _EPS = float(np.finfo(np.float64).eps)
 _TILE = 1024

@@ -1,14 +1,12 @@
 """Mergeable summaries: base class, kinds, and file format."""
 
 from sketchselect.summaries.base import KINDS, Context, Summary, register
-from sketchselect.summaries.batches import BatchDirections
 from sketchselect.summaries.block_bound import BlockBound
-from sketchselect.summaries.centroids import CentroidSums
+from sketchselect.summaries.clusters import CentroidSums, Contingency
 from sketchselect.summaries.codec import decode, encode, load, save
 from sketchselect.summaries.column_stats import ColumnStats
 from sketchselect.summaries.containers import SPECTRAL_KINDS, Bundle, StepStatistics, pick, pick_spectrum
-from sketchselect.summaries.contingency import Contingency
-from sketchselect.summaries.frequent_directions import DecayedDirections, FrequentDirections
+from sketchselect.summaries.frequent_directions import BatchDirections, DecayedDirections, FrequentDirections
 from sketchselect.summaries.leverage import LeverageSample, LeverageScores
 from sketchselect.summaries.moment_panels import ComomentPanel
 from sketchselect.summaries.moments import DecayedMoments, Moments

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import DamagedFile, NoData, SourceError
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.validation import Array
 from sketchselect.location import location_of
 from sketchselect.summaries.base import KINDS, Context, Summary, stored_name, union
 from sketchselect.summaries.containers import Container, MembersRecord

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock
-from sketchselect.linalg.arrays import Array, Floats, first_row, pieces
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.csr import arrays_of, columns_dense, is_csr, split_columns, without_columns
+from sketchselect.linalg.validation import Array, Floats, first_row, pieces
 from sketchselect.summaries.base import Summary, register
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.spectrum import Spectrum
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.summaries.base import Context, Ranges, Summary, register
 from sketchselect.summaries.frequent_directions import FrequentDirections
 from sketchselect.summaries.moments import Moments

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import (
+from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.leverage import GrowingFactor, floored, online_sample, sample_scores, scatter_scores
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import (
     PIECE_ROWS,
     Array,
     Floats,
@@ -20,11 +23,9 @@ from sketchselect.linalg.arrays import (
     global_rows,
     pieces,
     require_finite,
+    require_number,
+    require_seed,
 )
-from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.leverage import GrowingFactor, floored, online_sample, sample_scores, scatter_scores
-from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.summaries.base import Context, Summary, register, shared_rows
 
 AUTO_RIDGE = 1e-3

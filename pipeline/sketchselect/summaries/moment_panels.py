@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.comoments import comoment_panel, merge_means, panel_edges, piece_rows, sparse_panel
 from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import Array, Floats, require_positive
 from sketchselect.summaries.base import Summary, register
 from sketchselect.summaries.containers import Bundle
 from sketchselect.summaries.frequent_directions import FrequentDirections

@@ -10,12 +10,11 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats, as_labels, as_targets
 from sketchselect.linalg.comoments import SINGLE_ROUNDING, factor_least_squares
 from sketchselect.linalg.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.summaries.base import Summary, register
-from sketchselect.summaries.decay import DecayingSummary
+from sketchselect.linalg.validation import Array, Floats, as_labels, as_targets
+from sketchselect.summaries.base import DecayingSummary, Summary, register
 from sketchselect.summaries.moment_forms import (
     Comoment,
     Factor,

@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats, as_labels, global_rows, without_groups
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.validation import require_positive, require_seed
+from sketchselect.linalg.validation import (
+    Array,
+    Floats,
+    as_labels,
+    global_rows,
+    require_positive,
+    require_seed,
+    without_groups,
+)
 from sketchselect.summaries.base import Summary, register
 from sketchselect.summaries.containers import Container, MembersRecord
 from sketchselect.summaries.moments import as_classes

@@ -10,20 +10,22 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import (
+from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
+from sketchselect.linalg.hashing import derive_seed, exponential_keys, smallest_keys
+from sketchselect.linalg.kmeans.assignment import distances_to
+from sketchselect.linalg.validation import (
     Array,
     Floats,
     canonical,
     global_rows,
     nonfinite_error,
     require_finite,
+    require_number,
+    require_positive,
+    require_seed,
     start_of_piece,
 )
-from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
-from sketchselect.linalg.hashing import derive_seed, exponential_keys, smallest_keys
-from sketchselect.linalg.kmeans.distances import distances_to
-from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.summaries.base import Summary, register, shared_rows
 
 

@@ -10,9 +10,8 @@ from typing import Any, cast
 import numpy as np
 from numba import njit
 
-from sketchselect.linalg.arrays import Array, Floats, first_row, pieces, read_only, require_finite
 from sketchselect.linalg.csr import arrays_of, densify, is_csr, row_pieces, take_rows
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import Array, Floats, first_row, pieces, read_only, require_finite, require_positive
 from sketchselect.summaries.base import register
 from sketchselect.summaries.column_stats import ColumnRecord, ColumnStats
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 
 from sketchselect.errors import Incompatible
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import densify
+from sketchselect.linalg.validation import Array
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.codec import decode, encode
 from sketchselect.testing.nasty import nasty_matrices, nasty_sparse_matrices

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.csr import as_csr
+from sketchselect.linalg.validation import Array
 
 
 def nasty_matrices() -> dict[str, Array]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, ConfigError, SourceError
 from sketchselect.linalg.agreement import best_matching
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.validation import Array
 from sketchselect.readers import Vector, open_vector
 from sketchselect.summaries import Contingency
 from sketchselect.workflow.folder import MARKER, read_manifest

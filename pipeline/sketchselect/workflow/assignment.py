@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
-from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.kmeans.distances import distances_to
+from sketchselect.linalg.kmeans.assignment import distances_to
+from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url
 from sketchselect.readers import Matrix
 from sketchselect.readers.views import ChosenColumns

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sketchselect.errors import ConfigError
-from sketchselect.job.load import check_select, load_job
-from sketchselect.job.parameters import make_selector, method_parameters, predict_starts
-from sketchselect.workflow.certify import complete, require_digests
+from sketchselect.job.load import check_select, load_job, make_selector, method_parameters, predict_starts
 from sketchselect.workflow.folder import read_manifest
 from sketchselect.workflow.tables import csv_text, read_selection
+from sketchselect.workflow.verify import complete, require_digests
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import SelectSettings

@@ -20,8 +20,8 @@ from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import blas_builds
+from sketchselect.linalg.validation import Floats
 from sketchselect.selectors import Selection
 from sketchselect.workflow.assignment import FILE, assignment_json
 from sketchselect.workflow.folder import FORMAT, PUBLISHED, OutputFolder, sealed, tree_digest

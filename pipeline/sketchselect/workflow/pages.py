@@ -10,7 +10,7 @@ import numpy as np
 
 from sketchselect.errors import DamagedFile, NotOurFolder, SourceError
 from sketchselect.job.load import job_toml
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 from sketchselect.report import render
 from sketchselect.selectors import Selection
 from sketchselect.summaries import ColumnStats, pick

@@ -32,10 +32,10 @@ from sketchselect.errors import (
     SourceChanged,
     Terminated,
 )
-from sketchselect.job.parameters import estimator, in_words_of_job
+from sketchselect.job.load import estimator, in_words_of_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,

@@ -20,8 +20,7 @@ from sketchselect.errors import (
     SketchSelectError,
     SourceError,
 )
-from sketchselect.job.load import check_select
-from sketchselect.job.parameters import make_selector, selector_problem
+from sketchselect.job.load import check_select, make_selector, selector_problem
 from sketchselect.job.text import toml_value
 from sketchselect.location import write_atomically
 from sketchselect.selectors import METHODS, Selection

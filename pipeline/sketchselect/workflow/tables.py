@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import DamagedFile, SourceError
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.validation import Array
 from sketchselect.selectors import Selection, rank
 from sketchselect.workflow.folder import OutputFolder, parsed
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import svds
 
 from sketchselect.selectors.sketched import ridge_weights
-from sketchselect.solvers.factored import Design, lasso_coefficients
+from sketchselect.solvers.homotopy import Design, lasso_coefficients
 
 
 def top_directions(X, n_components: int):

@@ -9,7 +9,7 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.prepare import Step
 from sketchselect.readers import Matrix
-from sketchselect.readers.formats import FileFormat
+from sketchselect.readers.opening import FileFormat
 from sketchselect.selectors import BaseSelector, Selection, rank
 from sketchselect.summaries import Summary
 

@@ -15,7 +15,7 @@ from sketchselect.execution import Result, Source, Statistics, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES
-from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
+from sketchselect.readers.base import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import BlockBound, Bundle, Summary
 
 SAMPLED_SHARE = 0.25  # Share of the blocks that are solved where a probability is enough

@@ -15,7 +15,7 @@ from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import Block, Source, Statistics, reduce_blocks, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.readers import Vector
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 

@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from sketchselect._text import counted
 from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import Floats, require_positive
 from sketchselect.summaries import BlockBound, pick_spectrum
 
 SMALLEST = 2.0**-1074  # Smallest number above 0
@@ -185,6 +184,7 @@ def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> Selec
     Examples
     --------
     >>> import numpy as np
+    >>> from sketchselect import Moments
     >>> X = np.array([[0.0, 0.1], [0.0, 0.0], [0.0, 0.1], [9.0, 0.0], [9.0, 0.1], [9.5, 0.1]])
     >>> bound = certify_selection(Moments().from_block(X), [0], 2)
     >>> bound.dropped_scatter < 0.014, round(bound.factor(1.0), 2)

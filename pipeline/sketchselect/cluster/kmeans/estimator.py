@@ -14,15 +14,16 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import readers
-from sketchselect.cluster.kmeans.labels import (
+from sketchselect.cluster.kmeans.lloyd import (
     DistanceBlock,
+    KMeansParameters,
     RowLabels,
+    fit_kmeans,
     label_rows,
     lazy_distances,
     lazy_labels,
     write_labels,
 )
-from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
@@ -30,13 +31,12 @@ from sketchselect.execution.client import check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.arrays import Floats, as_weights, stacked
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows
-from sketchselect.linalg.validation import seed_of
-from sketchselect.readers.anndata_xarray import like_rows, unwrapped
+from sketchselect.linalg.validation import Floats, as_weights, seed_of, stacked
+from sketchselect.readers.arrays import like_rows, unwrapped
 from sketchselect.readers.dask import as_dask, is_dask
-from sketchselect.readers.estimators import open_features
+from sketchselect.readers.opening import open_features
 from sketchselect.readers.writing import destination_of
 from sketchselect.summaries import CentroidSums, RowSample
 

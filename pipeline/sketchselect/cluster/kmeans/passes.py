@@ -21,14 +21,13 @@ from sketchselect.execution.source import Block, CachedBlock, CachedSource, Sour
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
 from sketchselect.execution.tree import Node
-from sketchselect.linalg.arrays import Floats, canonical
 from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats, canonical
 from sketchselect.prepare.steps import with_stored
-from sketchselect.readers.base import Matrix, MatrixView
+from sketchselect.readers.base import ENTRY_NBYTES, Matrix, MatrixView, accepted_size
 from sketchselect.readers.dask import futures_client
-from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import CentroidSums
 
 if TYPE_CHECKING:

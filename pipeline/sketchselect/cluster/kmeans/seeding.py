@@ -18,7 +18,6 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution.source import Block, CachedBlock
 from sketchselect.execution.summarize import summary_reduction
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
 from sketchselect.linalg.hashing import (
     KeyedRows,
     derive_seed,
@@ -30,6 +29,7 @@ from sketchselect.linalg.hashing import (
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import MOST_NBYTES, POLISH_ITERATIONS, WeightedRows, sample_size
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats, Labels, as_weights, global_rows
 from sketchselect.summaries import CentroidSums, RowSample
 
 Nearest = tuple[Labels, Floats]  # Per row of a block: index of the nearest candidate and squared distance to it

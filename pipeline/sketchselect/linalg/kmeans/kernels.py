@@ -7,8 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats, Labels
-from sketchselect.linalg.kmeans.distances import squared_distance
+from sketchselect.linalg.kmeans.assignment import squared_distance
+from sketchselect.linalg.validation import Array, Floats, Labels
 
 # Bounds are float32, rounded down by this factor when stored and up when compared; it covers the rounding of the few
 # operations between.

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Array, Floats, Labels, read_only
 from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.kmeans.distances import as_float_rows, assign_rows
+from sketchselect.linalg.kmeans.assignment import ClusterSums, as_float_rows, assign_rows, sparse_label_sums, sums_about
 from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, squared_lengths, sweep
-from sketchselect.linalg.kmeans.sums import ClusterSums, sparse_label_sums, sums_about
+from sketchselect.linalg.validation import Array, Floats, Labels, read_only
 
 # Centres move far in the first sweeps, where bounds decide no row.
 _FIRST_PAUSE = 2

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from sketchselect.linalg.arrays import Array, Floats, Labels
 from sketchselect.linalg.csr import densify, is_csr, take_columns
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.sums import sparse_mean_products
+from sketchselect.linalg.kmeans.assignment import sparse_mean_products, spread_out
+from sketchselect.linalg.validation import Array, Floats, Labels
 
 LEAST_ROWS, ROWS_PER_CLUSTER = 2000, 20  # Of a sample
 MOST_NBYTES = 1 << 29  # Of its rows when dense: one process holds them all

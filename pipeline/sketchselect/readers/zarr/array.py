@@ -20,8 +20,8 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, file_version
 from sketchselect.readers.base import MissingPolicy
 from sketchselect.readers.stored import LRUCache
@@ -185,7 +185,7 @@ class ZarrArray:
     def _open(self, now: ArrayMetadata | None, recent: bool) -> Any:
         import zarr
 
-        from sketchselect.readers.zarr.store import make_store
+        from sketchselect.readers.zarr.metadata import make_store
 
         if now is None:
             kind, document = read_document(self.location) or (None, {})

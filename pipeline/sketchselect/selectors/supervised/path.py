@@ -12,13 +12,20 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Floats
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.linalg.validation import Floats
+from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import Count, HalfLife, SeedNumber, Size, number, whole
-from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.supervised import models
-from sketchselect.selectors.supervised.models import Candidate, Criterion, ModelPath, Rule
-from sketchselect.selectors.supervised.moments import Design, coefficient_error, design_of, warn_of
+from sketchselect.selectors.supervised.models import (
+    Candidate,
+    Criterion,
+    Design,
+    ModelPath,
+    Rule,
+    coefficient_error,
+    design_of,
+    warn_of,
+)
 from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant
 from sketchselect.selectors.supervised.target import TargetMixin, Task, with_task
 from sketchselect.solvers import Problem, least_squares

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Unpack
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.parameters import Limits, Positive, Share, Size, number, whole
 from sketchselect.selectors.supervised.models import Candidate, Criterion
 from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector

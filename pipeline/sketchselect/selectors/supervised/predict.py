@@ -17,12 +17,11 @@ from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Block, Source
 from sketchselect.execution.client import check_run, run_options
 from sketchselect.execution.engine import RunKeywords, map_blocks
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.anndata_xarray import like_rows, unwrapped
+from sketchselect.readers.arrays import like_rows, unwrapped
 from sketchselect.readers.dask import is_dask
-from sketchselect.selectors.supervised.models import Candidate
-from sketchselect.selectors.supervised.moments import Expansion
+from sketchselect.selectors.supervised.models import Candidate, Expansion
 from sketchselect.solvers import Problem
 
 _LEAST_SPREAD = 1e-12

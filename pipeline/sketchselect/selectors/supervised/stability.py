@@ -12,12 +12,11 @@ from sklearn.base import clone
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.linalg.validation import Floats
+from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import Count, Limits, SeedNumber, number, whole
-from sketchselect.selectors.selection import Selection
-from sketchselect.selectors.supervised.moments import design_of
+from sketchselect.selectors.supervised.models import design_of
 from sketchselect.selectors.supervised.path import PathSelector, ignore_early_warnings
 from sketchselect.selectors.supervised.penalized import LassoPath
 from sketchselect.selectors.supervised.target import TargetMixin, Task

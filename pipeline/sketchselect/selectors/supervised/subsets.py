@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Unpack
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.parameters import NotNegative, Size, whole
 from sketchselect.selectors.supervised.models import Candidate, Criterion
 from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector

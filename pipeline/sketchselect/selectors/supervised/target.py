@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 from sketchselect.errors import BadParameter, NotFinite
 from sketchselect.execution.engine import FitKeywords
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
 from sketchselect.readers.base import GroupedTarget
 from sketchselect.readers.opening import grouped

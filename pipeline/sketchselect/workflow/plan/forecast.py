@@ -28,7 +28,7 @@ from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.cluster import KMeansParameters, fit_kmeans, reassign_source
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.cluster.kmeans import seeding
-from sketchselect.cluster.kmeans.labels import label_rows
+from sketchselect.cluster.kmeans.lloyd import label_rows
 from sketchselect.cluster.kmeans.passes import LOAD_ROWS, Passes, partition_nbytes, placement, prepared_nbytes
 from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter, SketchSelectError
@@ -44,7 +44,7 @@ from sketchselect.job.schema import ClusterSettings, JobConfig
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import Vector, open_matrix
-from sketchselect.readers.partitions import accepted_size
+from sketchselect.readers.base import accepted_size
 from sketchselect.selectors.timeline import scan_plan
 from sketchselect.summaries import BlockBound, CentroidSums, Summary
 from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels

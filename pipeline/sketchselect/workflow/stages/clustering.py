@@ -17,7 +17,7 @@ from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.execution import Source, summarize_source
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
 from sketchselect.selectors import AutoSelector, Selection
 from sketchselect.selectors.curve import cluster_means

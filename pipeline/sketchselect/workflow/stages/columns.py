@@ -17,7 +17,7 @@ from sketchselect.execution import Source, fit_steps, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.prepare.scaling import Standardise
+from sketchselect.prepare.fitted import Standardise
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick

@@ -31,7 +31,7 @@ from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import WillNotFit
 from sketchselect.execution import Result, Source, summarize_source
 from sketchselect.job.schema import JobConfig
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.selectors import AutoSelector, Selection

@@ -18,12 +18,11 @@ from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_columns, take_rows
 from sketchselect.linalg.hashing import derive_seed, smallest_keys, uniforms
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.readers import Matrix, open_matrix, row_partitions
-from sketchselect.readers.base import Partitions
-from sketchselect.readers.partitions import even_partitions
+from sketchselect.readers.base import Partitions, even_partitions
 
 SAMPLE_ROWS = 2000
 _HASH_PIECE = 1 << 20

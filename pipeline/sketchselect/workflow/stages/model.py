@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import Floats
 from sketchselect.selectors import BaseSelector
 from sketchselect.workflow.tables import csv_text, plain_value
 
@@ -43,7 +43,7 @@ class Model:
     rule: str  # Which point of a cross-validation curve is taken: "min" or "1se"
     n_rows: int  # Rows it was fitted to
     prepare: tuple[str, ...]  # Steps the rows went through first
-    expansion: Any = None  # How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.moments`
+    expansion: Any = None  # How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.models`
 
     def name_of(self, term: int) -> str:
         """Return what a term is called."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.job.parameters import estimator
+from sketchselect.job.load import estimator
 from sketchselect.job.schema import TimelineSettings
 from sketchselect.selectors.timeline import Timeline, timeline_of, window_of
 from sketchselect.workflow import tables

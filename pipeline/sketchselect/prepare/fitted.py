@@ -1,4 +1,4 @@
-"""Columns divided by their spread, with and without centring, and clipped."""
+"""Steps fitted by statistics of all rows: scaled columns, tf-idf, and missing values filled."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.prepare.steps import (
     Block,
     Need,
@@ -17,7 +17,9 @@ from sketchselect.prepare.steps import (
     as_floats,
     dense,
     in_pieces,
+    require_bool,
     require_count,
+    require_counts,
     require_number,
     with_stored,
 )
@@ -231,3 +233,166 @@ class Clip(Step):
         if low.ndim:
             low, high = low[block.indices], high[block.indices]
         return with_stored(block, np.clip(values, low, high).astype(values.dtype, copy=False))
+
+
+@dataclass(frozen=True, eq=False)
+class TfIdf(Step):
+    """``tf(x_ij) idf_j`` with ``idf_j = ln((1 + n) / (1 + df_j)) + 1``, as scikit-learn's `TfidfTransformer` has it.
+
+    df_j is the number of rows in which column j is not zero, n the number of rows. Unit length is a step of its own.
+    A column that is zero in every row has df = 0 and a finite weight; it stays zero.
+
+    Parameters
+    ----------
+    sublinear : bool
+        Take ``1 + ln(x)`` of every count above 0 instead of the count.
+    smooth : bool
+        False: ``idf_j = ln(n / max(df_j, 1)) + 1``.
+    """
+
+    name: ClassVar[str] = "tf-idf"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    of_counts: ClassVar[bool] = True
+
+    sublinear: bool = False
+    smooth: bool = True
+
+    def __post_init__(self) -> None:
+        require_bool(self.name, "sublinear", self.sublinear)
+        require_bool(self.name, "smooth", self.smooth)
+
+    def may_be_negative(self, before: bool) -> bool:
+        """Return whether logarithms are taken: those of values below 1/e are below -1."""
+        return self.sublinear
+
+    @property
+    def needs(self) -> Need:
+        """The counts of non-zeros."""
+        return Need("column-stats")
+
+    def learn(self, summary: Any) -> dict[str, Array]:
+        """Return the weights, and the number of columns that are zero throughout."""
+        df = np.asarray(summary.nonzero, dtype=np.float64)
+        n = float(summary.n_rows)
+        if self.smooth:
+            idf = np.log((1.0 + n) / (1.0 + df)) + 1.0
+        else:
+            idf = np.log(max(n, 1.0) / np.maximum(df, 1.0)) + 1.0
+        return {"idf": idf, "empty": np.asarray(np.count_nonzero(df == 0))}
+
+    def notes(self) -> list[str]:
+        """Return how many columns are zero in all rows."""
+        empty = int(self.value("empty"))
+        columns, stay = ("column is", "stays") if empty == 1 else ("columns are", "stay")
+        return [f"prepare, tf-idf: {empty} {columns} zero in every row and {stay} zero"] if empty else []
+
+    def apply(self, block: Block) -> Block:
+        """Return the weighted counts."""
+        idf = self.value("idf")
+        self.require_width(block, idf.size)
+        require_counts(block, self.name)
+        if not is_csr(block):
+            return in_pieces(block, lambda counts: np.multiply(self._tf(counts), idf, out=counts))
+        values = as_floats(block.data)
+        weighted = self._tf(values.astype(np.float64)) * idf[block.indices]
+        return with_stored(block, weighted.astype(values.dtype, copy=False))
+
+    def _tf(self, counts: Floats) -> Floats:
+        """Return the term frequencies; may change `counts`."""
+        if self.sublinear:
+            there = counts > 0
+            np.log(counts, out=counts, where=there)
+            np.add(counts, 1.0, out=counts, where=there)
+        return counts
+
+
+SAMPLED_ROWS = 1000
+"""Rows of which a median is taken; all of them up to this number."""
+
+_MARK = float(np.finfo(np.float32).max)
+"""Stands for a missing value in a sample of rows, which holds numbers alone."""
+
+
+def _filled(block: Block, values: Array) -> Block:
+    """Return the block with NaN replaced, column by column."""
+    if is_csr(block):
+        data = as_floats(block.data)
+        return with_stored(block, np.where(np.isnan(data), values[block.indices], data).astype(data.dtype, copy=False))
+    rows = as_floats(block)
+    return np.where(np.isnan(rows), values.astype(rows.dtype), rows)
+
+
+@dataclass(frozen=True, eq=False)
+class MarkMissing(Step):
+    """Missing values marked by the largest float32, for the sample that a median is taken of."""
+
+    name: ClassVar[str] = "mark-missing"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+    takes_missing: ClassVar[bool] = True
+    fills_missing: ClassVar[bool] = True
+
+    def apply(self, block: Block) -> Block:
+        """Return the block with marks."""
+        return _filled(block, np.full(block.shape[1], _MARK))
+
+
+@dataclass(frozen=True, eq=False)
+class Impute(Step):
+    """Missing values (NaN) replaced by the mean or the median of the others in their column; 0 where there are none.
+
+    Parameters
+    ----------
+    by : {"mean", "median"}
+        The mean is that of all rows. The median is exact up to 1,000 rows, and beyond that the median of that many rows
+        drawn by hash: with probability 0.99 its rank is within 4.1 % of the middle where nothing is missing.
+    """
+
+    name: ClassVar[str] = "impute"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    takes_missing: ClassVar[bool] = True
+    fills_missing: ClassVar[bool] = True
+    keeps_units: ClassVar[bool] = True
+
+    by: str = "mean"
+
+    def __post_init__(self) -> None:
+        if self.by not in ("mean", "median"):
+            raise BadParameter(f'prepare step {self.name!r}: by must be "mean" or "median", got {self.by!r}')
+
+    @property
+    def needs(self) -> Need:
+        """The means of the columns, or a sample of the rows."""
+        if self.by == "mean":
+            return Need("column-stats")
+        return Need("row-sample", {"size": SAMPLED_ROWS}, weighted=False, before=(MarkMissing(),))
+
+    def learn(self, summary: Any) -> dict[str, Array]:
+        """Return the value of every column, and whether it has one."""
+        if self.by == "mean":
+            value = np.where(np.asarray(summary.missing) < summary.n_rows, summary.mean, np.nan)
+        else:
+            rows = dense(summary.rows).astype(np.float64)
+            rows[rows == _MARK] = np.nan
+            some = ~np.isnan(rows).all(axis=0)
+            value = np.full(rows.shape[1], np.nan)
+            value[some] = np.nanmedian(rows[:, some], axis=0)
+        known = np.isfinite(value)
+        return {"value": np.where(known, value, 0.0), "known": known}
+
+    def notes(self) -> list[str]:
+        """Return a note on columns without a value."""
+        n_unknown = 0 if self.values is None else int(np.count_nonzero(~self.value("known").astype(bool)))
+        if not n_unknown:
+            return []
+        columns = "1 column has" if n_unknown == 1 else f"{n_unknown} columns have"
+        return [f"prepare step {self.name!r}: {columns} no value to take the {self.by} of, and became 0"]
+
+    def apply(self, block: Block) -> Block:
+        """Return the block without missing values."""
+        value = self.value("value")
+        self.require_width(block, value.size)
+        return _filled(block, value)
+
+
+FILLING_STEP = f'the prepare step "{Impute.name}"'
+"""What messages advise for missing values."""
