@@ -19,6 +19,7 @@ from sketchselect.cluster import KMeans
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.readers import open_vector
 from sketchselect.readers.zarr import metadata as zarr_metadata
+from sketchselect.selectors import GreedySelector
 
 GOOD = np.arange(12.0).reshape(4, 3)
 
@@ -345,3 +346,11 @@ def test_the_limits_are_the_last_allowed_values(monkeypatch, tmp_path):
     monkeypatch.setattr(zarr_metadata, "MAX_CHUNK_BYTES", 47)
     with pytest.raises(SourceError, match="48 B"):
         open_matrix(source)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_matrix, sp.csr_array])
+def test_a_missing_value_of_an_estimators_x_is_named(wrap):
+    X = np.random.default_rng(0).standard_normal((30, 4))
+    X[7, 2], X[8, 1] = np.nan, np.inf
+    with pytest.raises(ValueError, match=r"1 NaN and 1 infinite values, the first at row 7, column 2"):
+        GreedySelector(2).fit(wrap(X))

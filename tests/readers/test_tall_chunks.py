@@ -17,7 +17,7 @@ import sketchselect as sks
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import open_matrix
-from sketchselect.readers.zarr import metadata as stores
+from sketchselect.readers.zarr import store as stores
 
 ROWS = np.random.default_rng(0).standard_normal((240, 16))
 PIECES = [(start, start + 30) for start in range(0, 240, 30)]

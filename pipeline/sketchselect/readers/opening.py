@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils.validation import validate_data
 
 from sketchselect._plugins import Plugins
 from sketchselect._text import did_you_mean
-from sketchselect.errors import BadParameter, SourceError
+from sketchselect.errors import BadParameter, NotFinite, SourceError
+from sketchselect.linalg.csr import first_nonfinite_entry
+from sketchselect.linalg.validation import first_nonfinite
 from sketchselect.location import Location, is_url, locate
 from sketchselect.readers.anndata_layout import modality_key
 from sketchselect.readers.arrays import (
@@ -552,6 +553,19 @@ def _without(columns: Sequence[str], key: str | None) -> str | None:
     return ",".join(word for word in key.split(",") if word.strip() not in columns)
 
 
+def _require_finite(estimator: Any, values: Any) -> None:
+    """Raise `NotFinite`, naming the first NaN or infinity of X by row and column."""
+    bad = first_nonfinite(values) if isinstance(values, np.ndarray) else first_nonfinite_entry(values)
+    if bad is not None:
+        row, column, n_nan, n_inf = bad
+        names = getattr(estimator, "feature_names_in_", None)
+        where = column if names is None else f"{names[column]!r}"
+        raise NotFinite(
+            f"X: {n_nan} NaN and {n_inf} infinite values, the first at row {row}, column {where}; leave such rows out, "
+            'or fill missing values first (scikit-learn\'s SimpleImputer; in a job the prepare step "impute")'
+        )
+
+
 def open_features(
     estimator: Any,
     X: Any,
@@ -577,11 +591,18 @@ def open_features(
     X cannot be opened.
     """
     if is_array_like(X):
+        from sklearn.utils.validation import validate_data
+
         rows, beside = X, dict[str, Any]()
         if is_pandas(X):
             rows, beside = without_columns(X, local_names(vectors))
             require_numbers(rows)
-        values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", **checks)
+        finite = checks.pop("ensure_all_finite", True)
+        values = validate_data(
+            estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=finite is not True and finite, **checks
+        )
+        if finite is True:
+            _require_finite(estimator, values)
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
         return matrix

@@ -54,7 +54,7 @@ def create_array(
     import zarr
     from zarr.codecs import ZstdCodec
 
-    from sketchselect.readers.zarr.metadata import make_store
+    from sketchselect.readers.zarr.store import make_store
 
     marker = {MARKER: {"empty_chunks": "written"}}
     return zarr.create_array(
@@ -77,7 +77,7 @@ def create_columns(location: Location, rows: Any) -> list[Any]:
     import zarr
     from zarr.codecs import ZstdCodec
 
-    from sketchselect.readers.zarr.metadata import make_store
+    from sketchselect.readers.zarr.store import make_store
 
     marker = {MARKER: {"empty_chunks": "written"}}
     kind = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
@@ -272,7 +272,7 @@ def write_csr(
     """Write a sparse matrix as a group of ``data``, ``indices`` and ``indptr``, a few chunks in memory at a time."""
     import zarr
 
-    from sketchselect.readers.zarr.metadata import make_store
+    from sketchselect.readers.zarr.store import make_store
 
     n_rows, n_columns = matrix.shape
     offsets = matrix.entry_offsets

@@ -91,7 +91,7 @@ class WriteBlock:
         """Write one block's labels and return how many. Writing again writes the same."""
         import zarr
 
-        from sketchselect.readers.zarr.metadata import make_store
+        from sketchselect.readers.zarr.store import make_store
 
         labels = self.labels(block).labels
         array: Any = zarr.open_array(make_store(self.location, read_only=False), mode="r+")

@@ -185,7 +185,7 @@ class ZarrArray:
     def _open(self, now: ArrayMetadata | None, recent: bool) -> Any:
         import zarr
 
-        from sketchselect.readers.zarr.metadata import make_store
+        from sketchselect.readers.zarr.store import make_store
 
         if now is None:
             kind, document = read_document(self.location) or (None, {})
