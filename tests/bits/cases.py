@@ -188,7 +188,9 @@ def placed(content: dict[str, Any], sources: Path, out: Path, engine: Any) -> di
         key: str(sources / value) if key in FILE_KEYS and (sources / value).exists() else value
         for key, value in content["input"].items()
     }
-    execution = {**content["execution"], **({"cluster": engine} if isinstance(engine, str) else {})}
+    # A node that is saved because it took long may be read again by a later pass, whose `rows_read` are then fewer.
+    unsaved = {"checkpoint_seconds": 1e9}
+    execution = {**unsaved, **content["execution"], **({"cluster": engine} if isinstance(engine, str) else {})}
     output = {"dir": str(out), "report": False}
     return {**content, "input": section, "execution": execution, "output": output}
 

@@ -125,16 +125,16 @@ def test_rows_without_an_identity_are_not_kept_and_this_is_said(tmp_path):
 SCRIPT = """
 import sys, time
 from sketchselect.cluster import fit_kmeans
-from sketchselect.cluster.kmeans import iterations
+from sketchselect.cluster.kmeans import lloyd
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source
 from sketchselect.readers import open_matrix
-iterations.KEEP_SECONDS = 0.0
-keep = iterations.Iterations.keep
+lloyd.KEEP_SECONDS = 0.0
+keep = lloyd.Iterations.keep
 def slow(self, iteration, sums):
     keep(self, iteration, sums)
     print(iteration, flush=True)
     time.sleep(0.2)
-iterations.Iterations.keep = slow
+lloyd.Iterations.keep = slow
 store, folder = sys.argv[1:]
 options = PassOptions(LocalEngine(kind="serial"), checkpoint=Checkpoint(folder))
 fit_kmeans(Source(open_matrix(store)), {parameters}, options)

@@ -62,6 +62,21 @@ def test_methods_are_those_of_runs_of_their_own(
     assert float(table[0]["overlap with variance"]) == content["overlap"][0][1]
 
 
+def test_a_job_runs_in_its_folder_after_its_methods_were_compared(
+    labelled: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    _, path = labelled
+    assert cli("compare", path, "--methods", ",".join(METHODS), "-q").exit_code == 0
+    done = cli("run", path, "-q")
+    assert done.exit_code == 0, done.output
+
+
+def test_targets_are_looked_for_before_a_job_is_run(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
+    _, path = labelled
+    refused(cli("compare", path, "greedy"), 2, "error: greedy: no such file", "--methods greedy")
+    assert not list(tmp_path.glob("**/manifest.json"))
+
+
 @pytest.mark.filterwarnings("default:the runs are of different sources, or prepare them differently")
 def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     whole, path = labelled

@@ -13,7 +13,9 @@ import numpy as np
 
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job, make_selector, method_parameters, predict_starts
-from sketchselect.workflow.folder import read_manifest
+from sketchselect.location import is_url
+from sketchselect.selectors import METHODS
+from sketchselect.workflow.folder import claim, read_manifest
 from sketchselect.workflow.tables import csv_text, read_selection
 from sketchselect.workflow.verify import complete, require_digests
 
@@ -85,6 +87,10 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
     """
     from sketchselect.workflow.job import run
 
+    for target in targets:
+        if not Path(target).exists():
+            hint = f"; it is a method: --methods {target} runs the job with it" if target in METHODS else ""
+            raise ConfigError(f"{target}: no such file or folder{hint}")
     runs, inputs = [], set()
     for target in targets:
         path = Path(target)
@@ -127,6 +133,9 @@ def compare_methods(
     of_all = {k: v for k, v in chosen.parameters.items() if k in ("normalize", "sample_rows", "random_state")}
     settings = {"method": AutoSelector.method, "n_features": size, **of_all, "methods": list(methods)}
     together = check_select(settings)
+    if not is_url(config.output.dir):
+        # The folder around ``compare`` is the job's own, which `run` uses afterwards.
+        claim(Path(config.output.dir))
     output = config.output.model_copy(update={"dir": str(Path(config.output.dir) / "compare"), "report": False})
     config = config.model_copy(update={"select": together, "output": output})
     with open_session(config, progress=progress) as session:

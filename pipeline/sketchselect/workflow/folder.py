@@ -237,6 +237,8 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
             folder.discard()
         yield folder
         _remove(folder.checkpoints / "staging")
+        with contextlib.suppress(OSError):
+            folder.checkpoints.rmdir()  # Empty where files were put in place, and no stage was begun
 
 
 def claim(path: Path) -> None:

@@ -445,7 +445,9 @@ def next_size(session: Session, evaluation: Evaluation | None) -> bool:
         unproved, sizes = (size, min(factor, 1e300)), (1, None)
         ends, word = False, "those within `tolerance` by estimate"
     if not ends:
-        session.progress.note(f"{text}, asked for {_percent(1.0 + tolerance)}; trying {word}")
+        limit = _percent(1.0 + tolerance)
+        verdict = "within" if factor <= 1.0 + tolerance else "above"
+        session.progress.note(f"{text}, {verdict} the limit of {limit}; trying {word}")
         _use(selector, {"least_columns": sizes[0], "largest_columns": sizes[1], "unproved": unproved})
     sought = {"least_columns": selector.least_columns, "largest_columns": selector.largest_columns}
     state = {"failed": failed, "proved": proved, "unproved": unproved, **sought}
@@ -454,4 +456,4 @@ def next_size(session: Session, evaluation: Evaluation | None) -> bool:
 
 
 def _percent(factor: float) -> str:
-    return f"{100.0 * (factor - 1.0):.3g} %" if factor < 1e300 else "no factor at all"
+    return f"{100.0 * (factor - 1.0):.4g} %" if factor < 1e300 else "no factor at all"
