@@ -336,7 +336,7 @@ def test_mistakes_are_named() -> None:
         ({"methods": ["greedy", "variance", "greedy"]}, "greedy is named twice"),
         ({"methods": ["gredy"]}, "did you mean 'greedy'"),
         ({"tolerance": 0}, "tolerance must be a number above 0"),
-        ({"n_features_to_select": "all"}, 'number of columns.*"auto".*all'),
+        ({"n_features_to_select": "all"}, 'n_features_to_select.*"auto".*all'),
     ):
         with pytest.raises(BadParameter, match=message):
             AutoSelector(**parameters).fit(X)
