@@ -71,10 +71,10 @@ def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
     assert not short.converged
     told = Stages()
     assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
-    assert any("going on after iteration 3" in note for note in told.notes)
+    assert any("resuming after iteration 3" in note for note in told.notes)
     told = Stages()
     assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
-    assert any(f"going on after iteration {plain.n_iter}" in note for note in told.notes)
+    assert any(f"resuming after iteration {plain.n_iter}" in note for note in told.notes)
     # One file: each takes the place of the one before.
     assert len(list((tmp_path / "kept").rglob("*.sks"))) == 1
 
@@ -158,7 +158,7 @@ def test_a_killed_process_goes_on_from_its_last_iteration(store, tmp_path):
         child.stdout.close()
     told = Stages()
     assert bits(run(store, tmp_path / "k", told)) == bits(plain)
-    assert any("going on after iteration 4" in note for note in told.notes)
+    assert any("resuming after iteration 4" in note for note in told.notes)
 
 
 def test_retries_reach_the_passes_of_k_means(tmp_path):

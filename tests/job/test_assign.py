@@ -151,7 +151,7 @@ def test_other_columns_and_other_files_are_refused(rows: np.ndarray, tmp_path: P
     np.save(tmp_path / "new.npy", rows[:, :7])
     out = ("-o", tmp_path / "new.csv")
     refused(cli("assign", tmp_path / "out", tmp_path / "new.npy", *out), 1, "has 7 columns, the run's rows had 9")
-    refused(cli("assign", tmp_path / "rows.npy", tmp_path / "new.npy", *out), 1, "rows.npy", "not what a run leaves")
+    refused(cli("assign", tmp_path / "rows.npy", tmp_path / "new.npy", *out), 1, "rows.npy", "assign.json")
     refused(cli("assign", tmp_path, tmp_path / "new.npy", *out), 1, "assign.json: no such file")
     (tmp_path / "new.csv").write_text("mine\n")
     refused(cli("assign", tmp_path / "out", tmp_path / "rows.npy", *out), 1, "not overwritten")

@@ -14,7 +14,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
-from sketchselect.workflow.compare import SHARED, _charged, compare_runs
+from sketchselect.workflow.compare import SHARED_STAGES, _charged, compare_runs
 
 from .commands import cli, refused
 
@@ -137,7 +137,9 @@ def test_the_settings_of_the_job_hold_for_each_method_that_has_them(
 
 
 def test_what_all_methods_share_is_charged_to_none() -> None:
-    stages = [{"name": name, "seconds": 1.0, "reused": name == "select"} for name in ("select", "k-means", *SHARED)]
+    stages = [
+        {"name": name, "seconds": 1.0, "reused": name == "select"} for name in ("select", "k-means", *SHARED_STAGES)
+    ]
     assert [one["name"] for one in _charged(stages)] == ["k-means"]
 
 

@@ -62,7 +62,7 @@ def test_two_windows_are_a_mistake_with_its_line(job_file: Callable[..., Path]) 
     done = cli("run", str(path))
     line = path.read_text().splitlines().index("window = 80") + 1
     assert done.exit_code == 2
-    assert f"job.toml: timeline.window: 80, but select.window is 100; set only one of them (line {line})" in done.output
+    assert f"job.toml: timeline.window: 80, but select.window is 100; set only one (line {line})" in done.output
 
 
 def test_a_method_without_a_window_names_those_with_one(job_file: Callable[..., Path]) -> None:

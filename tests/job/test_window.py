@@ -91,5 +91,5 @@ def test_windows_that_cannot_be(job: Job, drift: np.ndarray, tmp_path: Path) -> 
     assert cli("summarize", tmp_path / "drift.npy", "-o", tmp_path / "d.sks").exit_code == 0
     expected = ["--method", "greedy", "--n-features", 2, "-o", tmp_path / "s.json"]
     result = cli("select", tmp_path / "d.sks", *expected, "--set", "window=100")
-    refused(result, 2, "--set window", "summarize only those that count")
+    refused(result, 2, "--set window", "summarize only the rows")
     assert cli("select", tmp_path / "d.sks", *expected, "--set", "window=false").exit_code == 0

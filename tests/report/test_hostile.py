@@ -116,7 +116,7 @@ def test_many_of_everything_stays_small(full_run, parse):
     assert len(html.encode()) < LIMIT
     words = parse(html).words
     assert "and 9900 more" in words
-    assert "one bar stands for about 250 of them" in words
+    assert "one bar stands for about 250 columns" in words
     assert "460 smaller clusters" in words
     assert "Only the 30 largest of 300 classes and 500 clusters" in words
     assert "Colours repeat after ten" in words

@@ -124,7 +124,7 @@ def test_fewer_columns_of_a_nested_method_are_the_beginning_of_more(method: str)
 
 
 def test_every_competitor_has_a_place_of_its_own() -> None:
-    places = [cls.competes for cls in METHODS.values() if cls.competes is not None]
+    places = [cls.auto_priority for cls in METHODS.values() if cls.auto_priority is not None]
     assert len(set(places)) == len(places) >= 5
 
 
@@ -300,7 +300,7 @@ def test_of_a_given_number_all_compete_and_fewer_columns_are_shown_of_the_best(m
     chosen = AutoSelector(8, n_clusters=3).fit(X)
     sizes = {m: [p.n_features for p in chosen.curve_.points if p.method == m] for m in chosen.curve_.methods}
     winner = chosen.selection_.method
-    assert sizes == {m: [2, 4, 8] if m == winner else [8] for m in METHODS if METHODS[m].competes is not None}
+    assert sizes == {m: [2, 4, 8] if m == winner else [8] for m in METHODS if METHODS[m].auto_priority is not None}
     monkeypatch.setattr("sketchselect.selectors.auto.MOST_FLOPS", 0)
     assert "deterministic" not in AutoSelector(8, n_clusters=3).fit_summary(chosen.summary_).curve_.methods
 
@@ -336,7 +336,7 @@ def test_mistakes_are_named() -> None:
         ({"methods": ["greedy", "variance", "greedy"]}, "greedy is named twice"),
         ({"methods": ["gredy"]}, "did you mean 'greedy'"),
         ({"tolerance": 0}, "tolerance must be a number above 0"),
-        ({"n_features_to_select": "all"}, 'number of columns.*"auto".*all'),
+        ({"n_features_to_select": "all"}, 'n_features_to_select.*"auto".*all'),
     ):
         with pytest.raises(BadParameter, match=message):
             AutoSelector(**parameters).fit(X)

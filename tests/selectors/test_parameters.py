@@ -162,7 +162,7 @@ def test_a_number_of_columns_below_one_is_a_share(name):
 
 
 def test_a_share_is_named_where_a_number_of_columns_is_none():
-    with pytest.raises(BadParameter, match=r"a number of columns or a share of them.* got '10'"):
+    with pytest.raises(BadParameter, match=r"a number or share of the columns.* got '10'"):
         sks.GreedySelector("10").fit(np.eye(4))
 
 

@@ -1,4 +1,4 @@
-"""Command line: every command by name and group, and those that run a whole job."""
+"""Command line: every command by name and group, and the commands on a whole job."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
         assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",
     },
 }
-"""All commands, by what they are for, each with an example."""
+"""All commands by purpose, each with an example."""
 
 
 class _Grouped(typer.core.TyperGroup):

@@ -86,20 +86,20 @@ def init(
         f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
     )
     steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
-    place = location_of(os.path.expanduser(source))
-    # A relative path stays one, so that job and data can be moved together; a job's paths are relative to its file.
-    relative = place.is_local and not os.path.isabs(os.path.expanduser(source))
-    url = os.path.relpath(place.url, output.absolute().parent) if relative else place.url
+    location = location_of(os.path.expanduser(source))
+    # A relative path stays relative, to the job's file, so that job and data can be moved together.
+    relative = location.is_local and not os.path.isabs(os.path.expanduser(source))
+    url = os.path.relpath(location.url, output.absolute().parent) if relative else location.url
     n_columns = matrix.shape[1]
-    cells = obs_columns(place if options is None else locate(source, options), key)
-    label, listed = _labels(cells, matrix, options)
+    cells = obs_columns(location if options is None else locate(source, options), key)
+    label, label_line = _labels(cells, matrix, options)
     text = JOB.format(
         description=description,
         name=output,
         url=json.dumps(url),
         key=f"key = {json.dumps(key)}\n" if key else "",
         labels=f"# labels = {json.dumps(label)}".ljust(32),
-        columns=listed,
+        columns=label_line,
         anndata=_annotations() if cells else "",
         nonfinite=f"{fill}\n" if n_missing else "",
         prepare=f"steps = {steps}".ljust(32) + ' # such as "standardise" for columns of different units\n',
@@ -116,7 +116,7 @@ def init(
 
 @command
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method; all in short without it.", metavar="[NAME]")] = None,
+    name: Annotated[str | None, typer.Argument(help="A method; without it, a list of all.", metavar="[NAME]")] = None,
 ) -> Outcome:
     """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
     from sketchselect.errors import BadParameter
@@ -137,7 +137,7 @@ def methods(
     signature = python_inspect.signature(cls).parameters
     for key, hint in method_parameters(name).items():
         if not {str, Any} & {hint, *get_args(hint)}:
-            # What a job file may give the key, in the words of its check.
+            # The values of a key, in the words of the job file's check.
             default = "optional" if signature[key].default is None else f"default {json.dumps(signature[key].default)}"
             text = re.sub(rf"^{key} : .*$", f"{key} : {in_words(hint, none='')}, {default}", text, flags=re.M)
     text = re.sub("`+", "", text.replace("n_features_to_select", "n_features"))
@@ -184,7 +184,7 @@ def plan(
 
 
 def method_facts() -> dict[str, dict[str, Any]]:
-    """Return what each method does, its class, what it needs and guarantees, its cost, and whether it has weights."""
+    """Return the purpose, class, needs, guarantee and cost of each method, and whether it has weights."""
     from sketchselect.selectors import METHODS
 
     return {
@@ -201,7 +201,7 @@ def method_facts() -> dict[str, dict[str, Any]]:
 
 
 def _note(cls: type[BaseSelector], label: str) -> str | None:
-    """Return what follows a label in the documentation of a method, or None."""
+    """Return the text after a label in the documentation of a method, or None."""
     match = re.search(
         rf"\b{label}: (.+?)(?:\s(?:Cost[^:]*|Source):|\n\n|\Z)", python_inspect.getdoc(cls) or "", re.DOTALL
     )
@@ -214,7 +214,7 @@ def _needs(cls: type[BaseSelector]) -> str:
 
 
 def _labels(cells: list[str], matrix: Matrix, storage_options: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Return what labels may be named by: the first column of ``obs`` that is text, if any is; and a line of all."""
+    """Return the first text column of ``obs`` for the labels, if there is one, and a line with all columns."""
     if not cells:
         return "labels.csv", ""
     few = cells[:_LISTED]
@@ -232,7 +232,7 @@ def _is_text(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | Non
 
 
 def _annotations() -> str:
-    why = "annotations.h5ad, with the keys of scanpy"
+    comment = "annotations.h5ad, with the keys of scanpy"
     if importlib.util.find_spec("anndata") is None:
-        return f'# anndata = true                 # {why}; needs pip install "sketchselect[anndata]"\n'
-    return f"anndata = true                   # {why}\n"
+        return f'# anndata = true                 # {comment}; needs pip install "sketchselect[anndata]"\n'
+    return f"anndata = true                   # {comment}\n"

@@ -1,4 +1,4 @@
-"""Commands on clusterings: what is proved of them, whether it still holds, how they compare and agree with labels."""
+"""Commands on clusterings: certificates, verification, comparison, agreement with labels."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def certify(
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
-    """Prove how far a clustering can be from the best possible one. It may be a run's, or any labels."""
+    """Prove how far a clustering, of a run or of any labels, can be from the best possible one."""
     from dataclasses import replace
     from functools import partial
 
@@ -90,11 +90,11 @@ def certify(
     from sketchselect.workflow.verify import certify_folder, certify_summary, refuse
 
     prepare, path = prepare or None, Path(target)
-    bound = _given(
+    bound = _given_options(
         method=method, block_rows=block_rows, confidence=confidence, fraction=fraction, random_state=random_state
     )
-    inputs = _given(key=key, nonfinite=nonfinite, storage_options=storage_options(storage))
-    runs_on = _given(cluster=cluster, n_workers=workers)
+    inputs = _given_options(key=key, nonfinite=nonfinite, storage_options=storage_options(storage))
+    runs_on = _given_options(cluster=cluster, n_workers=workers)
     if (path / MARKER).is_file():
         options = inputs.pop("storage_options", None)
         of_runs: dict[str, Any] = {
@@ -129,24 +129,24 @@ def certify(
             certificate = certify_rows(matrix, objective, clusters, **common)
     n_rows = matrix.shape[0]
     if n_dropped := n_rows - int(certificate.details["n_rows"]):
-        dropped = require_few_dropped(matrix.address, n_dropped, n_rows, max_dropped, "--max-dropped ")
-        certificate = replace(certificate, note=f"{certificate.note} {dropped}.".lstrip())
+        dropped_note = require_few_dropped(matrix.address, n_dropped, n_rows, max_dropped, "--max-dropped ")
+        certificate = replace(certificate, note=f"{certificate.note} {dropped_note}.".lstrip())
     return _outcome(certificate)
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    """Return the options that are given."""
+def _given_options(**options: Any) -> dict[str, Any]:
+    """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _outcome(certificate: Certificate) -> Outcome:
-    """Return a certificate for people: the sentence, and its cost."""
+    """Return a certificate as text: the sentence, and its cost."""
     from sketchselect._byte_sizes import format_bytes
     from sketchselect._text import format_seconds
 
     size = format_bytes(certificate.bytes_read)
-    read = f", {certificate.rows_read:,} rows ({size}) read" if certificate.rows_read else ""
-    text = f"{certificate.sentence()}\ncost: {format_seconds(certificate.cost)}{read}"
+    reading = f", {certificate.rows_read:,} rows ({size}) read" if certificate.rows_read else ""
+    text = f"{certificate.sentence()}\ncost: {format_seconds(certificate.cost)}{reading}"
     return Outcome(text, certificate.to_dict())
 
 
@@ -157,13 +157,13 @@ def verify(
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
-    """Read and compute a finished run again. One line says of each result whether it holds."""
+    """Read and compute a finished run again. A line for each result says whether it holds."""
     from dataclasses import asdict
 
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.verify import verify_run
 
-    runs_on, options = _given(cluster=cluster, n_workers=workers), storage_options(storage)
+    runs_on, options = _given_options(cluster=cluster, n_workers=workers), storage_options(storage)
     checks = verify_run(folder, execution=runs_on, storage_options=options, progress=True)
     holds = all(check.holds is not False for check in checks)
     text = "\n".join(check.line() for check in checks)
@@ -183,7 +183,7 @@ def compare(
     settings: Sets = None,
     storage: StorageOptions = None,
 ) -> Outcome:
-    """Show methods side by side: objective, certificate, agreement with labels, stability, overlap, time."""
+    """Compare methods in a table: objective, certificate, agreement with labels, stability, overlap, time."""
     from sketchselect.errors import ConfigError
     from sketchselect.job.load import with_storage
     from sketchselect.location import write_atomically
@@ -191,15 +191,15 @@ def compare(
 
     overrides = with_storage(settings or (), storage)
     if methods is None:
-        compared = table.compare_runs(targets, overrides, progress=True)
+        runs = table.compare_runs(targets, overrides, progress=True)
     elif len(targets) > 1:
-        raise ConfigError("--methods: of one job file; leave the others out")
+        raise ConfigError("--methods: takes one job file; leave the others out")
     else:
         names = [name.strip() for name in methods.split(",")]
-        compared = table.compare_methods(targets[0], names, overrides, progress=True)
+        runs = table.compare_methods(targets[0], names, overrides, progress=True)
     if csv is not None:
-        write_atomically(csv, table.to_csv(compared).encode())
-    return Outcome(table.to_text(compared), table.to_data(compared))
+        write_atomically(csv, table.to_csv(runs).encode())
+    return Outcome(table.to_text(runs), table.to_data(runs))
 
 
 @command

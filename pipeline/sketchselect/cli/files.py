@@ -35,7 +35,7 @@ def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
     method: Annotated[
-        str | None, typer.Option("--for", metavar="METHOD", help="Keep what `select --method METHOD` needs, no more.")
+        str | None, typer.Option("--for", metavar="METHOD", help="Keep only what `select --method METHOD` needs.")
     ] = None,
     size: Annotated[int | None, typer.Option("--size", min=2, help="Rows of the sketch (64).")] = None,
     sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
@@ -112,21 +112,21 @@ def summarize(
     missing = nonfinite == "missing"
     selector = None
     if method is not None:
-        named: dict[str, tuple[str, Any]]
-        named = {"--size": ("sketch_size", size), "--half-life": ("half_life", half_life), "--folds": ("cv", folds)}
-        named |= {"--random-state": ("random_state", random_state), "--sample": ("sample_rows", sample)}
-        named |= {"--top-values": ("top_values", top_values), "--degree": ("degree", degree if degree > 1 else None)}
-        named |= {
+        flags: dict[str, tuple[str, Any]]
+        flags = {"--size": ("sketch_size", size), "--half-life": ("half_life", half_life), "--folds": ("cv", folds)}
+        flags |= {"--random-state": ("random_state", random_state), "--sample": ("sample_rows", sample)}
+        flags |= {"--top-values": ("top_values", top_values), "--degree": ("degree", degree if degree > 1 else None)}
+        flags |= {
             "--batches": ("batches", None if batches is None else True),
             "--classes": ("task", "classification" if classes else None),
         }
-        named |= {"--nonfinite missing": ("missing", "pairwise" if missing else None)}
-        others = {"--moments": moments, "--no-sketch": not sketch, "--after": after}
-        selector = _selector(method, named, [name for name, value in others.items() if value])
+        flags |= {"--nonfinite missing": ("missing", "pairwise" if missing else None)}
+        other_options = {"--moments": moments, "--no-sketch": not sketch, "--after": after}
+        selector = _selector(method, flags, [name for name, value in other_options.items() if value])
         if selector.needs_target and target is None:
             raise ConfigError(f"--target: missing; {method} learns from a target")
     else:
-        # A target is kept by moments alone, so it implies them; and so do folds, and ages without a sketch.
+        # Only moments keep a target, so it implies moments; so do folds, and a half-life without a sketch.
         moments = moments or folds is not None or target is not None or (half_life is not None and not sketch)
         if degree == 2 and not moments:
             raise ConfigError("--degree: only moments have one; add --moments or --folds")
@@ -141,13 +141,13 @@ def summarize(
         if batches is not None and top_values is None:
             raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
         if missing and (sketch or not moments):
-            raise ConfigError("--nonfinite missing: only moments take missing values; add --moments --no-sketch")
+            raise ConfigError("--nonfinite missing: only moments accept missing values; add --moments --no-sketch")
     if classes and target is None:
         raise ConfigError("--classes: says what the target holds; add --target")
     if batches is not None and target is not None:
         raise ConfigError("--batches: each row has one label in a pass, and --target names another; make two files")
     inputs: dict[str, Any] = {"key": key, "max_dropped": max_dropped, "missing_chunks": missing_chunks}
-    # "missing" is checked above: a job's check depends on its method, and there is none here.
+    # "missing" is checked above: a job's check depends on its method, which this command lacks.
     inputs |= {"nonfinite": "error" if missing else nonfinite, "storage_options": storage_options(storage)}
     execution = {"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes}
     config = _job(source, inputs, {"steps": prepare or [], "fitted": fitted}, execution)
@@ -163,9 +163,9 @@ def summarize(
     )
     vector = None
     if label is not None:
-        place = os.path.abspath(label) if os.path.exists(label) else label
+        label_path = os.path.abspath(label) if os.path.exists(label) else label
         name = "target" if batches is None else "batches"
-        vector = open_vector(place, matrix.shape[0], matrix=matrix, storage_options=options, name=name)
+        vector = open_vector(label_path, matrix.shape[0], matrix=matrix, storage_options=options, name=name)
         if vector.dtype.kind == "U" and not (classes or batches):
             raise ConfigError(f"--target {target}: holds text; add --classes to take it for class labels")
     progress = make_progress(True)
@@ -179,9 +179,9 @@ def summarize(
         if vector is not None and selector.uses_target:
             selector.inspect_target(vector)
     with library_logs(None), engine_for(config.execution) as engine:
-        saved = None if checkpoint is None else Checkpoint(checkpoint)
-        passes = PassOptions(engine, config.execution.partition_bytes, saved, progress)
-        # Models are fitted to moments with a target, and multiply the rounding of products in float32.
+        saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
+        passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
+        # Models fitted to moments with a target multiply the rounding of products in float32.
         in_double = target is not None if selector is None else selector.needs_double
         rows = Source(matrix, vector, None, steps, in_double=in_double)
         fit = fit_steps(rows, passes, statistics=statistics)
@@ -191,8 +191,8 @@ def summarize(
             if fit.statistics is None:
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
-        rows, dropped = replace(rows, prepare=fit.steps), list[int]()
-        passes = passes.but(on_statistics=lambda stats: dropped.append(stats.rows_dropped))
+        rows, dropped_rows = replace(rows, prepare=fit.steps), list[int]()
+        passes = passes.but(on_statistics=lambda stats: dropped_rows.append(stats.rows_dropped))
         if selector is not None:
             summary = selector.complete(selector.collect_source(rows, passes), rows, passes)
         else:
@@ -202,7 +202,7 @@ def summarize(
                 *(classes, missing, folds, seed, top_values, sample),
             )
             summary = summarize_source(rows, Bundle(members), passes, start=after).value
-        if n_dropped := max(dropped, default=0):
+        if n_dropped := max(dropped_rows, default=0):
             confirm = require_few_dropped(
                 matrix.address, n_dropped, matrix.shape[0], config.input.max_dropped, "--max-dropped "
             )
@@ -217,20 +217,20 @@ def summarize(
 
 
 def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[str]) -> BaseSelector:
-    """Return the method of ``--for`` with the options that are parameters of it; refuse those that are not."""
+    """Return the method of ``--for`` with the options that are its parameters; refuse other options."""
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.job.load import make_selector, method_parameters, selector_problem
     from sketchselect.selectors.registry import require_known
 
     try:
         require_known(method, ())
-        known = method_parameters(method)
-        given = {option: (name, value) for option, (name, value) in named.items() if value is not None}
-        if unknown := [option for option, (name, _) in given.items() if name not in known] + others:
+        parameters = method_parameters(method)
+        given_options = {option: (name, value) for option, (name, value) in named.items() if value is not None}
+        if unknown := [option for option, (name, _) in given_options.items() if name not in parameters] + others:
             raise ConfigError(f"{', '.join(unknown)}: not for {method}, which --for names; leave it out")
-        if problem := selector_problem(method, dict(given.values())):
+        if problem := selector_problem(method, dict(given_options.values())):
             raise ConfigError(f"--for {method}: {problem}")
-        return make_selector(method, None, dict(given.values()))
+        return make_selector(method, None, dict(given_options.values()))
     except BadParameter as error:
         raise ConfigError(f"--for: {error}") from None
 
@@ -313,9 +313,9 @@ def merge(
     """Merge summary files of different rows, in the given order, into one."""
     from sketchselect.workflow.summary_files import merge_files
 
-    merged, notes = merge_files(files, output)
-    done = f"{_sentence(merged, output)} from {len(files)} files"
-    return Outcome("\n".join([done, *notes]), {**_facts(merged, output), "notes": notes})
+    summary, notes = merge_files(files, output)
+    text = f"{_sentence(summary, output)} from {len(files)} files"
+    return Outcome("\n".join([text, *notes]), {**_facts(summary, output), "notes": notes})
 
 
 @command
@@ -339,8 +339,8 @@ def select(
     from sketchselect.workflow.summary_files import select_from_file
 
     selection, lines = select_from_file(file, output, method, features, settings or [], model)
-    done = f"{output}: selected {len(selection.support)} of {selection.scores.size} columns with {method}"
-    return Outcome("\n".join([done, *lines]), {"file": str(output), **selection.to_dict()})
+    text = f"{output}: selected {len(selection.support)} of {selection.scores.size} columns with {method}"
+    return Outcome("\n".join([text, *lines]), {"file": str(output), **selection.to_dict()})
 
 
 @command
@@ -372,9 +372,9 @@ def cluster(
     from sketchselect.workflow.stages.columns import FILE
     from sketchselect.workflow.tables import read_selection
 
-    selected, statistics = read_selection(selection), selection.parent / FILE
-    steps = list(selected.prepare if prepare is None else prepare)
-    # Steps that were fitted to all rows (their labels have a #) need the statistics that the selection's run left.
+    selection_read, statistics = read_selection(selection), selection.parent / FILE
+    steps = list(selection_read.prepare if prepare is None else prepare)
+    # Steps fitted to all rows (their labels have a #) need the statistics in the folder of the selection's run.
     if fitted is None and prepare is None and statistics.exists() and any("#" in label for label in steps):
         fitted = str(statistics)
     config = _job(
@@ -389,7 +389,7 @@ def cluster(
         },
         output={"dir": str(output)},
     )
-    result = run_config(config, selected, fresh=fresh, progress=True)
+    result = run_config(config, selection_read, fresh=fresh, progress=True)
     return Outcome(result.summary(), result.manifest)
 
 
@@ -508,10 +508,10 @@ def assign(
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)
-        reduced = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
-    if reduced.stats.rows_dropped:
+        result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
+    if result.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
-        notes += [require_few_dropped(matrix.address, reduced.stats.rows_dropped, shape[0], max_dropped, confirm)]
+        notes += [require_few_dropped(matrix.address, result.stats.rows_dropped, shape[0], max_dropped, confirm)]
     names = matrix.row_names
     if row_names is not None:
         names = open_vector(
@@ -521,9 +521,9 @@ def assign(
             storage_options=options,
             name="row_names",
         )
-    write_atomically(output, assigned_csv(reduced.value, model, names, matrix.shape[0]).encode())
-    what = [f"{len(centers)} clusters"] if centers is not None else []
-    what += [f"the model's {', '.join(prediction_names(model))}"] if model is not None else []
+    write_atomically(output, assigned_csv(result.value, model, names, matrix.shape[0]).encode())
+    outputs = [f"{len(centers)} clusters"] if centers is not None else []
+    outputs += [f"the model's {', '.join(prediction_names(model))}"] if model is not None else []
     n_rows = matrix.shape[0]
-    data = {"file": str(output), "n_rows": n_rows, "n_dropped": reduced.stats.rows_dropped, "notes": notes}
-    return Outcome("\n".join([f"{output}: {n_rows} rows, {' and '.join(what)}", *notes]), data)
+    data = {"file": str(output), "n_rows": n_rows, "n_dropped": result.stats.rows_dropped, "notes": notes}
+    return Outcome("\n".join([f"{output}: {n_rows} rows, {' and '.join(outputs)}", *notes]), data)

@@ -27,7 +27,7 @@ def doctor() -> Outcome:
         except (SketchSelectError, OSError, ImportError, MemoryError) as error:
             healthy = False
             lines.append(f"BAD   {name}: {error}")
-    end = "all is well" if healthy else "something is wrong, see above"
+    end = "all is well" if healthy else "a check failed, see above"
     return Outcome("\n".join([*lines, end]), {"healthy": healthy, "checks": lines}, healthy)
 
 
@@ -120,9 +120,9 @@ labels = "input/digit.npy"       # which digit it is: never used, only compared 
 rows = ["l2"]                    # every row scaled to length 1
 
 [select]
-method = "auto"                  # the one of all fast methods that clusters best
-n_features = "auto"              # as few of the 64 pixels as it takes, so that
-tolerance_proved = 0.10          # the clustering is proved to be within 10 % of the best one on all of them
+method = "auto"                  # of all fast methods, the one that clusters best
+n_features = "auto"              # as few of the 64 pixels as are needed so that
+tolerance_proved = 0.10          # the clustering is proved to be within 10 % of the best one on all pixels
 
 [cluster]
 n_clusters = 10
@@ -169,9 +169,9 @@ def demo(
             job.write_text(JOB.format(name=os.path.relpath(job)))
     result = workflow.run(job, overrides=with_cluster((), cluster), progress=True)
     columns, best = result.manifest["prepared_columns"], result.certificate
-    proved = (
+    sentence = (
         f"{result.selection.support.size} of {columns} pixels do: the clustering on them is proved to be within "
         f"{math.ceil(1000 * (best.factor - 1)) / 10:.1f} % of the best one on all {columns}."
     )
     again = f"run it again, or change it:  sketchselect run {job}"
-    return Outcome(f"{result.summary()}\n{again}\n{proved}", result.manifest)
+    return Outcome(f"{result.summary()}\n{again}\n{sentence}", result.manifest)

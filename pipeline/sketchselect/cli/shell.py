@@ -1,7 +1,4 @@
-"""Context of every command: shared options, outcomes and errors as readable lines, orderly ends, standard streams.
-
-Options that several commands share.
-"""
+"""Context of every command: shared options, results and errors as readable lines, shutdown, standard streams."""
 
 from __future__ import annotations
 
@@ -26,12 +23,12 @@ from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 INTERRUPTED = "interrupted; finished work is kept: run the same command again to resume"
 
 GRACE_SECONDS = 3.5
-"""Time to clean up after Ctrl-C or SIGTERM before the process is ended."""
+"""Seconds to clean up after Ctrl-C or SIGTERM before the process is ended."""
 
 EXIT_MESSAGE_SECONDS = 0.5
-"""Time to write the last message."""
+"""Seconds to write the exit message."""
 
-SHARED = {
+SHARED_OPTIONS = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, the result alone.")],
     "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Also print what the libraries log.")],
@@ -62,7 +59,7 @@ _METAVARS = {option: metavar for metavar, options in METAVARS.items() for option
 
 
 class Outcome(NamedTuple):
-    """What a command has to say."""
+    """Result of a command: its text, its data and its exit code."""
 
     text: str
     data: Any  # Printed by ``--json``
@@ -91,7 +88,9 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
     signature = inspect.signature(function)
     parameters = [p.replace(annotation=hints[p.name]) for p in signature.parameters.values()]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters += [inspect.Parameter(name, keyword, default=False, annotation=SHARED[name]) for name in SHARED]
+    parameters += [
+        inspect.Parameter(name, keyword, default=False, annotation=SHARED_OPTIONS[name]) for name in SHARED_OPTIONS
+    ]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
@@ -99,7 +98,7 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
-    """Show no progress, or also what libraries log."""
+    """Show no progress, or also the log of libraries."""
     import logging
 
     from sketchselect._progress import silenced
@@ -118,12 +117,12 @@ def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
 
 
 USAGE_ERROR = cast(type[Exception], typer.BadParameter.__base__)
-"""What Typer's parser raises; it has no public name."""
+"""The error of Typer's parser, which has no public name."""
 
 
 @contextlib.contextmanager
 def plain_usage(name: str) -> Iterator[None]:
-    """Turn a mistake in the words of a command line, as Typer raises it, into one line that says where help is."""
+    """Turn an error of Typer's parser into one line that names the help."""
     try:
         yield
     except USAGE_ERROR as error:
@@ -135,7 +134,7 @@ def plain_usage(name: str) -> Iterator[None]:
 
 
 class Command(typer.core.TyperCommand):
-    """A command that also takes the former names of its options, and says what the value of each is."""
+    """A command that also takes the former names of its options, and names the value of each."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -150,7 +149,7 @@ class Command(typer.core.TyperCommand):
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Replace former names, and say so."""
+        """Replace former names, with a note."""
         current = []
         for word in args:
             name, sign, value = word.partition("=")
@@ -189,13 +188,13 @@ def _plain_warnings() -> Iterator[None]:
     """Print the text of a warning once, without code; warnings that are not for users go to the log."""
     import warnings
 
-    shown: set[str] = set()
+    seen_texts: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = _one_line(message)
-        if text in shown:
+        if text in seen_texts:
             return
-        shown.add(text)
+        seen_texts.add(text)
         if issubclass(category, UserWarning):
             print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
         else:
@@ -215,11 +214,11 @@ def _end(error: BaseException) -> NoReturn:
     if isinstance(error, SketchSelectError):
         for line in str(error).splitlines():
             _print_error(line)
-        # Whatever parameter a layer below refuses was written in the job file or on the command line.
+        # A parameter that a lower layer refuses came from the job file or the command line.
         raise typer.Exit(2 if isinstance(error, BadParameter) else error.exit_code) from None
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        _print_error(f"{place}{error.strerror or _one_line(error)}")
+        prefix = f"{error.filename}: " if error.filename else ""
+        _print_error(f"{prefix}{error.strerror or _one_line(error)}")
     else:
         _print_error(f"{type(error).__name__}: {_one_line(error)}")
     raise typer.Exit(1) from None
@@ -239,12 +238,12 @@ def _orderly_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    seen: list[int] = []
+    received: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
-        if seen:
+        if received:
             return
-        seen.append(number)
+        received.append(number)
         threading.Thread(target=_end_soon, args=(128 + number,), daemon=True).start()
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
@@ -276,7 +275,7 @@ def _end_soon(code: int) -> None:
 def open_standard_streams() -> None:
     """Open the null device for standard streams that are closed, so that no other file gets their descriptors.
 
-    What standard error cannot take is lost: a log that breaks ends no work.
+    Output that standard error cannot take is lost: a broken log ends no work.
     """
     from sketchselect._progress import LogStream
 

@@ -33,14 +33,14 @@ ELBOW = 1.5  # Least ratio of the fall of the objective before an elbow to that 
 
 @dataclass(frozen=True)
 class ClusterCount:
-    """What is known of one number of clusters.
+    """Objective, bound and stability of one number of clusters.
 
     Parameters
     ----------
     n_clusters : int
         k.
     coreset_objective : float
-        Estimate of the objective of the best centres found, from the coreset they were found on (so it flatters them).
+        Estimate of the objective of the best centres found, from the coreset they were fitted to (so it is too low).
     objective : float or None
         Exact objective of the partition of all rows by these centres; None where only summaries were given.
     lower_bound : float or None
@@ -93,7 +93,7 @@ class ClusterRange:
 
     @property
     def elbows(self) -> dict[int, float]:
-        """How much faster log(objective) falls against log(k) before each k than behind it; not of the last k."""
+        """How much faster log(objective) falls against log(k) before each k than after it; undefined for the last k."""
         ks = [1, *(count.n_clusters for count in self.counts if count.n_clusters > 1)]
         falls = [self.scatter, *(count.best_objective for count in self.counts if count.n_clusters > 1)]
         if min(falls) <= 0:
@@ -105,7 +105,7 @@ class ClusterRange:
     def recommended(self) -> int | None:
         """The k of the sharpest elbow among those with stability of at least 0.8; None where none is sharper than 1.5.
 
-        Where the objective is 0, the smallest k of which it is.
+        If the objective reaches 0, the smallest k that reaches it.
         """
         for count in self.counts:
             if count.best_objective <= 0:
@@ -115,13 +115,13 @@ class ClusterRange:
         return max(sharp, key=lambda k: (sharp[k], -k)) if sharp else None
 
     def sentence(self) -> str:
-        """Return what is recommended, and by which rule, in words."""
+        """Return the recommendation and its rule in words."""
         first, last = self.counts[0].n_clusters, self.counts[-1].n_clusters
         k = self.recommended
         if k is None:
             return (
                 f"No number of clusters from {first} to {last} stands out: none has both an elbow (the objective falls "
-                f"{ELBOW:g} times as fast before it as behind it, on logarithmic scales) and clusters that different "
+                f"{ELBOW:g} times as fast before it as after it, on logarithmic scales) and clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g})."
             )
         count = next(c for c in self.counts if c.n_clusters == k)
@@ -129,8 +129,8 @@ class ClusterRange:
             return f"{k} clusters leave no distance at all: the rows have that many distinct values."
         return (
             f"{k} clusters: the sharpest elbow from {first} to {last} (the objective falls {self.elbows[k]:.1f} times "
-            f"as fast before it as behind it, on logarithmic scales) among those that different seeds agree on (mean "
-            f"ARI {count.stability:.2f}; at least {STABLE:g} is asked for)."
+            f"as fast before it as after it, on logarithmic scales) among the numbers that different seeds agree on "
+            f"(mean ARI {count.stability:.2f}; at least {STABLE:g} is asked for)."
         )
 
 
@@ -227,24 +227,24 @@ def range_of_source(
     """Return `cluster_range` of a source, which may have steps that are not fitted."""
     ks = _checked(ks)
     random_state = require_seed(random_state, "cluster_range: random_state")
-    most = max(ks)
+    largest = max(ks)
 
     def read(description: Summary[Any], stage: str) -> Any:
         return summarize_source(source, description, options, stage=stage).value
 
-    sketch = read(FrequentDirections(max(2, min(source.n_columns, max(8 * most, 64)))), "range of clusters: sketch")
+    sketch = read(FrequentDirections(max(2, min(source.n_columns, max(8 * largest, 64)))), "range of clusters: sketch")
     size = (
-        max(LEAST_ROWS, ROWS_PER_CLUSTER * most)
+        max(LEAST_ROWS, ROWS_PER_CLUSTER * largest)
         if sample_rows is None
         else require_positive("sample_rows", sample_rows)
     )
-    spread = sketch.centered_squared_norm / sketch.weight if sketch.weight > 0 else 0.0
+    variance = sketch.centered_squared_norm / sketch.weight if sketch.weight > 0 else 0.0
     sample_seed = derive_seed(random_state, "range", "coreset")
-    sampling = RowSample(size, sample_seed, sketch.mean, spread) if spread > 0 else RowSample(size, sample_seed)
+    sampling = RowSample(size, sample_seed, sketch.mean, variance) if variance > 0 else RowSample(size, sample_seed)
     sample = read(sampling, "range of clusters: coreset")
     estimates, centers = _on_coreset(sample, sketch, ks, n_seeds, random_state)
-    every = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
-    sums = cast(Bundle, read(every, "range of clusters: objectives"))
+    sums_of_all = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
+    sums = cast(Bundle, read(sums_of_all, "range of clusters: objectives"))
     objectives = {k: cast(CentroidSums, sums[f"k{k}"]).objective for k in centers}
     counts = tuple(replace(count, objective=objectives[count.n_clusters]) for count in estimates.counts)
     return replace(estimates, counts=counts)
@@ -253,20 +253,20 @@ def range_of_source(
 def _on_coreset(
     sample: RowSample, spectrum: Spectrum | None, ks: Sequence[int], n_seeds: int, seed: int
 ) -> tuple[ClusterRange, dict[int, Floats]]:
-    """Return what the coreset and the spectrum tell, and the best centres of each k."""
+    """Return the range by the coreset and the spectrum, and the best centres of each k."""
     require_positive("n_seeds", n_seeds, 2)
     points = WeightedRows(sample.rows, sample.weights).dense()
     if max(ks) > sample.n_kept:
         raise BadParameter(
             f"cluster_range: {max(ks)} clusters, but the coreset has {sample.n_kept} rows; ask for fewer clusters or, "
-            "where there are more rows, a larger sample"
+            "if there are more rows, a larger sample"
         )
     counts, centers = [], {}
     for k in ks:
         starts = points.starts(k, (derive_seed(seed, "range", k, start) for start in range(n_seeds)))
-        tried = [points.polish(start, ITERATIONS) for start in starts]
-        labels = [points.assign(found) for _, found in tried]
-        cost, centers[k] = min(tried, key=lambda clustering: clustering[0])
+        clusterings = [points.polish(start, ITERATIONS) for start in starts]
+        labels = [points.assign(best) for _, best in clusterings]
+        cost, centers[k] = min(clusterings, key=lambda clustering: clustering[0])
         stability = [weighted_rand_index(a, b, points.weights) for i, a in enumerate(labels) for b in labels[:i]]
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
         counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability))))

@@ -65,7 +65,7 @@ def kmeans_objective(
 
     Notes
     -----
-    Cost a row: 5 d flops in float64. Squares of differences below 1e-162 vanish, so a 0 need not be one.
+    Cost a row: 5 d flops in float64. Squares of differences below 1e-162 vanish, so a result of 0 need not be exact.
 
     Examples
     --------
@@ -104,9 +104,8 @@ def reassign(
 ) -> Reassigned:
     """Move every row to the nearest of the clusters' means in all columns, once; two passes.
 
-    The objective never rises: rows move to means that are no farther, and the new means are better. Where the distances
-    are of the size of rounding and it would, the labels stay as they were. For labels that were found in selected
-    columns this is the cheapest improvement there is.
+    The objective never rises: rows move to means that are no farther, and the new means are better. If rounding
+    would raise it, the labels stay unchanged. For labels found in selected columns this is the cheapest improvement.
 
     Parameters
     ----------
@@ -157,22 +156,22 @@ def reassign_source(source: Source, before: CentroidSums, options: PassOptions) 
     options : PassOptions
         Of the pass.
     """
-    there = np.flatnonzero(before.cluster_weights > 0)
-    if there.size == 0:
+    nonempty = np.flatnonzero(before.cluster_weights > 0)
+    if nonempty.size == 0:
         raise BadParameter("reassign: no row has a cluster, so there is nothing to move rows to")
-    description = CentroidSums(centers=before.cluster_means[there])
+    description = CentroidSums(centers=before.cluster_means[nonempty])
     source = replace(source, takes_sparse=description.accepts_sparse)
     reduction = summary_reduction(source, description, "reassign", partial(_reassign, description), merge_labels)
-    reduced = reduce_blocks(source, reduction, options)
-    sums, nearest = reduced.value.sums, reduced.value.labels
+    result = reduce_blocks(source, reduction, options)
+    sums, nearest = result.value.sums, result.value.labels
     if not sums.objective <= before.objective:
         assert source.target is not None
         labels = np.where(nearest < 0, -1, source.target.read(0, nearest.size).reshape(-1)).astype(np.int32)
-        return Reassigned(labels, before.objective, before.objective, before.cluster_means), reduced.stats
-    labels = np.where(nearest < 0, nearest, there[nearest]).astype(np.int32)
+        return Reassigned(labels, before.objective, before.objective, before.cluster_means), result.stats
+    labels = np.where(nearest < 0, nearest, nonempty[nearest]).astype(np.int32)
     means = np.zeros(before.cluster_means.shape)
-    means[there] = sums.cluster_means
-    return Reassigned(labels, before.objective, sums.objective, means), reduced.stats
+    means[nonempty] = sums.cluster_means
+    return Reassigned(labels, before.objective, sums.objective, means), result.stats
 
 
 def _reassign(description: CentroidSums, block: Block) -> RowLabels:
@@ -191,5 +190,5 @@ def objective_source(source: Source, n_clusters: int, options: PassOptions) -> f
     """Return the objective of the labels that are the target of `source`, weighted if it has weights; one pass."""
     if source.target is None:
         raise BadParameter("the objective needs the rows' labels as the target of the source")
-    reduced = summarize_source(source, CentroidSums(n_clusters), options, stage="k-means objective")
-    return cast(CentroidSums, reduced.value).objective
+    result = summarize_source(source, CentroidSums(n_clusters), options, stage="k-means objective")
+    return cast(CentroidSums, result.value).objective

@@ -68,7 +68,7 @@ def run_stage(
 
 
 class SketchSelectOperator(BaseOperator):
-    """A job, or one stage of it, as one task; its XCom is the path of the result.
+    """A job, or one of its stages, as one task; its XCom is the path of the result.
 
     Parameters
     ----------

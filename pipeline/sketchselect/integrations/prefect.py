@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 __all__ = ["ArtifactProgress", "cluster_stage", "merge_days", "report_stage", "select_stage", "summarize_stage"]
 
 SHOWN = 50
-"""Selected columns in the table; the file has all of them."""
+"""Most selected columns in the table; the file has all."""
 
 Job = str | dict[str, Any]
 

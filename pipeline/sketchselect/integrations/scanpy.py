@@ -62,7 +62,7 @@ def highly_variable_genes(
     selector.fit(matrix, batches, client=client)
     adata.uns["hvg"] = dict(HVG)
     if "highly_variable_nbatches" in adata.var:
-        del adata.var["highly_variable_nbatches"]  # Of another call
+        del adata.var["highly_variable_nbatches"]  # left by an earlier call
     for name, column in gene_columns(selector).items():
         adata.var[name] = column
 
@@ -94,8 +94,8 @@ def kmeans(
     layer : str, optional
         Layer to cluster in place of ``X``.
     certificate : bool, default True
-        Whether to prove a bound, in one more pass: from as many blocks of rows as a job solves by itself (about ten
-        seconds, or a fifth of the run), where they are not all with probability 0.99. `certify` solves them all.
+        Whether to prove a bound, in one more pass: from as many blocks of rows as a job solves by default (about ten
+        seconds, or a fifth of the run), with probability 0.99 if these are not all. `certify` solves all blocks.
     random_state : int, default 0
         Seed.
     client : optional
@@ -122,8 +122,8 @@ def kmeans(
     adata.obs[key_added] = cluster_column(model.labels_, len(model.cluster_centers_))
     params = {"n_clusters": n_clusters, "random_state": random_state, "use_rep": use_rep, "layer": layer}
     proof = affordable_certificate(matrix, model.inertia_, n_clusters, client=client) if certificate else None
-    named = {name: value for name, value in params.items() if value is not None}
-    adata.uns[key_added] = cluster_entry(named, model.inertia_, model.cluster_centers_, proof)
+    given = {name: value for name, value in params.items() if value is not None}
+    adata.uns[key_added] = cluster_entry(given, model.inertia_, model.cluster_centers_, proof)
 
 
 def _require_anndata(adata: Any) -> None:

@@ -37,7 +37,7 @@ PERMANENT = (
 """Errors that the same task would meet again: a mistake in the job, unexpected data, too little memory."""
 
 TRANSIENT = (errors.ChunkReadError, errors.SourceChanged)
-"""Exceptions to them: storage that did not answer, a source that was being written to."""
+"""Exceptions, which are worth a retry: storage that did not answer, a source that was being written to."""
 
 
 def worth_retrying(error: BaseException) -> bool:
@@ -147,20 +147,22 @@ def orderly_termination() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    here, seen = os.getpid(), threading.Event()
+    process_id, has_signal = os.getpid(), threading.Event()
 
     def stop(number: int, frame: Any) -> None:
-        if os.getpid() == here and not seen.is_set():
-            seen.set()
+        if os.getpid() == process_id and not has_signal.is_set():
+            has_signal.set()
             raise errors.Terminated
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     except errors.Terminated:
-        stopped = errors.Interrupted("terminated between two passes: run the task again to go on from its checkpoints")
-        stopped.exit_code = 143
-        raise stopped from None
+        interruption = errors.Interrupted(
+            "terminated between two passes: run the task again to go on from its checkpoints"
+        )
+        interruption.exit_code = 143
+        raise interruption from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -192,12 +194,12 @@ def merge_days(folder: str | os.PathLike[str], *, last: str | None = None) -> Pa
         raise errors.SourceError(
             f"{parent}: has no <day>/summary.sks{f' up to {last}' if last else ''}; summarise a day first"
         )
-    merged = parent / "summary.sks"
+    output = parent / "summary.sks"
     if len(days) == 1:
-        save(load(days[0]), merged)
+        save(load(days[0]), output)
     else:
-        merge_files(days, merged)
-    return merged
+        merge_files(days, output)
+    return output
 
 
 def select_merged(
@@ -211,9 +213,9 @@ def select_merged(
     from sketchselect.selectors import METHODS
     from sketchselect.workflow.summary_files import select_from_file
 
-    chosen, source = load_job(job, overrides).select, Path(summary)
-    settings = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.parameters.items()]
+    select, source = load_job(job, overrides).select, Path(summary)
+    settings = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in select.parameters.items()]
     selection = source.with_name("selection.json")
-    model = source.with_name("model.json") if METHODS[chosen.method].fits_model else None
-    select_from_file(source, selection, chosen.method, chosen.n_features, settings, model)
+    model = source.with_name("model.json") if METHODS[select.method].fits_model else None
+    select_from_file(source, selection, select.method, select.n_features, settings, model)
     return selection

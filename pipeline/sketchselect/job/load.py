@@ -92,9 +92,9 @@ def parameter_problems(text: JobText) -> list[str]:
     if not is_count or "n_features_to_select" not in hints:
         n_features = None
     while problem := selector_problem(method, sound, n_features):
-        # The message names its parameter; without that one there may be more to find.
-        named = {**sound, "n_features_to_select": n_features}
-        culprit = min((n for n in named if n in problem), key=problem.index, default=None)
+        # The message names one parameter; without it there may be more to find.
+        others_checked = {**sound, "n_features_to_select": n_features}
+        culprit = min((n for n in others_checked if n in problem), key=problem.index, default=None)
         key = {"n_features_to_select": "n_features"}.get(culprit or "", culprit)
         message = problem.replace("n_features_to_select", "n_features")
         problems.append(at_key(text, ("select", key) if key else ("select",), message))
@@ -107,10 +107,10 @@ def parameter_problems(text: JobText) -> list[str]:
 def selector_problem(
     method: str, parameters: Mapping[str, Any], n_features: int | Literal["auto"] | None = None
 ) -> str | None:
-    """Return a selector's objection to its parameters; None where it has none."""
+    """Return a selector's message on wrong parameters; None if it accepts them."""
     try:
         with warnings.catch_warnings():
-            # Of a former name `with_current_names` warns, which knows its line.
+            # `with_current_names` warns of former names, as it knows their line.
             warnings.simplefilter("ignore", FutureWarning)
             selector = make_selector(method, n_features, parameters)
         selector.check_parameters()
@@ -138,15 +138,15 @@ def make_selector(
     elif n_features == "auto" and cls.automatic is not None:
         return cls(**cls.automatic | values)
     elif n_features == "auto":
-        one = cls(**values)
-        return selectors.AutoSelector(methods=[one], normalize=getattr(one, "normalize", None), **sizing)
+        method = cls(**values)
+        return selectors.AutoSelector(methods=[method], normalize=getattr(method, "normalize", None), **sizing)
     if n_features is not None:
         values["n_features_to_select"] = n_features
     return cls(**values)
 
 
 def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
-    """Return the unfitted selector that ``[select]`` describes; one that learns from a target has looked at it."""
+    """Return the unfitted selector that ``[select]`` describes; one that learns from a target has inspected it."""
     chosen = config.select
     try:
         sizing = {} if chosen.tolerance is None else {"tolerance": chosen.tolerance}
@@ -162,7 +162,7 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
 
 
 def predict_starts(selector: BaseSelector, settings: ClusterSettings | None) -> None:
-    """Have a selector that predicts k-means predict it from the start that the job's k-means has."""
+    """Let a selector that predicts k-means begin where the job's k-means does."""
     from sketchselect.selectors import AutoSelector
 
     if isinstance(selector, AutoSelector):
@@ -170,7 +170,7 @@ def predict_starts(selector: BaseSelector, settings: ClusterSettings | None) -> 
 
 
 def _with_clusters(config: JobConfig) -> dict[str, Any]:
-    """Return the method's parameters; one that selects for a number of clusters takes it from ``[cluster]``."""
+    """Return the method's parameters, with the number of clusters from ``[cluster]`` for a method that takes it."""
     parameters = dict(config.select.parameters)
     has_number = "n_clusters" in parameters or parameters.get("partition", "kmeans++") != "kmeans++"
     if config.cluster is not None and not has_number and "n_clusters" in method_parameters(config.select.method):
@@ -179,7 +179,7 @@ def _with_clusters(config: JobConfig) -> dict[str, Any]:
 
 
 def in_words_of_job(error: Exception) -> str:
-    """Return what an estimator says of its parameters, with the name that a job file has for one of them."""
+    """Return an estimator's message on its parameters, with the job file's name for `n_features_to_select`."""
     return str(error).replace("n_features_to_select", "n_features")
 
 
@@ -231,14 +231,14 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overr
 
 
 def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
-    """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named.
+    """Return overrides of a job, with ``execution.cluster`` if a cluster is named.
 
-    A scheduler file is one relative to the working directory, as every path on the command line.
+    The path of a scheduler file is relative to the working directory, as all paths of the command line.
     """
     if cluster is None:
         return [*overrides]
-    place = os.path.abspath(cluster) if is_scheduler_file(cluster) else cluster
-    return [*overrides, f"execution.cluster={json.dumps(place)}"]
+    address = os.path.abspath(cluster) if is_scheduler_file(cluster) else cluster
+    return [*overrides, f"execution.cluster={json.dumps(address)}"]
 
 
 def with_storage(overrides: Sequence[str], storage: Sequence[str] | None) -> list[str]:
@@ -250,7 +250,7 @@ def with_storage(overrides: Sequence[str], storage: Sequence[str] | None) -> lis
 
 
 def storage_options(storage: Sequence[str] | None) -> dict[str, Any] | None:
-    """Return the storage options that the command line names; None where it names none."""
+    """Return the storage options of the command line; None if it has none."""
     if not storage:
         return None
     text = with_overrides(JobText("storage", {}, Path.cwd()), with_storage((), storage))
@@ -274,7 +274,7 @@ def check_select(values: Mapping[str, Any]) -> SelectSettings:
 
 
 def _without_local_cluster(text: JobText) -> JobText:
-    """Leave out the settings of a cluster that the job starts where the command line sends it to another one."""
+    """Leave out the settings of the job's own cluster if the command line names another cluster."""
     execution = text.values.get("execution")
     path = ("execution", "cluster")
     if (
@@ -283,8 +283,8 @@ def _without_local_cluster(text: JobText) -> JobText:
         or execution.get("cluster") in ("local", "threads")
     ):
         return text
-    dropped = {key for key in LOCAL_CLUSTER_KEYS if text.lines.get(("execution", key)) != SET}
-    settings = {key: value for key, value in execution.items() if key not in dropped}
+    inapplicable = {key for key in LOCAL_CLUSTER_KEYS if text.lines.get(("execution", key)) != SET}
+    settings = {key: value for key, value in execution.items() if key not in inapplicable}
     return replace(text, values={**text.values, "execution": settings})
 
 
@@ -298,13 +298,13 @@ def job_toml(config: JobConfig) -> str:
 
 def _problems(text: JobText, error: ValidationError, above: KeyPath = ()) -> list[str]:
     """Return one line per key that is wrong (a union gives several errors for one key)."""
-    seen: dict[KeyPath, str] = {}
+    problems: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False):
         item["loc"] = (*above, *item["loc"])
         path = tuple(map(str, item["loc"][:2]))
-        if path and path not in seen:
-            seen[path] = _problem(text, path, item)
-    return list(seen.values())
+        if path and path not in problems:
+            problems[path] = _problem(text, path, item)
+    return list(problems.values())
 
 
 def _problem(text: JobText, path: KeyPath, item: Any) -> str:
@@ -371,7 +371,7 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     yield from _size_contradictions(config)
     windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
     if None not in windows and windows[0] != windows[1]:
-        yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one of them"
+        yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one"
     if config.cluster is not None and not config.output.features:
         yield ("output", "features"), "false, but [cluster] needs the selected columns"
 
@@ -395,7 +395,7 @@ def _size_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _fills_missing(settings: PrepareSettings) -> bool:
-    """Return whether a step fills missing values; False where the steps are no valid list, which is said elsewhere."""
+    """Return whether a step fills missing values; False for an invalid list, which another check reports."""
     from sketchselect.prepare import resolve
 
     try:

@@ -25,11 +25,11 @@ from sketchselect.location import SCHEMES, is_url
 
 
 class Problem(ValueError):
-    """A refusal whose message says all that is wrong."""
+    """A refusal with a complete message."""
 
 
 class Expectation(ValueError):
-    """A refusal whose message is what was expected."""
+    """A refusal whose message states the expected value."""
 
 
 def _plain(value: str) -> str:
@@ -160,7 +160,7 @@ class InputSettings(Section):
 
     @property
     def vectors(self) -> tuple[str | None, ...]:
-        """Names of values per row, which may be columns of the same source and are then no features."""
+        """Names of values per row, which may be columns of the same source that are then not features."""
         return self.target, self.cv_groups, self.labels, self.row_names
 
 
@@ -190,7 +190,7 @@ class PrepareSettings(Section):
 
 
 SELECT_KEYS = ("method", "n_features", "tolerance", "tolerance_proved")
-"""Keys of ``[select]`` that are no parameters of its method."""
+"""Keys of ``[select]`` that are not parameters of its method."""
 
 
 class SelectSettings(Section):
@@ -265,7 +265,7 @@ class ClusterSettings(Section):
 
     @property
     def seeding(self) -> Literal["k-means||", "k-means++", "random"]:
-        """How starts are drawn where the summary of the rows has none."""
+        """How starts are drawn if the summary of the rows has no clusters to start from."""
         return "k-means||" if self.init == "auto" else self.init
 
     @property
@@ -364,7 +364,7 @@ def describe(value: Any) -> str:
 
 
 def yaml_note(text: JobText, value: Any) -> str:
-    """Return a note where YAML reads something else than was probably meant."""
+    """Return a note if YAML probably reads a value differently than intended."""
     if not text.is_yaml:
         return ""
     if isinstance(value, bool):

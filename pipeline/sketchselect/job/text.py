@@ -38,7 +38,7 @@ class JobText:
     is_yaml: bool = False  # Whether notes about YAML's reading of unquoted words apply
 
     def where(self, path: Sequence[str]) -> str:
-        """Return " (line n)" of the key or of the nearest table above it, an empty string where neither is known."""
+        """Return " (line n)" of the key or of the nearest table above it, an empty string if neither is known."""
         for stop in range(len(path), 0, -1):
             if place := self.lines.get(tuple(path[:stop])):
                 return f" ({place})"
@@ -105,7 +105,7 @@ def with_overrides(text: JobText, overrides: Sequence[str]) -> JobText:
 
 
 def toml_value(text: str) -> Any:
-    """Return `text` read as a TOML value, or `text` itself where it is none."""
+    """Return `text` read as a TOML value, or `text` itself if it is not one."""
     try:
         return tomllib.loads(f"value = {text.strip()}")["value"] if "\n" not in text else text
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -113,7 +113,7 @@ def toml_value(text: str) -> Any:
 
 
 def write_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return sections of plain values as TOML text; None is left out, as TOML has no word for it.
+    """Return sections of plain values as TOML text; None is left out, as TOML has no null.
 
     Examples
     --------

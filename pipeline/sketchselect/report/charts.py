@@ -29,16 +29,16 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
         [name, count(int(r)), *(f"{value:.3f}" for value in row)]
         for name, r, *row in zip(names, sizes, ratio, low, high, strict=True)
     ]
-    # Where several of one method competed, the curve tells them apart.
+    # The curve distinguishes several competitors of one method.
     method = clean(str(diagnostics.get("competitor", method)))
     figure, (axes,) = drawing.new_figure(320)
     methods = list(dict.fromkeys(names))
     for place, name in enumerate(methods):
-        here = np.array([other == name for other in names])
+        is_method = np.array([other == name for other in names])
         colour = drawing.cluster_colour(place)
-        drawing.draw_line(axes, sizes[here], ratio[here], colour, label=name)
+        drawing.draw_line(axes, sizes[is_method], ratio[is_method], colour, label=name)
         if name == method:
-            drawing.draw_bars(axes, sizes[here], low[here], high[here], colour, 0.9)
+            drawing.draw_bars(axes, sizes[is_method], low[is_method], high[is_method], colour, 0.9)
     axes.axhline(1.0, color=drawing.MUTED, linewidth=0.9)
     top = float(np.nanmax(np.where(np.isfinite(ratio), ratio, 1.0)))
     drawing.frame(
@@ -212,8 +212,8 @@ def describe_spectrum(singular_values: Floats, shrinkage: float, squared_norm: f
     leading = min(10, len(s))
     share = min(1.0, float((s[:leading] ** 2).sum()) / squared_norm)
     directions = "direction accounts" if leading == 1 else f"{leading} directions account"
-    least = "at least " if shrinkage > 0 else ""
-    return f"{band} The first {directions} for {least}{percent(share)} of the total squared length of the rows."
+    prefix = "at least " if shrinkage > 0 else ""
+    return f"{band} The first {directions} for {prefix}{percent(share)} of the total squared length of the rows."
 
 
 MAX_POINTS = 6000
@@ -227,8 +227,8 @@ def draw_scatter(points: Floats, labels: Array | None, centres: Floats | None) -
     points = points[keep]
     labels = np.full(len(points), -1) if labels is None else labels[keep]
     if len(points) > MAX_POINTS:
-        chosen = np.linspace(0, len(points) - 1, MAX_POINTS).round().astype(int)
-        points, labels = points[chosen], labels[chosen]
+        sampled = np.linspace(0, len(points) - 1, MAX_POINTS).round().astype(int)
+        points, labels = points[sampled], labels[sampled]
     clusters = np.unique(labels[labels >= 0])
 
     figure, (axes,) = drawing.new_figure(360)
@@ -240,7 +240,7 @@ def draw_scatter(points: Floats, labels: Array | None, centres: Floats | None) -
     for turn in range(turns):
         for cluster, rows in members:
             drawing.draw_dots(axes, rows[turn::turns], drawing.cluster_colour(cluster), size, 0.75)
-    # A palette has ten colours, and not everybody sees them all: the number is what identifies a cluster.
+    # A palette has ten colours, which not all readers can tell apart: the number identifies a cluster.
     if centres is None:
         places = [(c, np.median(rows, axis=0)) for c, rows in members]
     else:
@@ -251,10 +251,10 @@ def draw_scatter(points: Floats, labels: Array | None, centres: Floats | None) -
         drawing.draw_dots(axes, spots, drawing.CARD, 13.0, 0.85)
         for cluster, (x, y) in places:
             axes.annotate(str(cluster), (float(x), float(y)), ha="center", va="center", fontweight="bold")
-        shown = np.vstack([points, spots])
+        visible = np.vstack([points, spots])
     else:
-        shown = points
-    limits = [drawing.widened(values, 0.05) if len(shown) else (0.0, 1.0) for values in shown.T]
+        visible = points
+    limits = [drawing.widened(values, 0.05) if len(visible) else (0.0, 1.0) for values in visible.T]
     names = ("direction 1 (unit of the data)", "direction 2 (unit of the data)")
     drawing.frame(axes, limits[0], limits[1], names)
     groups = f"in {clusters.size} clusters" if clusters.size else "not clustered"
@@ -263,8 +263,8 @@ def draw_scatter(points: Floats, labels: Array | None, centres: Floats | None) -
 
 def describe_scatter(n_points: int, n_rows: int, n_clusters: int) -> str:
     """Return the caption: the rows that are shown, and the meaning of the numbers."""
-    drawn = min(n_points, MAX_POINTS)
-    which = f"All {count(n_rows)} rows." if drawn >= n_rows else f"{count(drawn)} of the {count(n_rows)} rows."
+    n_drawn = min(n_points, MAX_POINTS)
+    which = f"All {count(n_rows)} rows." if n_drawn >= n_rows else f"{count(n_drawn)} of the {count(n_rows)} rows."
     if n_clusters == 0:
         return which
     numbers = " A number marks the centre of the cluster with that number."
@@ -306,11 +306,11 @@ def draw_images(scores: Floats, support: Array, shape: Sequence[int]) -> ScoreIm
     """Return heat map and mask; a pixel with several channels, or a block of pixels, shows its highest score."""
     height, width, channels = (*shape, 1)[:3] if len(shape) == 2 else tuple(shape)
     finite = np.where(np.isfinite(scores), scores, -np.inf)
-    chosen = np.zeros(len(scores))
-    chosen[support] = 1.0
+    is_selected = np.zeros(len(scores))
+    is_selected[support] = 1.0
     step = -(-max(height, width) // _LARGEST_SIDE)
     heat = _reduce(finite.reshape(height, width, channels).max(axis=2), step)
-    mask = _reduce(chosen.reshape(height, width, channels).max(axis=2), step)
+    mask = _reduce(is_selected.reshape(height, width, channels).max(axis=2), step)
 
     known = heat[np.isfinite(heat)]
     lowest, highest = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
@@ -330,16 +330,16 @@ def draw_centres(centres: Floats, weights: Floats, shape: Sequence[int]) -> Cent
     """Return the images of the largest clusters' centres; channels are averaged, and blocks of large images."""
     height, width = int(shape[0]), int(shape[1])
     largest = np.argsort(-weights, kind="stable")[:MAX_CENTRES]
-    shown = np.sort(largest[weights[largest] > 0])
+    clusters = np.sort(largest[weights[largest] > 0])
     step = -(-max(height, width) // _LARGEST_CENTRE)
     rows, columns = (np.arange(0, side, step) for side in (height, width))
-    pixels = centres[shown].reshape(len(shown), height, width, -1).mean(axis=3)
+    pixels = centres[clusters].reshape(len(clusters), height, width, -1).mean(axis=3)
     sums = np.add.reduceat(np.add.reduceat(pixels, rows, axis=1), columns, axis=2)
     means = sums / np.outer(np.diff(rows, append=height), np.diff(columns, append=width))
     known = means[np.isfinite(means)]
     lowest, highest = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
-    images = [(int(c), _heat_map(image, lowest, highest)) for c, image in zip(shown, means, strict=True)]
-    return CentreImages(images, lowest, highest, int((weights > 0).sum()) - len(shown))
+    images = [(int(c), _heat_map(image, lowest, highest)) for c, image in zip(clusters, means, strict=True)]
+    return CentreImages(images, lowest, highest, int((weights > 0).sum()) - len(clusters))
 
 
 def _heat_map(values: Floats, lowest: float, highest: float) -> str:
@@ -361,7 +361,7 @@ def _reduce(image: Floats, step: int) -> Floats:
     return np.asarray(blocks.max(axis=(1, 3)))
 
 
-_BARS = 400  # more would be thinner than a pixel
+_BARS = 400  # more bars would be thinner than a pixel
 _SEPARATE_BARS = 64
 _ONE_PANEL = 200
 _DEPTH = 1e-12  # scores below this share of the highest lie on the bottom of a logarithmic axis
@@ -399,9 +399,9 @@ def rank(scores: Floats, support: Array) -> Ranking:
     """Return the columns by falling score; ties by lowest column, columns without a finite score last."""
     finite = np.isfinite(scores)
     order = np.lexsort((np.arange(len(scores)), -np.where(finite, scores, 0.0), ~finite))
-    chosen = np.zeros(len(scores), dtype=bool)
-    chosen[support] = True
-    return Ranking(order, scores[order], chosen[order], int(finite.sum()))
+    is_selected = np.zeros(len(scores), dtype=bool)
+    is_selected[support] = True
+    return Ranking(order, scores[order], is_selected[order], int(finite.sum()))
 
 
 def draw_scores(ranking: Ranking) -> str:
@@ -410,50 +410,50 @@ def draw_scores(ranking: Ranking) -> str:
     zoom = max(2 * r, 20)
     panels = [n] if n <= max(2 * zoom, _ONE_PANEL) or r == 0 else [n, zoom]
     figure, axes = drawing.new_figure(270 if len(panels) == 1 else 400, [1.0] * len(panels))
-    for ax, shown in zip(axes, panels, strict=True):
-        _draw_panel(ax, ranking, shown)
+    for ax, n_shown in zip(axes, panels, strict=True):
+        _draw_panel(ax, ranking, n_shown)
     axes[-1].set_xlabel("rank of the column (1 = highest score)")
     if len(panels) == 2:
         axes[0].set_title("all columns", loc="left")
-        axes[1].set_title(f"the first {count(zoom)} of them", loc="left")
+        axes[1].set_title(f"the first {count(zoom)}", loc="left")
     label = f"Bar chart of {count(n)} feature scores in falling order; {count(r)} selected columns are marked"
     return drawing.to_svg(figure, "scores", label)
 
 
-def _draw_panel(axes: Axes, ranking: Ranking, shown: int) -> None:
-    values, chosen = ranking.values[:shown], ranking.chosen[:shown]
-    edges = np.linspace(0, shown, min(shown, _BARS) + 1).round().astype(int)
+def _draw_panel(axes: Axes, ranking: Ranking, n_shown: int) -> None:
+    values, chosen = ranking.values[:n_shown], ranking.chosen[:n_shown]
+    edges = np.linspace(0, n_shown, min(n_shown, _BARS) + 1).round().astype(int)
     middle = (edges[:-1] + 1 + edges[1:]) / 2
     high = np.maximum.reduceat(values, edges[:-1])
     low = np.minimum.reduceat(values, edges[:-1])
     high = np.where(np.abs(low) > np.abs(high), low, high)
-    # A bar stands for several columns where there are many; it is marked to the height of its highest selected one.
-    marked = np.maximum.reduceat(np.where(chosen, values, -np.inf), edges[:-1])
-    has = np.isfinite(marked)
+    # With many columns a bar stands for several; it is marked to the height of its highest selected column.
+    selected_heights = np.maximum.reduceat(np.where(chosen, values, -np.inf), edges[:-1])
+    has = np.isfinite(selected_heights)
     positive = values[values > 0]
     log = bool(positive.size > 1 and values.min() >= 0 and positive[0] > _MANY_TIMES * np.median(positive))
     base = 0.8 * max(float(positive[-1]), _DEPTH * float(positive[0])) if log else 0.0
-    filled = 0.82 if len(middle) <= _SEPARATE_BARS else 1.03  # many bars touch: gaps of half a pixel only flicker
-    width = min(14.0, filled * _PANEL_POINTS / len(middle))
+    bar_width = 0.82 if len(middle) <= _SEPARATE_BARS else 1.03  # many bars touch: gaps of half a pixel only flicker
+    width = min(14.0, bar_width * _PANEL_POINTS / len(middle))
     floor = np.full(len(middle), base)
     drawing.draw_bars(axes, middle, floor, np.maximum(high, base) if log else high, drawing.OTHER, width)
-    drawing.draw_bars(axes, middle[has], floor[has], np.maximum(marked[has], base), drawing.ACCENT, width)
+    drawing.draw_bars(axes, middle[has], floor[has], np.maximum(selected_heights[has], base), drawing.ACCENT, width)
 
     top, bottom = float(values.max(initial=0.0)), float(values.min(initial=0.0))
     pad = 0.06 * (top - bottom) or 0.5
     heights = (base, 1.5 * top) if log else (bottom - pad if bottom < 0 else 0.0, top + pad)
-    widths = (0.5 - 0.01 * shown, shown * 1.01 + 0.5)
+    widths = (0.5 - 0.01 * n_shown, n_shown * 1.01 + 0.5)
     drawing.frame(axes, widths, heights, ("", "score"), log="y" if log else "", whole=True)
     r = ranking.n_chosen
-    if ranking.by_score and 0 < r < shown:
+    if ranking.by_score and 0 < r < n_shown:
         axes.axvline(r + 0.5, color=drawing.INK, linewidth=0.9, dashes=(3, 2))
         axes.annotate(
             f"cut after {count(r)}",
             (r + 0.5, 0.97),
-            (4 if r < 0.6 * shown else -4, 0),
+            (4 if r < 0.6 * n_shown else -4, 0),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
-            ha="left" if r < 0.6 * shown else "right",
+            ha="left" if r < 0.6 * n_shown else "right",
             va="top",
         )
     axes.grid(visible=False, axis="x")
@@ -477,7 +477,7 @@ def describe_scores(ranking: Ranking) -> str:
         )
     if n > _BARS:
         text.append(
-            f"Where all {count(n)} columns are shown, one bar stands for about {count(round(n / _BARS))} of them."
+            f"Where all {count(n)} columns are shown, one bar stands for about {count(round(n / _BARS))} columns."
         )
     if n < d:
         text.append(

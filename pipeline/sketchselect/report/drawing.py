@@ -42,8 +42,8 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 def clean(value: Any, length: int = NAME_LENGTH, keep: str = "") -> str:
     r"""Return `value` as printable text of at most `length` characters.
 
-    Characters that cannot be seen, or that change how the text around them is shown, become U+FFFD; those in `keep`
-    stay. Escaping is the template's business. Costs O(length) however long the text is.
+    Invisible characters, and characters that change how the text around them is shown, become U+FFFD; characters in
+    `keep` stay. Escaping is the template's business. Costs O(length) however long the text is.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def words(name: str) -> str:
 
 
 def flat(mapping: Mapping[str, Any], limit: int = 150, prefix: str = "") -> list[tuple[str, str]]:
-    """Return the leaves of a nested mapping as (dotted key, text), at most `limit` of them, cleaned."""
+    """Return the leaves of a nested mapping as (dotted key, text), cleaned, at most `limit`."""
     rows: list[tuple[str, str]] = []
     for key, value in _leaves(mapping, prefix):
         if len(rows) == limit:
@@ -183,7 +183,7 @@ def flat(mapping: Mapping[str, Any], limit: int = 150, prefix: str = "") -> list
 
 
 def _readable(key: str, value: Any) -> Any:
-    """Return a number of bytes, known by the last part of its key, in units; anything else as it is."""
+    """Return a number of bytes, known by the last part of its key, in units; anything else unchanged."""
     last = key.rpartition(".")[2]
     is_bytes = last == "memory_limit" or last.endswith("bytes") or "_bytes_" in last
     return format_bytes(value) if is_bytes and isinstance(value, int) and not isinstance(value, bool) else value
@@ -292,7 +292,7 @@ def draw_bars(axes: Axes, x: Floats, low: Floats, high: Floats, colour: str, wid
 def _strokes(axes: Axes, vertices: Floats, colour: str, width: float, opacity: float, cap: Any) -> None:
     codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(vertices) // 2)
     path = Path(vertices, codes)
-    path.should_simplify = False  # it would leave out strokes without length
+    path.should_simplify = False  # clipping would leave out strokes without length
     patch = PathPatch(path, fill=False, edgecolor=colour, linewidth=width, capstyle=cap, alpha=opacity)
     axes.add_artist(patch)
 
@@ -300,7 +300,7 @@ def _strokes(axes: Axes, vertices: Floats, colour: str, width: float, opacity: f
 def draw_line(
     axes: Axes, x: Floats, y: Floats, colour: str, *, label: str | None = None, width: float = 1.2, style: Any = "-"
 ) -> None:
-    """Draw a line, with a dot for each value where they are few; values that are not finite are gaps."""
+    """Draw a line, with a dot for each value if they are few; values that are not finite are gaps."""
     axes.plot(x, y, color=colour, linewidth=width, linestyle=style, label=label)
     if len(x) <= _DOTS_UNTIL:
         draw_dots(axes, np.column_stack([x, y])[np.isfinite(y)], colour, 3.2)
@@ -344,7 +344,7 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
 
     `figure`: Drawn with the stand-in colours of this module.
     `name`: Prefix of all ids, unique on the page.
-    `label`: What the figure shows, in words, for those who do not see it; must need no escaping.
+    `label`: The figure in words, for screen readers; must need no escaping.
     """
     buffer = io.StringIO()
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})

@@ -81,13 +81,13 @@ def _term_rows(model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the listed terms: name, coefficients, and the strength with its bar."""
     terms, strengths = model["terms"], as_numbers(model["strengths"])[:MAX_TERMS]
     coefficients = as_numbers(model["coefficients"]).reshape(len(terms), len(model["outputs"]))[:, :MAX_OUTPUTS]
-    most = float(np.abs(strengths).max(initial=0.0))
+    largest = float(np.abs(strengths).max(initial=0.0))
     return [
         {
             "name": clean(terms[i]),
             "coefficients": [number(float(v)) for v in coefficients[i]],
             "strength": number(float(strength)),
-            "bar": 100 * abs(float(strength)) / most if most > 0 else 0.0,
+            "bar": 100 * abs(float(strength)) / largest if largest > 0 else 0.0,
             "negative": bool(strength < 0),
         }
         for i, strength in enumerate(strengths)
@@ -140,7 +140,7 @@ def _path_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _validation_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the cross-validation curve with its one-standard-error band; None where there is none."""
+    """Return the cross-validation curve with its one-standard-error band; None without cross-validation."""
     chosen = model["chosen"]
     if model["cv_mean"] is None or len(model["values"]) < 2:
         return None
@@ -195,5 +195,5 @@ def _frame(axes: Axes, model: Mapping[str, Any], heights: tuple[float, float], n
 
 
 def _drawable(values: Any) -> Floats:
-    """Return numbers that can be drawn: finite, and not so large that ticks overflow."""
+    """Return numbers for drawing: finite, and not so large that ticks overflow."""
     return np.clip(np.nan_to_num(as_numbers(values), posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)

@@ -145,13 +145,13 @@ def _breakable(key: str) -> Markup:
 
 def _facts(run: RunContent) -> list[tuple[str, str]]:
     """Return the tiles under the headline: (value, meaning)."""
-    read = sum(stage.get("bytes_read") or 0 for stage in run.stages)
+    bytes_read = sum(stage.get("bytes_read") or 0 for stage in run.stages)
     facts = [
         (count(run.n_rows), "rows"),
         (count(run.n_columns), "columns"),
         (count(run.support.size), "selected"),
         (None if run.sizes is None else count(run.sizes.size), "clusters"),
-        (format_bytes(read) if read else None, "read"),
+        (format_bytes(bytes_read) if bytes_read else None, "read"),
         (format_seconds(run.seconds) if run.stages else None, "total time"),
         (count(run.n_dropped) if run.n_dropped else None, "rows dropped"),
     ]
@@ -186,7 +186,7 @@ def _diagnostics(run: RunContent) -> list[tuple[str, str]]:
 
 
 def _selection_bound(run: RunContent) -> str:
-    """Return in words the bound that a selection has before anything is clustered."""
+    """Return in words the bound of a selection before anything is clustered."""
     value = run.diagnostics.get("factor_before_clustering")
     if not isinstance(value, (int, float)) or not np.isfinite(value):
         return ""
@@ -198,16 +198,18 @@ def _selection_bound(run: RunContent) -> str:
 
 def _compared(run: RunContent) -> Mapping[str, Any] | None:
     """Return the table of several clusterings and of a single cluster, the best value of each measure marked."""
-    best, known = strongest(run.certificates), run.manifest.get("agreement")
-    compared = list(run.manifest.get("compared", ()))
+    best, agreement = strongest(run.certificates), run.manifest.get("agreement")
+    clusterings = list(run.manifest.get("compared", ()))
     if best is not None and best.scatter is not None:
-        measures = {"nmi": None, "ari": None} if known is None else {"nmi": known["nmi"], "ari": known["ari"]}
+        measures = (
+            {"nmi": None, "ari": None} if agreement is None else {"nmi": agreement["nmi"], "ari": agreement["ari"]}
+        )
         alone = {"columns": "selected columns", "objective": best.objective, "published": True, **measures}
         none = {"columns": "none: all rows are one cluster", "objective": best.scatter, "published": False}
-        compared = [*(compared or [alone]), none | dict.fromkeys(measures, None if known is None else 0.0)]
-    if len(compared) < 2:
+        clusterings = [*(clusterings or [alone]), none | dict.fromkeys(measures, None if agreement is None else 0.0)]
+    if len(clusterings) < 2:
         return None
-    least = min(entry["objective"] for entry in compared)
+    least = min(entry["objective"] for entry in clusterings)
     rows = [
         {
             "columns": clean(entry["columns"]),
@@ -217,12 +219,12 @@ def _compared(run: RunContent) -> Mapping[str, Any] | None:
             "ari": _measure(entry["ari"]),
             "published": entry["published"],
         }
-        for entry in compared
+        for entry in clusterings
     ]
     return {
         "rows": rows,
-        "labelled": any(entry["nmi"] is not None for entry in compared),
-        "weighted": any("weighted" in entry["columns"] for entry in compared),
+        "labelled": any(entry["nmi"] is not None for entry in clusterings),
+        "weighted": any("weighted" in entry["columns"] for entry in clusterings),
     }
 
 

@@ -143,8 +143,8 @@ def summary_sentence(run: RunContent) -> str:
     prepared = f" (prepared: {clean(', '.join(run.prepare))})" if run.prepare else ""
     matrix = f"{_counted(run.n_rows, 'row')} and {_counted(d, 'column')}{prepared}"
     if run.n_dropped:
-        used, dropped = count(run.n_rows - run.n_dropped), count(run.n_dropped)
-        matrix += f" (of which {used} rows were used and {dropped} left out, for values that are not finite)"
+        n_used, n_dropped = count(run.n_rows - run.n_dropped), count(run.n_dropped)
+        matrix += f" (of which {n_used} rows were used and {n_dropped} left out, for values that are not finite)"
     verb = "was" if r == 1 else "were"
     text = f"From a matrix of {matrix}, {_counted(r, 'column')} {verb} selected by “{clean(run.method)}”"
     if run.sizes is None:
@@ -201,7 +201,7 @@ def headline(run: RunContent) -> Headline:
 
 
 def _statement(best: Certificate, ratio: float, n_clusters: int) -> str:
-    """Return what is proven: the share of the possible gain, or the factor where no share is known."""
+    """Return the proven share of the possible gain, or the factor if no share is known."""
     if best.share is not None:
         clusters = _counted(n_clusters, "cluster")
         return f"at least {shown_share(best.share)} of what {clusters} can gain over a single one"
@@ -234,18 +234,20 @@ class FeatureRow:
 
 
 def feature_rows(run: RunContent, ranking: Ranking) -> list[FeatureRow]:
-    """Return the selected columns by falling score, at most `MAX_FEATURES` of them."""
+    """Return the selected columns by falling score, at most `MAX_FEATURES`."""
     names = run.names
     weights, support = run.weights, run.support
     highest = max((abs(float(v)) for v in ranking.values[: ranking.n_scored]), default=0.0)
     rows = []
-    for place in np.flatnonzero(ranking.chosen)[:MAX_FEATURES]:
-        column, score = int(ranking.order[place]), float(ranking.values[place])
-        scored = bool(np.isfinite(score))
+    for position in np.flatnonzero(ranking.chosen)[:MAX_FEATURES]:
+        column, score = int(ranking.order[position]), float(ranking.values[position])
+        has_score = bool(np.isfinite(score))
         weight = "" if weights is None else number(float(weights[np.flatnonzero(support == column)[0]]))
-        share = 100 * abs(score) / highest if scored and highest > 0 and not ranking.is_order else 0.0
+        share = 100 * abs(score) / highest if has_score and highest > 0 and not ranking.is_order else 0.0
         name = "" if names is None else clean(names[column])
-        rows.append(FeatureRow(count(int(place) + 1) if scored else "–", column, name, number(score), weight, share))
+        rows.append(
+            FeatureRow(count(int(position) + 1) if has_score else "–", column, name, number(score), weight, share)
+        )
     return rows
 
 
@@ -261,9 +263,9 @@ class ClusterRow:
 
 
 def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow], str]:
-    """Return the clusters by number, at most `MAX_CLUSTERS` of them (the largest), and a remark on the others."""
+    """Return the clusters by number, the largest `MAX_CLUSTERS` if there are more, and a remark on the others."""
     total, largest = float(weights.sum()), float(weights.max(initial=0.0))
-    shown = np.sort(np.argsort(-weights, kind="stable")[:MAX_CLUSTERS])
+    clusters = np.sort(np.argsort(-weights, kind="stable")[:MAX_CLUSTERS])
     rows = [
         ClusterRow(
             str(int(c)),
@@ -272,13 +274,13 @@ def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow],
             percent(float(weights[c]) / total) if total > 0 else "–",
             100 * float(weights[c]) / largest if largest > 0 else 0.0,
         )
-        for c in shown
+        for c in clusters
     ]
     empty = int((weights == 0).sum())
-    n_unlisted = len(weights) - len(shown)
+    n_unlisted = len(weights) - len(clusters)
     remark = []
     if n_unlisted:
-        n_rows = count(total - float(weights[shown].sum()))
+        n_rows = count(total - float(weights[clusters].sum()))
         remark.append(f"The {count(n_unlisted)} smaller clusters, with {n_rows} rows in total, are not listed.")
     if empty:
         remark.append(f"{count(empty)} of the clusters are empty.")
@@ -286,23 +288,23 @@ def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow],
 
 
 def profile_table(run: RunContent) -> dict[str, Any] | None:
-    """Return the selected columns in which clusters differ most from all rows, and how far the largest clusters do."""
+    """Return the selected columns in which clusters differ most from all rows, and those differences."""
     if run.profiles is None or run.sizes is None:
         return None
     away, support = run.profiles, run.support
     if not away.size:
         return None
     clusters = np.sort(np.argsort(-run.sizes, kind="stable")[:MAX_PROFILES])
-    shown = np.argsort(-np.abs(away[clusters]).max(axis=0), kind="stable")[:MAX_PROFILED]
-    names, largest = run.names, max(float(np.abs(away[np.ix_(clusters, shown)]).max()), 1e-300)
+    columns = np.argsort(-np.abs(away[clusters]).max(axis=0), kind="stable")[:MAX_PROFILED]
+    names, largest = run.names, max(float(np.abs(away[np.ix_(clusters, columns)]).max()), 1e-300)
     rows = [
         (
             f"column {support[j]}" if names is None else clean(names[support[j]]),
             [(f"{v:+.1f}", 100 * abs(float(v)) / largest, v < 0) for v in away[clusters, j]],
         )
-        for j in shown
+        for j in columns
     ]
-    left_off = len(support) - len(shown), len(away) - len(clusters)
+    left_off = len(support) - len(columns), len(away) - len(clusters)
     return {"clusters": clusters.tolist(), "rows": rows, "columns_left_off": left_off[0], "left_off": left_off[1]}
 
 
@@ -368,8 +370,8 @@ def stage_profile(stages: Sequence[Mapping[str, Any]]) -> str:
         return ""
     stage = max(profiled, key=lambda entry: entry["seconds"])
     profile = stage["profile"]
-    whole = sum(profile.values())
-    shares = [f"{words} {percent(profile[step] / whole)}" for step, words in _STEPS.items() if step in profile]
+    total = sum(profile.values())
+    shares = [f"{words} {percent(profile[step] / total)}" for step, words in _STEPS.items() if step in profile]
     return f"Passes of “{clean(stage['name'])}”: {', '.join(shares)}."
 
 
@@ -378,9 +380,9 @@ def stage_rows(stages: Sequence[Mapping[str, Any]]) -> list[StageRow]:
     longest = max((stage["seconds"] for stage in stages), default=0.0)
     rows = []
     for stage in stages:
-        read, seconds = stage.get("bytes_read"), stage["seconds"]
-        size = "–" if read is None else format_bytes(read)
-        rate = f"{format_bytes(read / seconds)}/s" if read and seconds > 0 else "–"
+        bytes_read, seconds = stage.get("bytes_read"), stage["seconds"]
+        size = "–" if bytes_read is None else format_bytes(bytes_read)
+        rate = f"{format_bytes(bytes_read / seconds)}/s" if bytes_read and seconds > 0 else "–"
         bar = 100 * seconds / longest if longest > 0 else 0.0
         rows.append(StageRow(clean(stage["name"]), format_seconds(seconds), size, rate, bar))
     return rows

@@ -19,8 +19,8 @@ from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, best
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
-FEWEST, MOST = 4, 2048  # Numbers of columns that are tried where the number is open
-AHEAD, MOST_AHEAD = 32, 512  # A nested method selects as many times the columns at once, up to as many of them
+FEWEST, MOST = 4, 2048  # Smallest and largest numbers of columns that are tried where the number is open
+AHEAD, MOST_AHEAD = 32, 512  # A nested method selects as many times the columns at once, up to the second number
 FINENESS = 8  # The number of columns is found to an eighth of itself
 FAR = 4  # From this relative excess on the number of columns is multiplied by four, not doubled
 MOST_FLOPS = 1e10  # A method that needs more to select does not compete: about a second
@@ -28,37 +28,37 @@ MOST_FLOPS = 1e10  # A method that needs more to select does not compete: about 
 
 @dataclass(frozen=True)
 class Limit:
-    """What the ratio of a point may be at most: by the upper end of its interval, and by the estimate itself."""
+    """Largest ratio that a point may have: of the upper end of its interval, and of the estimate."""
 
     high: float = np.inf
     ratio: float = np.inf
 
     def excess(self, point: CurvePoint) -> float:
-        """Return how far a point is beyond; at most 0 within."""
+        """Return by how much a point exceeds the limit; at most 0 within it."""
         return max(point.high - self.high, point.ratio - self.ratio)
 
     def relative_excess(self, point: CurvePoint) -> float:
-        """Return a point's excess over k-means on all columns / the tolerated excess; above 1 beyond the limit."""
+        """Return a point's excess over k-means on all columns, relative to the tolerance; above 1 beyond the limit."""
         parts = ((point.high, self.high), (point.ratio, self.ratio))
         return max(((value - 1.0) / (most - 1.0) for value, most in parts if 1.0 < most < np.inf), default=np.inf)
 
 
 def limit_of(curve: Curve, tolerance: float) -> Limit:
-    """Return the limit of a tolerance of the objective, surely, and of what clusters explain, by the estimate.
+    """Return the limits of a tolerance: of the objective by its interval, of the explained scatter by the estimate.
 
-    Where clusters explain little of the scatter, a few columns are within a share of the objective and lose most of
-    what there is to gain. That share is of the estimate alone: runs of k-means with other seeds may differ by more.
-    Clusters that explain nothing of rows that they have not seen have nothing to lose.
+    Where clusters explain little of the scatter, a few columns may be within the tolerance of the objective
+    and lose most of the possible gain. The second limit applies to the estimate alone: runs of k-means with other seeds
+    may differ by more. Clusters that explain nothing of unseen rows have nothing to lose.
     """
-    whole, scatter = curve.everything, curve.coreset.scatter
-    gain = scatter - whole.objective
-    if not (whole.objective > 0 and gain > 0 and whole.unseen < scatter):
+    all_columns, scatter = curve.everything, curve.coreset.scatter
+    gain = scatter - all_columns.objective
+    if not (all_columns.objective > 0 and gain > 0 and all_columns.unseen < scatter):
         return Limit(high=1.0 + tolerance)
-    return Limit(1.0 + tolerance, 1.0 + tolerance * gain / whole.objective)
+    return Limit(1.0 + tolerance, 1.0 + tolerance * gain / all_columns.objective)
 
 
 def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> CurvePoint:
-    """Return the point of fewest columns (in the range `sizes`) within a limit; where there is none, of the most.
+    """Return the point of fewest columns (in the range `sizes`) within a limit; if no point is, of the most.
 
     The first method alone finds a number of columns. All others are tried there, and those within go on to fewer.
     """
@@ -82,7 +82,7 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
 
     size, below = max(min(FEWEST, most), least), least - 1
     while not within(names[:1], size) and size < most:
-        # About as the number of columns grows, what is used of the tolerance falls.
+        # The used share of the tolerance falls about as the number of columns grows.
         far = np.inf > least_excess(names[:1], size) > FAR
         below, size = size, min((FAR if far else 2) * size, most)
     if within(names[:1], size):
@@ -98,18 +98,18 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
         # Points share an estimate of the spread between starts: later points move the intervals of earlier ones.
         return best([p for p in curve.result().points if p.n_features >= least and limit.excess(p) <= 0])
 
-    chosen = fewest()
-    while chosen is not None and curve.break_ties(chosen.n_features):
-        chosen = fewest()
-    if chosen is None and size < most:
+    choice = fewest()
+    while choice is not None and curve.break_ties(choice.n_features):
+        choice = fewest()
+    if choice is None and size < most:
         return smallest_within(curve, limit, (size + 1, most))
-    return best_of(curve, size) if chosen is None else chosen
+    return best_of(curve, size) if choice is None else choice
 
 
 def _crossing(below: tuple[int, float], above: tuple[int, float]) -> int:
-    """Return the size between two at which all that is tolerated is used, by a power law.
+    """Return the size between two at which the whole tolerance is used, by a power law.
 
-    At least a step of the search away from both, and halfway where one of them uses nothing that can be compared.
+    At least a step of the search away from both, and halfway if one of them has no comparable excess.
     """
     (least, high), (most, low) = below, above
     middle = (least + most) / 2.0
@@ -120,40 +120,40 @@ def _crossing(below: tuple[int, float], above: tuple[int, float]) -> int:
 
 
 def best_of(curve: Curve, size: int) -> CurvePoint:
-    """Return the best of all methods at this size; raise `BadParameter` where none has one."""
+    """Return the best of all methods at this size; raise `BadParameter` if none can select it."""
     names = tuple(curve.methods)
-    chosen = best(curve.add(names, size))
-    while chosen is not None and curve.break_ties(size):
-        chosen = best(curve.add(names, size))
-    if chosen is None:
+    choice = best(curve.add(names, size))
+    while choice is not None and curve.break_ties(size):
+        choice = best(curve.add(names, size))
+    if choice is None:
         raise BadParameter(f"methods: none of them can select {size} columns")
-    return chosen
+    return choice
 
 
 def selections_by_size(
     method: BaseSelector, summary: Any, lenient: bool, ahead: int = AHEAD
 ) -> Callable[[int], Selection | None]:
-    """Return the selections of a method by size; the first columns of a larger one where those are the smaller one."""
-    known: dict[int, Selection] = {}
+    """Return the selections of a method by size; for a nested method, the first columns of a larger selection."""
+    by_size: dict[int, Selection] = {}
 
     def selection(size: int) -> Selection | None:
-        nested = method.is_nested and all(one.weights is None for one in known.values())
-        if nested and max(known, default=0) >= size:
-            largest = known[max(known)]
+        nested = method.is_nested and all(selection.weights is None for selection in by_size.values())
+        if nested and max(by_size, default=0) >= size:
+            largest = by_size[max(by_size)]
             support = np.sort(largest.ranking()[:size])
             return replace(largest, support=support, parameters={**largest.parameters, "n_features_to_select": size})
         further = min(ahead * size, MOST_AHEAD) if nested else size
-        most = min(max(size, further), summary.n_features)
+        width = min(max(size, further), summary.n_features)
         flops = getattr(method, "selection_flops", None)
-        if lenient and flops is not None and flops(summary.n_features, most) > MOST_FLOPS:
+        if lenient and flops is not None and flops(summary.n_features, width) > MOST_FLOPS:
             return None
         try:
-            known[most] = method.set_params(n_features_to_select=most).fit_summary(summary).selection_
+            by_size[width] = method.set_params(n_features_to_select=width).fit_summary(summary).selection_
         except BadParameter:
             if not lenient:
                 raise
             return None
-        return known[most] if most == size else selection(size)
+        return by_size[width] if width == size else selection(size)
 
     return selection
 
@@ -168,12 +168,12 @@ Methods = Annotated[Sequence[Any], Limits("a list of methods, by name or as sele
 class AutoSelector(BaseSelector):
     """Select by the method that clusters best, and as many columns as that takes.
 
-    All methods with `competes` (or `methods`) select from one summary of the rows. On a sample of the rows k-means is
-    run on the columns of each, and its objective in *all* columns is compared with that of k-means on all columns. The
-    method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first in their
-    order. At the last number of columns `greedy` is tried with k directions too, and up to three methods that differ by
-    less than starts of k-means do are compared again, from ten starts each. No labels are used, and the result does not
-    depend on chunks, workers or order.
+    All methods with an `auto_priority` (or `methods`) select from one summary of the rows. On a sample of the rows
+    k-means is run on the columns of each, and its objective in *all* columns is compared with that of k-means on all
+    columns. The method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first
+    in their order. At the last number of columns `greedy` is tried with k directions too, and up to three methods that
+    differ by less than starts of k-means do are compared again, from ten starts each. No labels are used, and the
+    result does not depend on chunks, workers or order.
 
     What is predicted is k-means whose starts are drawn in the selected columns. A job that leaves its starts open
     begins with the sample's clusters on all columns, and predicts that: one start a method and size, and fewer columns.
@@ -181,8 +181,9 @@ class AutoSelector(BaseSelector):
     With `n_features_to_select="auto"` the first method's sizes are doubled or quadrupled from 4 until one is within the
     tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate the share that is lost of
     what clusters explain of the scatter. The smallest such size is searched to an eighth of itself; there all compete,
-    and fewer columns are tried of those that are within. If no size is, all columns up to 2,048 are selected and a
-    warning says so. A method that would need more than 1e10 operations to select does not compete by default.
+    and fewer columns are tried for the methods within the tolerance. If no size is, all columns up to 2,048 are
+    selected and a warning says so. A method that would need more than 1e10 operations to select does not compete by
+    default.
 
     Parameters
     ----------
@@ -262,25 +263,25 @@ class AutoSelector(BaseSelector):
 
     def _competitors(self) -> dict[str, BaseSelector]:
         """Return the methods by name in the curve, unfitted."""
-        chosen: list[BaseSelector]
+        competitors: list[BaseSelector]
         if self.methods is None:
-            places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
-            chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]
+            priorities = {cls: cls.auto_priority for cls in self.registered.values() if cls.auto_priority is not None}
+            competitors = [cls() for cls in sorted(priorities, key=lambda cls: priorities[cls])]
         else:
-            chosen = [self._named(method) for method in self.methods]
-        for method in chosen:
+            competitors = [self._named(method) for method in self.methods]
+        for method in competitors:
             open_size = "n_features_to_select" in method.get_params() and not isinstance(method, AutoSelector)
             if method.uses_target or method.needs_counts or method.makes_passes or not open_size:
                 raise BadParameter(f"{method.method} cannot compete: it needs a target, counts or other passes")
             if "n_clusters" in method.get_params() and method.get_params()["n_clusters"] is None:
                 method.set_params(n_clusters=self.n_clusters)
-        if not chosen:
+        if not competitors:
             raise BadParameter("methods: none was named; leave it out for all that are fast")
-        names = _names(chosen)
+        names = _names(competitors)
         for place, name in enumerate(names):
             if name in names[:place]:
                 raise BadParameter(f"methods: {name} is named twice; leave one of them out")
-        return dict(zip(names, chosen, strict=True))
+        return dict(zip(names, competitors, strict=True))
 
     def _named(self, method: Any) -> BaseSelector:
         if isinstance(method, BaseSelector):
@@ -355,14 +356,15 @@ class AutoSelector(BaseSelector):
             )
         competitors = self._competitors()
         is_open = self.n_features_to_select == "auto"
-        # A size that nobody asked for is left out where a method cannot select as few.
+        # A size that the user did not request is skipped if a method cannot select as few.
         lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1
-        selections = {name: selections_by_size(one, summary, lenient, ahead) for name, one in competitors.items()}
-        others = {name: one.for_clusters(k) for name, one in competitors.items() if hasattr(one, "for_clusters")}
-        # User-supplied methods keep their parameters.
-        alternatives = {} if self.methods is not None else others
-        tried = {name: selections_by_size(one, summary, True, 1) for name, one in alternatives.items()}
-        return Curve(sample, k, selections, int(self.random_state), tried, self.drawn_starts)
+        selections = {name: selections_by_size(method, summary, lenient, ahead) for name, method in competitors.items()}
+        alternatives = {}
+        if self.methods is None:  # user-supplied methods keep their parameters
+            for name, method in competitors.items():
+                if hasattr(method, "for_clusters"):
+                    alternatives[name] = selections_by_size(method.for_clusters(k), summary, True, 1)
+        return Curve(sample, k, selections, int(self.random_state), alternatives, self.drawn_starts)
 
     def sampled_labels(self, sample: RowSample, n_clusters: int, seed: int) -> Labels | None:
         """Return the clusters of sampled rows on all columns; None where others were made, or none yet."""
@@ -375,23 +377,23 @@ class AutoSelector(BaseSelector):
         self.check_parameters()
         if getattr(self, "_measured", (None,))[0] is not summary:
             self._measured = summary, self._curve(summary)
-        # The table must not show how often a job has asked before.
+        # The table must not depend on earlier calls of a job.
         self._measured[1].clear()
         curve, is_open = self._measured[1], self.n_features_to_select == "auto"
         limit, surely = limit_of(curve, float(self.tolerance)), self.largest_objective is None
         if self.largest_objective is not None:
-            # Where the rows are as many as the clusters but for copies, columns that tell them apart lose nothing.
-            whole = curve.everything.objective
-            limit = Limit(ratio=self.largest_objective / whole if whole > 0 else 1.0)
+            # If there are no more distinct rows than clusters, columns that distinguish them lose nothing.
+            objective_of_all = curve.everything.objective
+            limit = Limit(ratio=self.largest_objective / objective_of_all if objective_of_all > 0 else 1.0)
         if is_open and self.largest_columns is None:
-            chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns))
+            choice = smallest_within(curve, limit, (self.least_columns, self.most_columns))
         else:
             size = self.largest_columns or n_select
-            chosen = best_of(curve, size)
+            choice = best_of(curve, size)
             for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
-                curve.add((chosen.method,), fewer)
+                curve.add((choice.method,), fewer)
         self.curve_ = curve.result()
-        point = next(p for p in self.curve_.points if (p.method, p.n_features) == (chosen.method, chosen.n_features))
+        point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
         if is_open and surely and limit.excess(point) > 0:
             warnings.warn(
                 f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the objective of all "
@@ -420,11 +422,11 @@ def _names(methods: Sequence[BaseSelector]) -> list[str]:
 
 def with_curve(point: CurvePoint, curve: SelectionCurve, **more: Any) -> Selection:
     """Return the selection of a point of a curve, with the curve, and more, among its diagnostics."""
-    added = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled} | more
+    extra = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled} | more
     selection = point.selection
     if point.method != selection.method:
-        added["competitor"] = point.method
-    return replace(selection, weights=None, diagnostics=selection.diagnostics | added)
+        extra["competitor"] = point.method
+    return replace(selection, weights=None, diagnostics=selection.diagnostics | extra)
 
 
 def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
@@ -432,10 +434,10 @@ def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
     low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
     among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
     these = "it" if point.n_features == 1 else "them"
-    left = curve.gain_left(point)
+    share = curve.gain_left(point)
     gain = ""
-    if left is not None:
-        gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * left:.1f} % is still explained."
+    if share is not None:
+        gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * share:.1f} % is still explained."
     return (
         f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} is estimated to cost "
         f"{ratio} in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "

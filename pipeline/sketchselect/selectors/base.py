@@ -137,7 +137,7 @@ def chosen_columns(support: NDArray[np.int64], block: Block) -> Any:
 
 
 def as_count(n_select: float, n_features: int) -> int:
-    """Return a number of columns, which below 1 is a share of them."""
+    """Return a number of columns; a value below 1 is a share."""
     return max(int(n_select * n_features), 1) if n_select < 1 else int(n_select)
 
 
@@ -162,7 +162,7 @@ def require_directions(size: int | None, k: int, name: str = "n_components") -> 
 
 
 class SelectorPass(NamedTuple):
-    """The pass of a selector: a source, the description of a summary of it, and the first row that is read."""
+    """The pass of a selector: a source, the description of its summary, and the first row that is read."""
 
     source: Source
     description: Summary[Any]
@@ -195,7 +195,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Rows after which a row counts half, so that the selection follows a drifting stream.
     window : int, optional
         Only this many of the last rows count, in `fit` too; not together with `half_life`. `partial_fit` rounds up to
-        whole panes of a 32nd of them, and stores the states of the panes.
+        whole panes, each a 32nd of the window, and stores the states of the panes.
 
     Attributes
     ----------
@@ -226,17 +226,17 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     limits_components: ClassVar[bool] = False
     """Whether `n_components` must be below the number of columns."""
     axis: ClassVar[Literal["rows", "columns"]] = "rows"
-    """What a stream brings (`partial_fit`)."""
-    competes: ClassVar[int | None] = None
-    """Place among the methods that compete where the method is open (`AutoSelector`), by which ties go; None: none."""
+    """Direction in which a stream grows (`partial_fit`)."""
+    auto_priority: ClassVar[int | None] = None
+    """Priority among the methods that `AutoSelector` compares, which decides ties; None: not compared by default."""
     is_nested: ClassVar[bool] = False
-    """Whether fewer columns, where nothing is drawn, are the beginning (by score) of more."""
+    """Whether the top k columns are a prefix of the top k + 1 (by score, where nothing is drawn)."""
     automatic: ClassVar[dict[str, Any] | None] = None
     """Parameters with which the method itself chooses the number of columns; None where a curve does."""
     renamed: ClassVar[dict[str, str]] = {}
     """Former name of a parameter -> its name; the constructor takes both."""
     unrecorded: ClassVar[tuple[str, ...]] = ()
-    """Parameters that a `Selection` does not state, because the summary alone says as much."""
+    """Parameters that a `Selection` does not state, because the summary determines them."""
 
     half_life: float | None = None
     window: int | None = None
@@ -270,7 +270,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other.
 
-        Types and ranges are those that the constructor declares; override this for what concerns several parameters.
+        Types and ranges are declared by the constructor; override this for conditions on several parameters.
         """
         check_declared(self)
         if self.window is not None and self.half_life is not None:
@@ -278,11 +278,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def summary_kinds(self) -> tuple[str, ...]:
         """Return the kinds of summary that the selector, with its parameters, can select from, the best first."""
-        decayed = (getattr(KINDS[kind], "decayed_kind", None) == kind for kind in self.requires)
-        return self.requires if self.half_life is None else tuple(compress(self.requires, decayed))
+        is_decayed = (getattr(KINDS[kind], "decayed_kind", None) == kind for kind in self.requires)
+        return self.requires if self.half_life is None else tuple(compress(self.requires, is_decayed))
 
     def inspect_target(self, y: Vector) -> None:
-        """Learn what the description of the summary depends on, such as the classes, from the whole target.
+        """Inspect the whole target for what the description of the summary depends on, such as the classes.
 
         Called before `summary_description`, by `fit` and by a job.
         """
@@ -349,10 +349,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         X, y, sample_weight, **run
             As in `fit`.
         compute : bool
-            Whether to compute the summary now. False: a `dask.delayed.Delayed` of it, which composes with other Dask
+            Whether to compute the summary now. False: a `dask.delayed.Delayed`, which composes with other Dask
             collections and runs on any Dask scheduler. Classes of a target are looked up at once, which computes the
             target; and where the data show that a method needs a second pass, `fit_summary` refuses the first one's
-            summary and says what it lacks.
+            summary and names what is missing.
 
         Raises
         ------
@@ -498,7 +498,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
-        """Learn what the description of the summary depends on from the first batch of a stream."""
+        """Inspect the first batch of a stream for what the description of the summary depends on."""
         if classes is not None:
             raise BadParameter(f"{type(self).__name__} has no classes; leave the argument out")
         if target is not None:
@@ -513,11 +513,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             If there is no summary of the kind this selector needs, or its half-life is another one.
         """
         self.check_parameters()
-        picked = pick(summary, *self.summary_kinds())
+        member = pick(summary, *self.summary_kinds())
         if self.half_life is not None:
-            self._require_half_life(picked)
+            self._require_half_life(member)
         self.__dict__.pop("window_", None)
-        self.summary_ = picked
+        self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
         return self._finish(self.summary_.feature_names)
@@ -528,8 +528,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
-        aligned = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
-        return open_features(self, X, reset=reset, nonfinite=policy, vectors=aligned, **checks)
+        vectors_of_rows = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
+        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, **checks)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""
@@ -585,14 +585,14 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the selection from a summary; `computed` are parameters that the data resolve, and further ones."""
         of_summary = {"half_life": getattr(summary, "half_life", None), "normalize": self._normalized(summary)}
         names = self.get_params(deep=False)
-        resolved = {name: value for name, value in of_summary.items() if name in names} | computed
+        parameters = {name: value for name, value in of_summary.items() if name in names} | computed
         return Selection(
             method=self.method,
             support=support,
             scores=scores,
             weights=weights,
             feature_names=summary.feature_names,
-            parameters=self._resolved(**resolved),
+            parameters=self._resolved(**parameters),
             diagnostics=diagnostics or {},
         )
 

@@ -23,13 +23,13 @@ Columns = NDArray[np.int64]
 
 STARTS = 3  # Of k-means, for its best clustering and for how much clusterings differ
 TIE_BREAK_STARTS = 10  # Where methods differ by less than starts do, and where starts are cheap: as many as a run has
-CHEAP_FLOPS = 2.5e8  # Up to here as many starts are made
-BASELINE_FLOPS = 10 * CHEAP_FLOPS  # The same on all columns, whose clusters all ratios share
+CHEAP_FLOPS = 2.5e8  # Largest work (flops) for which all starts are made
+BASELINE_FLOPS = 10 * CHEAP_FLOPS  # Starts on all columns, whose clusters all ratios share
 CALL_OVERHEAD_COLUMNS = 64  # The cost of a call, as columns that are added to those of the rows
 ROUNDING = 1e-12  # Share of the sum of squares below which an objective is rounding: every distinct row has a cluster
 COARSE_TOL = 3e-4  # Starts are compared once an iteration lowers the cost by less than this share; the best goes on
 MAX_ITER, TOL = 50, 3e-5  # Of a single start that stands for a whole run
-PROJECTED = 64  # Dimensions in which starts are chosen and compared, where there are more columns
+PROJECTED = 64  # Dimensions in which starts are chosen and compared, if there are more columns
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Coreset:
         # Far from the origin products would cancel.
         self.sampled = self.rows = WeightedRows(sample.rows, sample.weights).centered()[0]
         if is_csr(sample.rows):
-            # Columns without an entry add nothing to any cost; the first one stays, so that there is one.
+            # Columns without an entry add nothing to any cost; the first column stays, so that one is left.
             used = np.unique(np.append(sample.rows.indices, 0))
             self.rows = replace(self.rows, rows=take_columns(sample.rows, used))
-        # Within 2^+-20 float32 needs no scaling; beyond, products overflow or vanish but for a power of two, undone in
-        # what is returned.
+        # Within 2^+-20 float32 needs no scaling. Beyond, products would overflow or vanish, so rows are scaled by a
+        # power of two, undone in the results.
         values = self.rows.rows.data if is_csr(self.rows.rows) else self.rows.rows
         # The power of two of subnormal numbers would overflow.
         exponent = max(int(np.frexp(max(values.max(initial=0.0), -values.min(initial=0.0)))[1]), -1000)
@@ -102,8 +102,8 @@ class Coreset:
     ) -> SampledClusters:
         """Return the best clustering on these columns (None: on all), from several starts and from other labels.
 
-        Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
-        With `n_starts` those are drawn that are made beyond the usual ones, whose best labels are given.
+        Most starts are drawn in the columns, as in a run: from starts that know all columns k-means finds better ones.
+        `n_starts` draws starts beyond the usual number, whose best labels are given.
         """
         # Starts are compared where rows are short.
         if columns is None:
@@ -124,25 +124,25 @@ class Coreset:
         if points is not whole:
             centers = whole.means([tried[best]], self.n_clusters)[0][0]
         tried[best] = whole.assign(whole.polish(centers)[1])
-        return self._described(points, tried, best)
+        return self._costs_of(points, tried, best)
 
     def clustered_from(self, labels: Labels, columns: Columns) -> SampledClusters:
         """Return the clustering on these columns at which k-means ends from the means of other clusters."""
         points = self.sampled.single(columns)
         centers = points.polish(points.means([labels], self.n_clusters)[0][0], MAX_ITER, TOL)[1]
-        return self._described(points, [points.assign(centers)], 0)
+        return self._costs_of(points, [points.assign(centers)], 0)
 
-    def _described(self, points: WeightedRows, tried: Sequence[Labels], best: int) -> SampledClusters:
-        """Return the best of the labellings that were tried, and its costs; halves are clustered on the points."""
-        labels, k = tried[best], self.n_clusters
+    def _costs_of(self, points: WeightedRows, labellings: Sequence[Labels], best: int) -> SampledClusters:
+        """Return the best of several labellings and its costs; halves are clustered on the points."""
+        labels, k = labellings[best], self.n_clusters
         parts = [] if self.is_complete else self._halves(points, labels)
-        totals, norms, paired, products = self.rows.mean_products([*tried, *parts], 2 * k, best)
+        totals, norms, cross_norms, products = self.rows.mean_products([*labellings, *parts], 2 * k, best)
         # The objective is the sum of squares less that of the means.
         square = float(self.weights @ self.squares)
-        objectives = (square - (totals * norms).sum(axis=1))[: len(tried)]
+        objectives = (square - (totals * norms).sum(axis=1))[: len(labellings)]
         apart = objectives.size < 2 or objectives.min() <= square * ROUNDING
         # With tails such as exponential ones, the least of m draws has a deviation of about its distance to the next.
-        spread = 0.0 if apart else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
+        variance = 0.0 if apart else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
         costs: Floats = np.maximum(self.squares - 2.0 * products + norms[best][labels], 0.0)
         if self.weights @ costs <= square * ROUNDING:
             costs = np.zeros_like(costs)
@@ -150,10 +150,10 @@ class Coreset:
         unseen = square if parts else objective
         if parts:
             halves = slice(0, k), slice(k, None)
-            for part, seen, other in ((-2, *halves), (-1, *halves[::-1])):
-                unseen += float(totals[part, other] @ (norms[part, seen] - 2.0 * paired[part]))
+            for part, own, other in ((-2, *halves), (-1, *halves[::-1])):
+                unseen += float(totals[part, other] @ (norms[part, own] - 2.0 * cross_norms[part]))
             unseen = max(unseen, 0.0)
-        return SampledClusters(labels, self.unit * costs, spread, self.unit * objective, self.unit * unseen)
+        return SampledClusters(labels, self.unit * costs, variance, self.unit * objective, self.unit * unseen)
 
     def _halves(self, points: WeightedRows, labels: Labels) -> list[Labels]:
         """Return the clusters of all rows by the even rows, which are clustered alone, and by the odd ones.
@@ -170,9 +170,9 @@ class Coreset:
 
 
 def cluster_means(sample: RowSample, n_clusters: int, seed: int, labels: Labels | None = None) -> Floats | None:
-    """Return the means, in all columns, of clusters of sampled rows; None where there are fewer clusters.
+    """Return the means, in all columns, of clusters of sampled rows; None if there are fewer clusters.
 
-    `labels`: Those of the clusters, where these are known.
+    `labels`: Of the clusters, if known.
     """
     if sample.n_kept < n_clusters:
         return None
@@ -189,7 +189,7 @@ RUN_DEVIATION = 0.0025
 """Standard deviation of the logarithm of the objective between whole runs of k-means with other seeds.
 
 An allowance, which the data at hand do not change: it was 0 to .0033 on five real sets, and .012 on some columns of
-digits. Starts in the sample do not show it where several end in the same clusters.
+digits. Starts in the sample do not show it if several end in the same clusters.
 """
 
 COLUMNS = ("method", "n_features", "ratio", "low", "high")
@@ -261,7 +261,7 @@ class SelectionCurve:
         for size in sorted({size for size, _ in ratios}):
             rows.append([str(size), *(ratios.get((size, name), "") for name in self.methods)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        title = "objective in all columns, relative to k-means on all of them"
+        title = "objective in all columns, relative to k-means on all columns"
         lines = ("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
         return "\n".join([title, *lines])
 
@@ -271,13 +271,13 @@ class SelectionCurve:
         return tuple(dict.fromkeys(point.method for point in self.points))
 
     def smallest(self, limit: float, *, surely: bool = True) -> CurvePoint | None:
-        """Return the point of fewest columns within a ratio, of equal ones the lowest; None where there is none."""
+        """Return the point of fewest columns within a ratio, the lowest of equal ones; None if no point is."""
         return best([p for p in self.points if p.is_within(limit, surely=surely)])
 
     def gain_left(self, point: CurvePoint) -> float | None:
         """Return (scatter - ratio objective) / (scatter - objective), at least 0; None where clusters gain nothing.
 
-        That is the share of what clusters on all columns explain of the scatter that those on the selected ones do.
+        Of the scatter that clusters on all columns explain, this is the share that clusters on the selected ones do.
         """
         gain = self.scatter - self.objective
         if not gain > 0:
@@ -309,7 +309,7 @@ def best(points: Sequence[CurvePoint]) -> CurvePoint | None:
 class Curve:
     """A curve under construction: methods are asked for columns, and these are clustered on the sample.
 
-    `methods`: Name of a method -> its selections of some sizes, ascending; None where it has none of that size.
+    `methods`: Name of a method -> its selections of some sizes, ascending; None if it has none of that size.
     `alternatives`: The same of methods with other parameters; the better one is taken where ties are broken.
     `drawn`: Whether the runs that are predicted draw their starts; else they start from the clusters on all columns.
     """
@@ -338,7 +338,7 @@ class Curve:
         self._points, self._tie_broken, self._tried = {}, set(), set()
 
     def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
-        """Cluster on this number of columns of each of these methods; return the points that there are."""
+        """Cluster on this number of columns by each method; return the points of the methods that can select it."""
         for name in methods:
             if (name, size) not in self._points and (selection := self.methods[name](size)) is not None:
                 fewer = [r for method, r in self._points if method == name and r < size]
@@ -357,20 +357,20 @@ class Curve:
     def break_ties(self, size: int) -> bool:
         """Cluster from more starts where methods differ by less than starts do; return whether there were such ties.
 
-        Of the points of this size all are meant whose distance to the lowest is within two standard errors of starts,
-        where that is more than a tie; at most three. Before, methods with an alternative take the better one. Runs that
-        draw no starts do not differ by them.
+        These are the points of this size, at most three, within two standard errors of starts of the lowest, if that is
+        more than a tie. Before, methods with an alternative take the better of both. Without drawn starts runs do not
+        differ.
         """
-        changed = self._try_alternatives(size)
+        has_changed = self._try_alternatives(size)
         if not self.drawn:
-            return changed
+            return has_changed
         points = [
             p for p in self.result().points if p.n_features == size < self.sample.n_features and np.isfinite(p.ratio)
         ]
         if len(points) < 2:
-            return changed
-        pooled = self._pooled()
-        variances = {p.method: (self._points[p.method, size][1].spread + pooled) / 2.0 for p in points}
+            return has_changed
+        median_spread = self._median_spread()
+        variances = {p.method: (self._points[p.method, size][1].spread + median_spread) / 2.0 for p in points}
         points.sort(key=lambda p: p.ratio)
         lowest, near = points[0], []
         for point in points[:RIVALS]:
@@ -379,19 +379,19 @@ class Curve:
                 near.append(point)
         fresh = [p for p in near if (p.method, size) not in self._tie_broken]
         if len(near) < 2 or not fresh:
-            return changed
+            return has_changed
         for point in fresh:
             selection, clusters = self._points[point.method, size]
             with one_blas_thread():
                 again = self.coreset.clustered(selection.support, clusters.labels, n_starts=TIE_BREAK_STARTS)
-            # The spread stays that of as many starts as all other points have.
+            # The spread stays that of the usual number of starts, as of all other points.
             self._points[point.method, size] = selection, replace(again, spread=clusters.spread)
             self._tie_broken.add((point.method, size))
         return True
 
     def _try_alternatives(self, size: int) -> bool:
         """Take the alternatives of this size that are better by more than a tie; return whether there were any."""
-        changed = False
+        has_changed = False
         for name, alternative in self.alternatives.items():
             if (name, size) not in self._points or (name, size) in self._tried or size >= self.sample.n_features:
                 continue
@@ -400,19 +400,19 @@ class Curve:
                 continue
             clusters = self._clusters(selection)
             if clusters.objective < self._points[name, size][1].objective * (1.0 - TIE):
-                self._points[name, size], changed = (selection, clusters), True
-        return changed
+                self._points[name, size], has_changed = (selection, clusters), True
+        return has_changed
 
-    def _pooled(self) -> float:
+    def _median_spread(self) -> float:
         if not self.drawn:
             return 0.0
         return float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
 
     def result(self) -> SelectionCurve:
         """Return the points so far."""
-        pooled = self._pooled()
+        median_spread = self._median_spread()
         points = [
-            CurvePoint(name, size, *self._estimate(clusters, pooled), selection)
+            CurvePoint(name, size, *self._estimate(clusters, median_spread), selection)
             for (name, size), (selection, clusters) in self._points.items()
         ]
         order = {name: place for place, name in enumerate(self.methods)}
@@ -420,27 +420,29 @@ class Curve:
         sizes = self.sample.n_rows, self.sample.n_kept
         return SelectionCurve(tuple(points), self.n_clusters, *sizes, self.everything.objective, self.coreset.scatter)
 
-    def _estimate(self, clusters: SampledClusters, pooled: float) -> tuple[float, float, float]:
+    def _estimate(self, clusters: SampledClusters, median_spread: float) -> tuple[float, float, float]:
         """Return ratio, low and high.
 
-        A clustering of the sample flatters itself, and one of the other half of it errs as much the other way: the
-        estimate is their geometric mean, and half their distance is added to the error. The rows of the sample are a
-        draw (delta method, for the labels at hand), and so are the starts of k-means; the variance between these is the
-        mean of that at hand, from few starts, and the median of all points: where columns are too few starts scatter,
-        and that says nothing of enough columns (runs from the sample's clusters have one start each). The two runs on
-        all rows that are predicted have their own (`RUN_DEVIATION`).
+        A clustering's cost on its own sample is too low, and that of a clustering of the other half too high by as
+        much: the estimate is their geometric mean, and half their distance is added to the error. The rows of the
+        sample are a draw (delta method, for the given labels), and so are the starts of k-means. The variance between
+        starts is the mean of this point's, from few starts, and the median of all points: with too few columns starts
+        scatter, which says nothing about enough columns (runs from the sample's clusters have one start each). The two
+        runs on all rows that are predicted have a variance of their own (`RUN_DEVIATION`).
         """
-        weights, whole = self.coreset.weights, self.everything
-        if clusters is whole:
+        weights, all_columns = self.coreset.weights, self.everything
+        if clusters is all_columns:
             return 1.0, 1.0, 1.0
-        if not whole.objective > 0:
+        if not all_columns.objective > 0:
             ratio = 1.0 if clusters.objective <= 0 else float("inf")
             return ratio, ratio, ratio
-        seen = clusters.objective / whole.objective
-        unseen = clusters.unseen / whole.unseen
-        influence = weights * (clusters.costs / seen - whole.costs) / whole.objective
-        variance = float(self.coreset.drawn @ influence**2) + (clusters.spread + whole.spread) / 2.0 + pooled
+        ratio_seen = clusters.objective / all_columns.objective
+        ratio_unseen = clusters.unseen / all_columns.unseen
+        influence = weights * (clusters.costs / ratio_seen - all_columns.costs) / all_columns.objective
+        variance = (
+            float(self.coreset.drawn @ influence**2) + (clusters.spread + all_columns.spread) / 2.0 + median_spread
+        )
         variance += 2.0 * RUN_DEVIATION**2
-        half = Z * np.sqrt(variance) + abs(np.log(unseen / seen)) / 2.0
-        ratio = float(np.sqrt(seen * unseen))
+        half = Z * np.sqrt(variance) + abs(np.log(ratio_unseen / ratio_seen)) / 2.0
+        ratio = float(np.sqrt(ratio_seen * ratio_unseen))
         return ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half))

@@ -64,10 +64,10 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes,
     )
-    reduced = reduce_blocks(source, reduction, options)
+    result = reduce_blocks(source, reduction, options)
     if options.on_statistics is not None:
-        options.on_statistics(reduced.stats)
-    sample = reduced.value
+        options.on_statistics(result.stats)
+    sample = result.value
     if not sample.weights.size:
         raise BadParameter("no row has a positive weight")
     points = WeightedRows(sample.points, sample.weights)
@@ -109,7 +109,7 @@ class _SampleBlock:
         return left.merge(right, self.size)
 
 
-RUN_STEPS = 20  # About the steps of all runs for each selected column; the longest run is taken
+RUN_STEPS = 20  # About the steps of all runs for each selected column; the longest run counts
 
 
 class DeterministicSelector(ColumnSelector):
@@ -134,7 +134,7 @@ class DeterministicSelector(ColumnSelector):
     Notes
     -----
     Guarantee: k-means on the weighted columns is within `proven_factor` of the best clustering, for an exact
-    sketch; `certificate_` bounds any clustering of them, from every sketch.
+    sketch; `certificate_` bounds any clustering of these columns, from every sketch.
 
     y is ignored. Cost after the pass: 2 n k^2 flops for each of at most 8 r steps, in some eight runs.
     Source: Boutsidis and Magdon-Ismail 2012, Theorems 2 and 4, section 2.3, with the missing square root of
@@ -152,7 +152,7 @@ class DeterministicSelector(ColumnSelector):
     """
 
     method: ClassVar[str] = "deterministic"
-    competes: ClassVar[int | None] = 3
+    auto_priority: ClassVar[int | None] = 3
     unrecorded: ClassVar[tuple[str, ...]] = ("random_state",)
 
     def __init__(

@@ -107,17 +107,19 @@ def _deflated(graph: Any, inverse: Floats, null: Floats, n_vectors: int) -> Floa
     n_vectors = min(n_vectors, n - null.shape[1])
     if n_vectors <= 0:
         return np.zeros((n, 0))
-    scaled = sparse.csr_array(sparse.diags_array(inverse) @ graph @ sparse.diags_array(inverse))
+    normalized = sparse.csr_array(sparse.diags_array(inverse) @ graph @ sparse.diags_array(inverse))
     if n > _DENSE_ROWS and n_vectors < n // 4:
         # Shifted to the bottom of the spectrum, [-1, 1], the deflated vectors are not among the largest.
-        operator = LinearOperator((n, n), matvec=lambda x: scaled @ x - 2.0 * (null @ (null.T @ x)), dtype=np.float64)
+        operator = LinearOperator(
+            (n, n), matvec=lambda x: normalized @ x - 2.0 * (null @ (null.T @ x)), dtype=np.float64
+        )
         start = uniforms(derive_seed(0, "spectral embedding"), np.arange(n, dtype=np.uint64)) - 0.5
         try:
             values, vectors = eigsh(operator, k=n_vectors, which="LA", v0=start, ncv=min(n, max(4 * n_vectors, 40)))
             return np.asarray(vectors[:, np.argsort(-values, kind="stable")])
         except ArpackNoConvergence:
             pass
-    dense = scaled.toarray() - 2.0 * (null @ null.T)
+    dense = normalized.toarray() - 2.0 * (null @ null.T)
     _, vectors = eigh(dense, subset_by_index=[n - n_vectors, n - 1])
     return np.asarray(vectors[:, ::-1])
 
@@ -140,24 +142,24 @@ def laplacian_scores(rows: Any, graph: Any) -> Floats:
         return np.full(rows.shape[1], np.nan)
     mean = np.asarray(rows.T @ degree).ravel() / total
     if not sparse.issparse(rows):
-        # Far from zero the products below would cancel.
+        # Columns far from zero would cancel in the products below.
         rows, mean = rows - mean, np.zeros(mean.size)
     squares = np.asarray((rows.multiply(rows) if sparse.issparse(rows) else rows * rows).T @ degree).ravel()
-    moved = graph @ rows
-    joint = np.asarray((rows.multiply(moved) if sparse.issparse(rows) else rows * moved).sum(axis=0)).ravel()
-    spread, smooth = squares - total * mean**2, joint - total * mean**2
-    varies = _varying(rows, spread, squares)
+    products = graph @ rows
+    joint = np.asarray((rows.multiply(products) if sparse.issparse(rows) else rows * products).sum(axis=0)).ravel()
+    variances, smooth = squares - total * mean**2, joint - total * mean**2
+    varies = _varying(rows, variances, squares)
     out = np.full(mean.size, np.nan)
-    out[varies] = np.clip(1.0 - smooth[varies] / spread[varies], 0.0, 2.0)
+    out[varies] = np.clip(1.0 - smooth[varies] / variances[varies], 0.0, 2.0)
     return out
 
 
-def _varying(rows: Any, spread: Floats, squares: Floats) -> Any:
+def _varying(rows: Any, variances: Floats, squares: Floats) -> Any:
     """Return which columns are not constant: by their range, and to rounding."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     if sparse.issparse(low):
         low, high = low.toarray(), high.toarray()
-    return (np.ravel(high) > np.ravel(low)) & (spread > 8.0 * _EPS * squares) & (spread > 0)
+    return (np.ravel(high) > np.ravel(low)) & (variances > 8.0 * _EPS * squares) & (variances > 0)
 
 
 def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_columns: bool = False) -> Floats:
@@ -167,7 +169,8 @@ def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_col
     `embedding` of shape (n_rows, n_components): Targets of the regressions; centred first, so that there is an
         intercept.
     `n_nonzero`: Columns in each regression.
-    `scale_columns`: Whether columns are divided by their standard deviation first (constant ones stay as they are).
+    `scale_columns`: Whether columns are divided by their standard deviation first (constant columns are left
+        unchanged).
     Source: Cai, Zhang and He 2010, equation (6) and Table 1, by the lasso path.
     """
     if scale_columns:
@@ -292,8 +295,8 @@ class LaplacianScoreSelector(SampledGraphSelector):
     method: ClassVar[str] = "laplacian-score"
 
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
-        published = laplacian_scores(rows, graph)
-        return np.where(np.isnan(published), 0.0, 1.0 - published / 2.0), {}
+        laplacian = laplacian_scores(rows, graph)
+        return np.where(np.isnan(laplacian), 0.0, 1.0 - laplacian / 2.0), {}
 
 
 class MCFSSelector(SampledGraphSelector):

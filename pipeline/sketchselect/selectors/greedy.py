@@ -25,7 +25,7 @@ COPY = 1e-13
 Of products in float32 it is twice their rounding, because the error of a correlation is at most half of that."""
 
 _STORED, _MOST_STORED = 1e-14, 1e-9
-"""What rounding values to float32 may make of it, over the squares about zero in units of the variance; and its limit,
+"""The same for values stored in float32, times the squares about zero in units of the variance; and its upper limit,
 beyond which columns differ by little else."""
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -34,11 +34,11 @@ _EPS = float(np.finfo(np.float64).eps)
 class ColumnCopies:
     """The copies of any column: its multiples, to rounding.
 
-    Columns i and j are copies if their correlation r has ``1 - r^2 <= tolerance``, or what storing copies in float32
-    may make of that (below 1e-9), and their means have the ratio of their standard deviations, to the same rounding.
-    In a sketch, the ratio of the exact standard deviations is also that of the sketched ones; so it is for all
-    multiples, and for other columns only if the sketch cannot tell them apart. Columns that never vary are copies of
-    each other, and a column of zeros is no copy.
+    Columns i and j are copies if their correlation r has ``1 - r^2 <= tolerance``, or up to the error
+    of storing copies in float32 (below 1e-9), and their means have the ratio of their standard deviations, to the same
+    rounding. In a sketch, the ratio of the exact standard deviations is also that of the sketched ones; so it is for
+    all multiples, and for other columns only if the sketch cannot tell them apart. Columns that never vary are copies
+    of each other, and a column of zeros is no copy.
 
     `matrix` of shape (m, p): The rows B of a sketch about the means, or with `is_gram` the scatter ``B'B`` itself.
     `scatter` of shape (p,): Exact squared norms of the columns about their means.
@@ -67,8 +67,8 @@ class ColumnCopies:
         self._squares = matrix.diagonal() if is_gram else np.einsum("ij,ij->j", matrix, matrix)
         self._constant = (self._deviations <= 4.0 * _EPS * np.abs(means)) | ~(self._squares > 0)
         ratios = np.divide(means, self._deviations, out=np.zeros(scatter.size), where=~self._constant)
-        stored = _STORED * (1.0 + ratios**2)
-        self._stored = np.where(stored <= _MOST_STORED, stored, 0.0)
+        storage_rounding = _STORED * (1.0 + ratios**2)
+        self._stored = np.where(storage_rounding <= _MOST_STORED, storage_rounding, 0.0)
         self.tolerance = np.maximum(self._stored, tolerance)
         # Scaled, because a scatter of large values has no room for another factor.
         scale = np.sqrt(float(self._squares.max(initial=0.0)) or 1.0)
@@ -99,7 +99,7 @@ class ColumnCopies:
             equal &= np.abs(shares - share) <= np.sqrt(tolerance) * np.maximum(shares, share)
         means, deviations = self.means[near], self._deviations[near]
         expected = np.sign(correlations) * (deviations / self._deviations[j]) * self.means[j]
-        # The rounding of a mean is one of the deviation too, and so of the ratio.
+        # The rounding of a mean also affects the deviation, and so the ratio.
         rounding = (100.0 * tolerance + np.sqrt(self._stored[j])) * np.abs(means)
         rounding += 16.0 * _EPS * means * (means / deviations)
         equal &= np.abs(means - expected) <= rounding + np.sqrt(tolerance) * deviations
@@ -152,7 +152,7 @@ def top_factor(summary: Spectrum, n_components: int) -> Factor:
     m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
     s = np.sqrt(directions.squares[:m] + shrinkage)
     columns = s[:, None] * directions.vectors[:m]
-    # A column of zeros is one exactly; eigenvectors hold rounding there.
+    # A column of zeros stays exactly zero; eigenvectors have rounding there.
     columns[:, squared_norms == 0] = 0.0
     error = shrinkage + summary.single_rounding
     angle = subspace_angle(directions.squares, m, error, summary.n_features) if m else None
@@ -215,7 +215,7 @@ class DirectionsSelector(BaseSelector):
         return top_factor(summary, n_components)
 
     def _result(self, summary: Any, factor: Factor, pivots: Pivots, n_select: int, **computed: Any) -> Selection:
-        captured = float(np.einsum("ij,ij->", factor.columns, factor.columns))
+        captured_norm = float(np.einsum("ij,ij->", factor.columns, factor.columns))
         total = float(factor.squared_norms.sum())
         return self._selection(
             summary,
@@ -226,7 +226,7 @@ class DirectionsSelector(BaseSelector):
                 "n_copies": pivots.n_copies,
                 "shrinkage": factor.shrinkage,
                 "subspace_angle": factor.angle,
-                "captured_energy": min(captured / total, 1.0) if total > 0 else 0.0,
+                "captured_energy": min(captured_norm / total, 1.0) if total > 0 else 0.0,
             },
             n_features_to_select=n_select,
             sketch_size=summary.size,
@@ -244,7 +244,7 @@ class GreedySelector(DirectionsSelector):
     The top m directions of the sketch are each column's signal, and the remainder of its (exact) norm is its noise.
     Each column chosen lowers the expected squared error of predicting the signal of *all* columns from the chosen ones
     the most. A column that nothing else resembles, or that is mostly noise, comes late. A multiple of a column chosen
-    before (``1 - r^2 <= 1e-13`` or what storing both in float32 makes of it, and the means; 2.4e-4 for moments of
+    before (``1 - r^2 <= 1e-13``, or the rounding of storing both, and the means, in float32; 2.4e-4 for moments of
     float32 rows) is chosen only when no other column is left. The best, or near it, on images, texts and counts, with
     the same defaults (`tests/benchmarks/papers/selection_comparison.py`). Deterministic: ties go to the larger column,
     then to the lowest index.
@@ -283,7 +283,7 @@ class GreedySelector(DirectionsSelector):
     """
 
     method: ClassVar[str] = "greedy"
-    competes: ClassVar[int | None] = 1
+    auto_priority: ClassVar[int | None] = 1
     is_nested: ClassVar[bool] = True
 
     def __init__(
@@ -329,9 +329,9 @@ class PivotedQRSelector(DirectionsSelector):
 
     Each column chosen is the one farthest from the span of those before, in the space of the top m directions. When m
     columns span the directions, the columns with the largest norms outside of them follow, so any number can be chosen.
-    A multiple of a column chosen before (``1 - r^2 <= 1e-13`` or what storing both in float32 makes of it, and the
-    means; 2.4e-4 for moments of float32 rows) is chosen only when no other column is left. Deterministic: ties within
-    rounding go to the lowest index.
+    A multiple of a column chosen before (``1 - r^2 <= 1e-13``, or the rounding of storing both, and the
+    means, in float32; 2.4e-4 for moments of float32 rows) is chosen only when no other column is left. Deterministic:
+    ties within rounding go to the lowest index.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ class PivotedQRSelector(DirectionsSelector):
     """
 
     method: ClassVar[str] = "pivoted-qr"
-    competes: ClassVar[int | None] = 2
+    auto_priority: ClassVar[int | None] = 2
 
     def __init__(
         self,

@@ -72,17 +72,17 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     varying = np.flatnonzero(scatter > 0)
     if varying.size == 0 or n_rows <= 1:
         return NormalizedVariances(out, 0.0)
-    mean, spread = summary.mean[varying], scatter[varying]
-    expected = mean_variance_trend(mean, spread / (n_rows - 1.0), trend, span)
+    mean, column_scatter = summary.mean[varying], scatter[varying]
+    expected = mean_variance_trend(mean, column_scatter / (n_rows - 1.0), trend, span)
     reach = np.sqrt(expected * n_rows)
     beyond = summary.top[:, varying] - mean
     is_clipped = beyond > reach
-    _require_enough(summary, is_clipped, spread / expected, n_rows)
-    clipped = np.where(is_clipped, summary.top_weights[:, varying], 0.0)
+    _require_enough(summary, is_clipped, column_scatter / expected, n_rows)
+    clipped_weights = np.where(is_clipped, summary.top_weights[:, varying], 0.0)
     # Clipping takes (x - mean)^2 - reach^2 from the sum of squares, for each clipped value.
-    excess = (clipped * (beyond - reach) * (beyond + reach)).sum(axis=0)
-    out[varying] = (spread - excess) / ((n_rows - 1.0) * expected)
-    return NormalizedVariances(out, float(clipped.sum(axis=0).max(initial=0.0)))
+    excess = (clipped_weights * (beyond - reach) * (beyond + reach)).sum(axis=0)
+    out[varying] = (column_scatter - excess) / ((n_rows - 1.0) * expected)
+    return NormalizedVariances(out, float(clipped_weights.sum(axis=0).max(initial=0.0)))
 
 
 def _require_enough(summary: TopValues, is_clipped: NDArray[np.bool_], ratios: Floats, n_rows: float) -> None:
@@ -115,9 +115,9 @@ def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np
     ranks = np.argsort(np.argsort(-values, axis=1, kind=kind), axis=1, kind="stable").astype(np.float64)
     ranks[ranks >= n_select] = np.nan
     n_batches = np.asarray((~np.isnan(ranks)).sum(axis=0), dtype=np.int64)
-    ranked = np.flatnonzero(n_batches)
+    is_ranked = np.flatnonzero(n_batches)
     median = np.full(values.shape[1], np.nan)
-    median[ranked] = np.nanmedian(ranks[:, ranked], axis=0)
+    median[is_ranked] = np.nanmedian(ranks[:, is_ranked], axis=0)
     order = np.lexsort((-n_batches, np.where(n_batches > 0, median, np.inf)))
     return order, median, n_batches
 
@@ -130,9 +130,9 @@ class HighlyVariableGenes(BaseSelector):
     """Select the columns of counts that vary more than their means explain (Seurat v3), in one pass.
 
     The result is that of the usual two passes, to rounding: the sum over clipped values needs only the values above
-    the clipping point, of which there are few, and the summary has these exactly. If a column has more than
-    `top_values` of them, `fit` (and a job) reads the rows a second time for as many as needed; from a summary alone, or
-    if those would not fit in memory, an error names the number. Nothing is approximated.
+    the clipping point, of which there are few, and the summary has these exactly. If a column has more
+    clipped values than `top_values`, `fit` (and a job) reads the rows a second time for as many as needed; from a
+    summary alone, or if those would not fit in memory, an error names the number. Nothing is approximated.
 
     Parameters
     ----------
@@ -250,12 +250,12 @@ class HighlyVariableGenes(BaseSelector):
         """
         while (further := self.further_description(summary)) is not None:
             inner: Any = further.summary if isinstance(further, Groups) else further
-            projected = summary_projection(source, further, options)[0]
+            memory = summary_projection(source, further, options)[0]
             limit = options.engine.memory_limit or available_nbytes() // 2
-            if projected.nbytes > limit:
+            if memory.nbytes > limit:
                 raise BadParameter(
                     f"{self.method}: columns have more values to clip than top_values = {self.top_values}; read the "
-                    f"rows again with top_values = {inner.size}, which takes {format_bytes(projected.nbytes)} per "
+                    f"rows again with top_values = {inner.size}, which takes {format_bytes(memory.nbytes)} per "
                     f"process; the limit is {format_bytes(limit)}"
                 )
             options.progress.note(
@@ -289,8 +289,8 @@ class HighlyVariableGenes(BaseSelector):
         scores = self.variances_norm_
         if len(groups) > 1:
             scores = np.zeros(order.size)
-            ranked = order[self.n_batches_[order] > 0]
-            scores[ranked] = np.arange(ranked.size, 0, -1)
+            ranked_columns = order[self.n_batches_[order] > 0]
+            scores[ranked_columns] = np.arange(ranked_columns.size, 0, -1)
         return self._selection(
             summary,
             np.sort(order[:n_select]).astype(np.int64),

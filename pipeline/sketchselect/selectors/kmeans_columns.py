@@ -66,8 +66,8 @@ class ColumnSubspace:
 
         ``||A||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, minus the bound of the rounding.
         """
-        lost = max(self.total - float(self.squares.sum()), 0.0)
-        unseen = min((n_clusters - 1) * self.shrinkage, lost) if self.shrinkage > 0 else 0.0
+        loss = max(self.total - float(self.squares.sum()), 0.0)
+        unseen = min((n_clusters - 1) * self.shrinkage, loss) if self.shrinkage > 0 else 0.0
         unseen += (n_clusters - 1) * self.single_rounding
         return max(self.total - float(self.squares[: n_clusters - 1].sum()) - unseen - self.rounding, 0.0)
 
@@ -82,7 +82,7 @@ def column_subspace(
     what products in float32 may add to B (`single_rounding`) is added to Delta, to r_i and to both bounds.
 
     `n_directions`: k; fewer are returned where the rank is lower.
-    `svd`, "exact" or "fast": Singular vectors of the sketch, or those of a random projection of it.
+    `svd`, "exact" or "fast": Singular vectors of the sketch, or of a random projection of the sketch.
     `epsilon`: For "fast": the expected residual is at most 1 + epsilon times the best.
     `seed`: Of the projection.
     Cost: the spectrum of the sketch (which the bounds need also for "fast").
@@ -98,15 +98,15 @@ def column_subspace(
     with one_blas_thread():
         if svd == "fast" and 0 < width < rank:
             vectors = _projected(directions, width, epsilon, seed)
-            left = directions.vectors - (directions.vectors @ vectors) @ vectors.T
-            left_squares = np.einsum("j,ji,ji->i", directions.squares, left, left)
-            captured = float(np.einsum("j,jq->", directions.squares, (directions.vectors @ vectors) ** 2))
+            remainder = directions.vectors - (directions.vectors @ vectors) @ vectors.T
+            left_squares = np.einsum("j,ji,ji->i", directions.squares, remainder, remainder)
+            captured_norm = float(np.einsum("j,jq->", directions.squares, (directions.vectors @ vectors) ** 2))
         else:
             vectors = np.ascontiguousarray(directions.vectors[:width].T)
-            others = directions.vectors[width:]
-            left_squares = np.einsum("j,ji,ji->i", directions.squares[width:], others, others)
-            captured = float(directions.squares[:width].sum())
-    # A column that never varies is orthogonal to every direction, whatever the rounding.
+            other_directions = directions.vectors[width:]
+            left_squares = np.einsum("j,ji,ji->i", directions.squares[width:], other_directions, other_directions)
+            captured_norm = float(directions.squares[:width].sum())
+    # A column that never varies is orthogonal to every direction; a difference is rounding.
     vectors[constant] = 0.0
     slack = _column_rounding(summary, scatter)
     total = float(scatter.sum())
@@ -116,9 +116,9 @@ def column_subspace(
     leverage = np.minimum(np.einsum("ij,ij->i", vectors, vectors), 1.0)
     unseen = np.zeros(scatter.size)
     if delta > 0:
-        seen = np.einsum("j,ji,ji->i", directions.squares, directions.vectors, directions.vectors)
-        missed = np.sqrt(np.maximum(scatter - seen, 0.0) + single + slack)
-        unseen = np.minimum(delta * (1.0 - leverage), (missed + np.sqrt((delta + single) * leverage)) ** 2)
+        captured_scatter = np.einsum("j,ji,ji->i", directions.squares, directions.vectors, directions.vectors)
+        remainder_norms = np.sqrt(np.maximum(scatter - captured_scatter, 0.0) + single + slack)
+        unseen = np.minimum(delta * (1.0 - leverage), (remainder_norms + np.sqrt((delta + single) * leverage)) ** 2)
     # The spectrum is that of a matrix within some units of the largest eigenvalue.
     angle = None
     if width and not (svd == "fast" and width < rank):
@@ -127,7 +127,7 @@ def column_subspace(
     residuals = left_squares + unseen + spectral + slack
     return ColumnSubspace(
         vectors,
-        max(total - captured, 0.0) + width * single + rounding,
+        max(total - captured_norm, 0.0) + width * single + rounding,
         np.where(scatter > 0, residuals, 0.0),
         scatter,
         directions.squares,
@@ -223,7 +223,7 @@ class SelectionCertificate:
         Raises
         ------
         BadParameter
-            If that is not a finite number that is not negative.
+            If it is negative or not finite.
 
         Notes
         -----
@@ -232,7 +232,7 @@ class SelectionCertificate:
         """
         value = float(weighted_objective)
         if not (math.isfinite(value) and value >= 0):
-            raise BadParameter("the objective in the selected columns must be a finite number that is not negative")
+            raise BadParameter("the objective in the selected columns must be a finite number of at least 0")
         return min(self.structural_bound(value), self.dropped_bound(value))
 
     def structural_bound(self, weighted_objective: float) -> float:
@@ -248,11 +248,11 @@ class SelectionCertificate:
         """Return the second bound."""
         order = np.argsort(self.squares, kind="stable")
         squares, scatter = self.squares[order], self.scatter[order]
-        spent = np.cumsum(squares * scatter)
-        full = int(np.searchsorted(spent, weighted_objective, side="right"))
+        used_budget = np.cumsum(squares * scatter)
+        full = int(np.searchsorted(used_budget, weighted_objective, side="right"))
         most = float(scatter[:full].sum())
         if full < order.size:
-            most += (weighted_objective - (float(spent[full - 1]) if full else 0.0)) / float(squares[full])
+            most += (weighted_objective - (float(used_budget[full - 1]) if full else 0.0)) / float(squares[full])
         return (most + self.dropped_scatter) * (1 + 1e-12) + self.rounding
 
     def factor(self, gamma: float = 1.0) -> float:
@@ -292,14 +292,14 @@ def certify_weighted_columns(
 ) -> SelectionCertificate:
     """Return the certificate of columns `support` with weights s_i^2 = `squares`, from a summary's directions."""
     weights = np.sqrt(squares)
-    chosen = subspace.vectors[support] * weights[:, None]
+    weighted_vectors = subspace.vectors[support] * weights[:, None]
     k = subspace.vectors.shape[1]
     sigma = 0.0
     if 0 < k <= support.size:
-        values = np.linalg.svd(chosen, compute_uv=False)
+        values = np.linalg.svd(weighted_vectors, compute_uv=False)
         sigma = max(float(values[-1]) - 8.0 * _EPS * (k + support.size) * float(values[0]), 0.0)
-    dropped = np.ones(subspace.scatter.size, dtype=bool)
-    dropped[support] = False
+    is_dropped = np.ones(subspace.scatter.size, dtype=bool)
+    is_dropped[support] = False
     return SelectionCertificate(
         n_clusters=n_clusters,
         n_directions=k,
@@ -307,7 +307,7 @@ def certify_weighted_columns(
         residual=subspace.residual,
         weighted_residual=float(squares @ subspace.column_residuals[support]),
         largest_weight=float(weights.max(initial=0.0)),
-        dropped_scatter=float(subspace.scatter[dropped].sum()),
+        dropped_scatter=float(subspace.scatter[is_dropped].sum()),
         lower_bound=subspace.lower_bound(n_clusters),
         squares=squares,
         scatter=subspace.scatter[support],

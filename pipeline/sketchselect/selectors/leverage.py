@@ -39,9 +39,9 @@ def column_source(source: Source, method: str) -> Source:
     return replace(source, matrix=transposed(source.matrix), target=None)
 
 
-def n_columns_seen(seen: NDArray[np.int64]) -> int:
+def n_columns_seen(indices: NDArray[np.int64]) -> int:
     """Return the number of columns up to the last of these indices, which ascend."""
-    return int(seen[-1]) + 1 if seen.size else 0
+    return int(indices[-1]) + 1 if indices.size else 0
 
 
 def names_of_columns(names: tuple[str, ...] | None, n_columns: int) -> tuple[str, ...] | None:
@@ -49,25 +49,25 @@ def names_of_columns(names: tuple[str, ...] | None, n_columns: int) -> tuple[str
     return names if names is not None and len(names) == n_columns else None
 
 
-def scatter_scores(seen: NDArray[np.int64], scores: Floats) -> Floats:
+def scatter_scores(indices: NDArray[np.int64], scores: Floats) -> Floats:
     """Return the scores of columns 0, 1, ...; NaN for columns that were not seen.
 
     Raises `Incompatible` if a column was seen twice.
     """
-    if (np.diff(seen) == 0).any():
-        twice = int(seen[:-1][np.diff(seen) == 0][0])
+    if (np.diff(indices) == 0).any():
+        twice = int(indices[:-1][np.diff(indices) == 0][0])
         raise Incompatible(
             f"column {twice} was summarised twice; pass the index of the first column of every band (start)"
         )
-    out = np.full(n_columns_seen(seen), np.nan)
-    out[seen] = scores
+    out = np.full(n_columns_seen(indices), np.nan)
+    out[indices] = scores
     return out
 
 
 def priority_sample(intensities: Floats, draws: Floats, n_select: int) -> tuple[NDArray[np.int64], Floats]:
     """Return ``(indices, probabilities)`` of exactly `n_select` items, or of all whose intensity is positive.
 
-    The items of largest ``intensity / draw`` are taken. With t the largest value that is not taken, an item is taken
+    The items of largest ``intensity / draw`` are taken. With t the largest value not among them, an item is taken
     with probability ``min(1, intensity / t)``, so that weights of the inverse are unbiased.
     Source: Duffield, Lund and Thorup 2007 (priority sampling).
 
@@ -81,11 +81,11 @@ def priority_sample(intensities: Floats, draws: Floats, n_select: int) -> tuple[
     with np.errstate(over="ignore"):
         priority = intensities[possible] / draws[possible]
     order = np.argsort(-priority, kind="stable")
-    taken = np.sort(possible[order[:n_select]])
-    if taken.size == possible.size:
-        return taken, np.ones(taken.size)
+    sample = np.sort(possible[order[:n_select]])
+    if sample.size == possible.size:
+        return sample, np.ones(sample.size)
     threshold = float(priority[order[n_select]])
-    return taken, np.minimum(1.0, intensities[taken] / threshold)
+    return sample, np.minimum(1.0, intensities[sample] / threshold)
 
 
 MOST_ROWS = 8192
@@ -146,7 +146,7 @@ class LeverageSelector(BaseSelector):
     """
 
     method: ClassVar[str] = "leverage"
-    competes: ClassVar[int | None] = 5
+    auto_priority: ClassVar[int | None] = 5
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
@@ -234,7 +234,7 @@ class LeverageSelector(BaseSelector):
         self._forget_names()
         return self._finish(names_of_columns(summary.feature_names, self.n_features_in_))
 
-    def _scored(self, summary: Any) -> tuple[Floats, Floats, Floats, float]:
+    def _scores_and_bounds(self, summary: Any) -> tuple[Floats, Floats, Floats, float]:
         """Return the scores, lower and upper bounds of the exact ones, and the ridge."""
         if isinstance(summary, LeverageScores):
             scores = scatter_scores(summary.seen, summary.scores)
@@ -255,7 +255,7 @@ class LeverageSelector(BaseSelector):
         return tail_ridge(directions, norm, shrinkage, self._components(n_features), error if shrinkage else 0.0)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        scores, lower, upper, ridge = self._scored(summary)
+        scores, lower, upper, ridge = self._scores_and_bounds(summary)
         if not (upper > 0).any():
             raise EmptyInput("all columns are zero: there is nothing to select")
         self.score_bounds_ = np.stack([lower, upper])
@@ -266,8 +266,8 @@ class LeverageSelector(BaseSelector):
             draws = uniforms(derive_seed(self.random_state, self.method), np.arange(upper.size, dtype=np.uint64))
             support, shares = priority_sample(np.nan_to_num(scores), draws, n_select)
             weights = np.asarray(1.0 / np.sqrt(shares))
-        chosen = np.zeros(upper.size, dtype=bool)
-        chosen[support] = True
+        is_chosen = np.zeros(upper.size, dtype=bool)
+        is_chosen[support] = True
         return self._selection(
             summary,
             support,
@@ -276,7 +276,7 @@ class LeverageSelector(BaseSelector):
             diagnostics={
                 "ridge": ridge,
                 "sum_of_scores": float(np.nansum(scores)),
-                "sum_of_dropped_scores": float(np.nansum(scores[~chosen])),
+                "sum_of_dropped_scores": float(np.nansum(scores[~is_chosen])),
                 "largest_gap_of_bounds": float(np.nanmax(upper - lower)),
             },
             n_features_to_select=n_select,

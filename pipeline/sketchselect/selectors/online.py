@@ -43,13 +43,13 @@ class OnlineLeverageSelector(BaseSelector):
         (1 - eps) AA' - eps ridge I  <=  CC'  <=  (1 + eps) AA' + eps ridge I
 
     With ``sampling_rate="paper"`` it is at most `eps` with probability ``1 - 2 / (n + 1)^2`` over `random_state`, as
-    `LeverageSample` states; at the default rate nothing is known before it is measured. K-means on C is then within
+    `LeverageSample` states; at the default rate it is unknown until measured. K-means on C is then within
     ``(1 + eps_) / (1 - eps_)`` of the best, apart from the ridge. A column scores high if the columns in the sample do
     not explain it, so that redundant ones are rarely both selected. A pass over a store samples partitions of columns
     and merges the samples (`LeverageSample`), with the same bits for the same partitions on any engine. `partial_fit`
     takes the next columns of the stream.
 
-    The paper's constants select *every* column unless there are many more than ``8 n log n / eps^2`` of them, so all
+    The paper's constants select *every* column unless there are many more than ``8 n log n / eps^2``: all
     columns of its six data sets. A warning says so; then set n_features_to_select, a smaller sampling_rate, or a larger
     ridge.
 
@@ -139,8 +139,8 @@ class OnlineLeverageSelector(BaseSelector):
         description: Summary[Any] = self._sample()
         if not by_rows:
             description = Bundle(sample=description, sketch=_sketch(n_rows))
-        reduced = summarize_source(columns, description, options, stage="columns")
-        sample = cast(LeverageSample, pick(reduced.value, LeverageSample.kind))
+        result = summarize_source(columns, description, options, stage="columns")
+        sample = cast(LeverageSample, pick(result.value, LeverageSample.kind))
         if by_rows:
             second = summarize_source(source, _sketch(n_columns), options, stage="error")
             weights = np.zeros(n_columns)
@@ -149,7 +149,7 @@ class OnlineLeverageSelector(BaseSelector):
                 gram = cast(FrequentDirections, second.value).directions
                 sample = sample.measured(column_error(weights, gram, sample.final_ridge))
         else:
-            self._sketch = cast(FrequentDirections, pick(reduced.value, FrequentDirections.kind))
+            self._sketch = cast(FrequentDirections, pick(result.value, FrequentDirections.kind))
             sample = _measured(sample, self._sketch)
         return sample.with_context(prepare=(), feature_names=source.matrix.feature_names)
 
@@ -185,14 +185,14 @@ class OnlineLeverageSelector(BaseSelector):
             if sample is None:
                 sample, sketch = self._sample().empty(n_rows), _sketch(n_rows).empty(n_rows)
             self._require_stream(sample, n_rows, matrix.address)
-            seen = sample.n_rows
-            names = None if seen and sample.feature_names is None else self._new_names(matrix)
+            n_rows_before = sample.n_rows
+            names = None if n_rows_before and sample.feature_names is None else self._new_names(matrix)
             for a, b in pairwise(row_partitions(transposed(matrix), DEFAULT_PARTITION_BYTES).edges):
                 columns = Source(transposed(matrix)).block(a, b).values
-                sample = sample.update(columns, start=seen + a)
+                sample = sample.update(columns, start=n_rows_before + a)
                 sketch = None if sketch is None else sketch.update(columns)
             self._forget_names()
-            self.n_features_in_ = seen + n_new
+            self.n_features_in_ = n_rows_before + n_new
             if names is not None:
                 names = (*(sample.feature_names or ()), *names)
             # The error is measured on access: that takes far longer than a column.
@@ -269,8 +269,8 @@ class OnlineLeverageSelector(BaseSelector):
         scores = scatter_scores(summary.seen, summary.scores)
         items, probabilities = summary.items, summary.probabilities
         if items.size > n_select:
-            taken, shares = priority_sample(summary.intensities, summary.draws, n_select)
-            items, probabilities = items[taken], shares
+            columns, shares = priority_sample(summary.intensities, summary.draws, n_select)
+            items, probabilities = items[columns], shares
         elif self.n_features_to_select is not None and items.size < n_select:
             warnings.warn(
                 f"{items.size} columns were sampled, fewer than n_features_to_select = {n_select}; raise "

@@ -58,7 +58,7 @@ def _is_size(value: Any) -> bool:
 
 
 Count = Annotated[int, whole()]
-Size = Annotated[float, Limits("a number of columns or a share of them", _is_size)]
+Size = Annotated[float, Limits("a number or share of the columns", _is_size)]
 SketchSize = Annotated[int, whole(2)]
 Share = Annotated[float, number(above=0, below=1)]
 NotNegative = Annotated[float, number(least=0)]
@@ -128,7 +128,7 @@ def declared(cls: Any) -> dict[str, Any]:
 
 
 def problem(name: str, hint: Any, value: Any) -> str | None:
-    """Return what is wrong with a parameter's value: the parameter, what it allows, and the value; None if nothing."""
+    """Return the parameter, its allowed values and the wrong value in words; None if the value is allowed."""
     if allows(hint, value):
         return None
     parts = [hint, *get_args(hint)]

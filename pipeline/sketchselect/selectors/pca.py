@@ -36,8 +36,8 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         s_i^2 / (W - 1) <= lambda_i <= (s_i^2 + Delta) / (W - 1)
 
     Column i of `transform` of the fitted rows has a variance in the same interval, so that the components leave at most
-    ``1 - sum(explained_variance_ratio_)`` of all variance. Of at most min(15 sketch_size, 2048) columns Delta is 0, and
-    this is the PCA of scikit-learn.
+    ``1 - sum(explained_variance_ratio_)`` of all variance. With at most min(15 sketch_size, 2048) columns Delta is
+    0, and this is the PCA of scikit-learn.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     explained_variance_bounds_ : array of shape (k, 2)
         The intervals.
     subspace_angle_ : float or None
-        Bound of the sine of the angle between these components together and the exact ones; None where none follows.
+        Bound of the sine of the angle between these components together and the exact ones; None if no bound follows.
     mean_ : array of shape (n_features,)
         Exact means of the columns.
     n_components_ : int
@@ -100,7 +100,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Parameters
         ----------
         X : array, path, URL or Matrix of shape (n_rows, n_features)
-            What `open_matrix` takes.
+            Whatever `open_matrix` takes.
         y : ignored
             For scikit-learn's sake.
         sample_weight : array or path of shape (n_rows,), optional
@@ -148,7 +148,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         X : array, path, URL or Matrix of shape (n_rows, n_features)
             The rows.
         **run : client, partition_bytes, progress
-            As in `summarize`; without effect for a Dask array, of which no pass is made.
+            As in `summarize`; without effect for a Dask array, which needs no pass.
         """
         check_is_fitted(self)
         source = replace(self._source(X, None, reset=False), takes_sparse=True)

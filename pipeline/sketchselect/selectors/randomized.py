@@ -28,12 +28,12 @@ class DrawnColumnSelector(ColumnSelector):
     Parameters
     ----------
     svd : "exact" or "fast"
-        Singular vectors of the sketch, or those of a random projection of it.
+        Singular vectors of the sketch, or of a random projection of the sketch.
     epsilon : float
         For "fast": the residual of the directions is expected within 1 + epsilon of the best.
     n_draws : int
         Number of draws; the one of smallest ``||E Omega S||_F / sigma_k(Z' Omega S)`` is taken. A probability stated
-        below is that of one draw; the choice among several leaves it unproved, and `certificate_` as it is.
+        below is that of one draw; for the best of several it is unproved, while `certificate_` still holds.
     random_state : int, RandomState or None
         Seed of the draws and the projection.
     """
@@ -145,8 +145,8 @@ class RandomizedSelector(DrawnColumnSelector):
     def _draw(
         self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
     ) -> tuple[Floats, dict[str, Any]]:
-        drawn = draw_columns(subspace.leverage, n_select, seed)
-        squares = draw_weights(subspace.leverage, drawn)
+        draws = draw_columns(subspace.leverage, n_select, seed)
+        squares = draw_weights(subspace.leverage, draws)
         n_missing = n_select - int(np.count_nonzero(squares)) if self.top_up else 0
         if n_missing:
             squares = top_up(squares, by_leverage(subspace), n_select)
@@ -169,7 +169,7 @@ class HybridSelector(DrawnColumnSelector):
     Notes
     -----
     Guarantee: k-means on the weighted columns is within `proven_factor` of the best clustering with probability
-    0.4, for one draw; `certificate_` bounds any clustering of them, always.
+    0.4, for one draw; `certificate_` bounds any clustering of these columns, always.
 
     y is ignored. One pass over the rows. If c is at least the number of columns, nothing is drawn, and the selection is
     that of Algorithm 5. Cost after the pass: at most 8 r steps of 2 c k^2 flops, some eight runs a draw.
@@ -219,9 +219,9 @@ class HybridSelector(DrawnColumnSelector):
         squares, steps = first, 0
         if candidates.size > n_select:
             # Repeated draws are merged: the same Z' Omega_1 S_1, in fewer columns.
-            scaled = subspace.vectors[candidates] * np.sqrt(first[candidates])[:, None]
-            left, s, _ = np.linalg.svd(scaled, full_matrices=False)
-            basis = np.ascontiguousarray(left[:, s > candidates.size * np.finfo(np.float64).eps * s[0]])
+            scaled_vectors = subspace.vectors[candidates] * np.sqrt(first[candidates])[:, None]
+            left_vectors, s, _ = np.linalg.svd(scaled_vectors, full_matrices=False)
+            basis = np.ascontiguousarray(left_vectors[:, s > candidates.size * np.finfo(np.float64).eps * s[0]])
             run = longest_run(lambda steps: sample_spectral(basis, steps, most=n_select), n_select)
             squares, steps = np.zeros(p), run.n_iterations
             squares[candidates] = first[candidates] * run.squares
@@ -237,5 +237,5 @@ class HybridSelector(DrawnColumnSelector):
     def _proven_factor(self, c: int, k: int, n_iterations: int, added: bool) -> float:
         """Return the factor of Theorem 5 (0.4), for any epsilon, with columns of s^2 <= 1 added afterwards or not."""
         residual = 10.0 * (1.0 + float(self.epsilon)) if self.svd == "fast" else 1.0
-        spread = 5.0 * (1.0 + math.sqrt(c / n_iterations)) ** 2 + added
-        return residual + 4.0 * (1.0 + residual) * spread / (1.0 - math.sqrt(k / n_iterations)) ** 2
+        constant = 5.0 * (1.0 + math.sqrt(c / n_iterations)) ** 2 + added
+        return residual + 4.0 * (1.0 + residual) * constant / (1.0 - math.sqrt(k / n_iterations)) ** 2

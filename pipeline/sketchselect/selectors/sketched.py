@@ -61,7 +61,7 @@ class SketchedSelector(BaseSelector):
         k = self._components(summary.n_features)
         require_directions(summary.size, k)
         compensate = bool(self.compensate) and not self.literal
-        squares = scored_squares(summary, compensate)
+        squares = scoring_squares(summary, compensate)
         scores, parameters, diagnostics = self._scores(summary, squares, k, n_select)
         return self._selection(
             summary,
@@ -96,7 +96,7 @@ class SketchedSelector(BaseSelector):
         return FrequentDirections(size, self.half_life)
 
 
-def scored_squares(summary: Sketch, compensate: bool) -> Floats:
+def scoring_squares(summary: Sketch, compensate: bool) -> Floats:
     """Return s_i^2 of a sketch for scoring: with `compensate` their upper bounds."""
     squares = summary.directions.squares
     return np.where(squares > 0, squares + summary.shrinkage, 0.0) if compensate else squares
@@ -106,8 +106,8 @@ def n_significant(squares: Floats, n_features: int, n_components: int) -> int:
     """Return how many of the first `n_components` directions are above the rounding of the largest."""
     top = float(squares[0]) if squares.size else 0.0
     # Directions at rounding level are noise, which a division by their size would blow up.
-    above = int(np.count_nonzero(squares > n_features * float(np.finfo(np.float64).eps) * top))
-    return min(n_components, above)
+    count = int(np.count_nonzero(squares > n_features * float(np.finfo(np.float64).eps) * top))
+    return min(n_components, count)
 
 
 Alpha = NotNegative | Literal["auto", "paper"]
@@ -187,7 +187,7 @@ class SketchedRidgeSelector(SketchedSelector):
     """
 
     method: ClassVar[str] = "sketched-ridge"
-    competes: ClassVar[int | None] = 4
+    auto_priority: ClassVar[int | None] = 4
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = (BatchDirections.kind, *SketchedSelector.requires)
     # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
@@ -262,7 +262,7 @@ class VarianceSelector(BaseSelector):
     """
 
     method: ClassVar[str] = "variance"
-    competes: ClassVar[int | None] = 6
+    auto_priority: ClassVar[int | None] = 6
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("column-stats", "frequent-directions", "moments")
 
@@ -387,7 +387,7 @@ class SketchedLassoSelector(SketchedSelector):
     ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
         n_nonzero = resolved_nonzero(self.n_nonzero, n_select)
         vectors = summary.directions.vectors.copy()
-        # A column of zeros is one exactly; singular vectors may hold rounding there.
+        # A column of zeros stays exactly zero; singular vectors may have rounding there.
         vectors[:, summary.column_squared_norms == 0] = 0.0
         with one_blas_thread():
             weights = np.abs(lasso_weights(squares, vectors, n_components, n_nonzero)).max(axis=1, initial=0.0)

@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 
 LEAST_POINTS = 16
-"""Points of a scan that is asked for none, where the rows can be cut into that many partitions."""
+"""Default number of points of a scan, if the rows can be cut into as many partitions."""
 
 _MOST_PARTITIONS = 1024
 
 
 @dataclass(frozen=True)
 class Scanned(Generic[T]):
-    """The values of a scan, one for each point, the rows that each is of, and the statistics of the pass."""
+    """The values of a scan, their rows, and the statistics of the pass."""
 
     values: list[T]
     spans: list[tuple[int, int]]
@@ -70,10 +70,10 @@ def scan_source(
     guarantee.
 
     The source has fitted prepare steps; `finish` is pure and picklable, its result small, and it may see the summary of
-    no rows. `points` are that many partition ends, evenly spaced, the last among them, or all of them; a `window` is
-    rounded up to whole partitions (at the beginning of the source there are fewer). With a checkpoint the states of all
-    nodes are saved, whatever their size, so that a later scan reads only partitions that are new. By default partitions
-    are small enough for the points and the window (`scan_partitions`).
+    no rows. `points` are that many partition ends, evenly spaced and with the last, or all partition ends; a `window`
+    is rounded up to whole partitions (at the beginning of the source there are fewer). With a checkpoint the states of
+    all nodes are saved, whatever their size, so that a later scan reads only partitions that are new. By default
+    partitions are small enough for the points and the window (`scan_partitions`).
     Raises `BadParameter` for points or a window that are not positive; where the workers cannot write in the
     checkpoint's folder; `WillNotFit` or `EmptyInput` or `SourceChanged` or `PartitionFailed` or `SketchSelectError` as
     in `reduce_blocks`.
@@ -85,7 +85,7 @@ def scan_source(
     before = source_identities(source)
     nodes = None
     if options.checkpoint is not None:
-        # Whatever its size, a node that is not saved would have to be read again.
+        # A node that is not saved, of any size, would have to be read again.
         everything = replace(options.checkpoint, min_bytes=0, state_ratio=0.0, min_seconds=0.0)
         nodes = saved_nodes(plan, options.but(checkpoint=everything), summary_key(description), before)
     if nodes is not None:
@@ -128,7 +128,7 @@ def scan_plan(
         fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN,
         points=tuple(point_spans(partitions, points, window)),
     )
-    # Nodes at both ends of a point's rows wait for other points.
+    # Nodes at both ends of a point's rows are kept for other points.
     waiting = 2 * tree.depth * (tree.fan_in - 1) * state
     reduction = Reduction(
         SummariseBlock(description),
@@ -152,7 +152,7 @@ def scan_plan(
 def scan_partitions(
     source: Source, partition_bytes: int | str | None, points: int | None, window: int | None
 ) -> Partitions:
-    """Return how the rows are cut: where no size is asked for, fine enough for the points and the window.
+    """Return how the rows are cut: by default fine enough for the points and the window.
 
     The usual size is halved until it is, so that appended rows move an earlier edge only when they double the source;
     not beyond where chunks would be decoded again and again, or a window would cost a thousand states.
@@ -239,11 +239,11 @@ class Timeline:
 
         A rise of 1 halves the rank. 0 for columns that no point selects: far from the top, ranks move by chance.
         """
-        known = np.flatnonzero(~np.isnan(self.scores).all(axis=1))
-        if known.size == 0:
+        scored_points = np.flatnonzero(~np.isnan(self.scores).all(axis=1))
+        if scored_points.size == 0:
             return np.zeros(self.scores.shape[1])
-        moved = np.log2(self.ranks[known[0]] / self.ranks[known[-1]])
-        return np.where(self.selected.any(axis=0), moved, 0.0)
+        rises = np.log2(self.ranks[scored_points[0]] / self.ranks[scored_points[-1]])
+        return np.where(self.selected.any(axis=0), rises, 0.0)
 
     def risers(self, count: int = 10) -> NDArray[np.int64]:
         """Return at most `count` columns that rose, the largest rise first."""
@@ -328,27 +328,27 @@ def timeline(
     >>> line.risers(1).tolist(), line.fallers(1).tolist()
     ([7], [3])
     """
-    resolved = steps.resolve(prepare)
+    fitted_steps = steps.resolve(prepare)
     require_one_summary(selector)
-    chosen: BaseSelector = clone(selector)
-    policy = "missing" if getattr(chosen, "missing", None) is not None else "error"
+    unfitted: BaseSelector = clone(selector)
+    policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
     matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
     target = weight = None
-    if chosen.uses_target:
+    if unfitted.uses_target:
         if y is None:
-            raise BadParameter(f"timeline: {chosen.method} learns from a target; pass y")
+            raise BadParameter(f"timeline: {unfitted.method} learns from a target; pass y")
         target = open_vector(y, matrix.shape[0], matrix=matrix, name="target")
-        chosen.inspect_target(target)
+        unfitted.inspect_target(target)
     if sample_weight is not None:
         weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-    names = {step.name for step in resolved}
-    added = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
+    names = {step.name for step in fitted_steps}
+    own_steps = [step for step in steps.resolve(unfitted.prepare_steps()) if step.name not in names]
     reporting = make_progress(progress)
     with open_engine(client, matrix, target, weight) as engine:
         options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
-        source_rows = Source(matrix, target, weight, (*resolved, *added), in_double=chosen.needs_double)
+        source_rows = Source(matrix, target, weight, (*fitted_steps, *own_steps), in_double=unfitted.needs_double)
         rows = fitted_source(source_rows, options)
-        return timeline_of(rows, chosen, options, window=window, points=points)
+        return timeline_of(rows, unfitted, options, window=window, points=points)
 
 
 def require_one_summary(selector: BaseSelector) -> None:

@@ -109,8 +109,8 @@ class SummaryLaws:
                 self.check(merged, dense, y, w)
         reference = self.description.from_block(X, y)
         for variant in sparse_variants(X):
-            got = self.description.from_block(variant, y)
-            assert got == reference, f"another representation of the same rows gave other bits: {variant!r}"
+            other = self.description.from_block(variant, y)
+            assert other == reference, f"another representation of the same rows gave other bits: {variant!r}"
 
     def identity(self, summary: Summary[Any]) -> None:
         """Merging with zero rows, on either side, changes no bit."""
@@ -140,8 +140,8 @@ class SummaryLaws:
         """Byte order, memory order, alignment and read-only flags of the input change no bit."""
         reference = self.description.from_block(X, y)
         for variant in _layouts(X):
-            got = self.description.from_block(variant, y)
-            assert got == reference, f"another memory layout gave other bits: {variant.dtype} {variant.flags}"
+            other = self.description.from_block(variant, y)
+            assert other == reference, f"another memory layout gave other bits: {variant.dtype} {variant.flags}"
 
     def refusal(self, X: Array, y: Any) -> None:
         """Summaries of different width or parameters do not merge, and the message names both widths."""

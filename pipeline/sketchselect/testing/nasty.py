@@ -63,17 +63,17 @@ def nasty_sparse_matrices() -> dict[str, csr_array]:
     rng = np.random.default_rng(20260102)
     shape = (240, 40)
 
-    def spread(share: float, values: Any = rng.standard_normal) -> Array:
+    def scattered(share: float, values: Any = rng.standard_normal) -> Array:
         out: Array = np.where(rng.random(shape) < share, values(shape), 0)
         return out
 
-    full_row, full_column, far, heavy = spread(0.02), spread(0.01), spread(0.005), spread(0.03)
+    full_row, full_column, far, heavy = scattered(0.02), scattered(0.01), scattered(0.005), scattered(0.03)
     full_row[100] = rng.standard_normal(40)
     full_column[:, 7] = 1e8 + rng.standard_normal(240)
     far[:50, 3] = 1e8 + rng.standard_normal(50)
     far[50:, 9] = 1e8
     heavy[200] *= 1e6
-    holes = spread(0.04)
+    holes = scattered(0.04)
     holes[::4] = 0
     holes[:, ::3] = 0
     matrices = {
@@ -85,12 +85,12 @@ def nasty_sparse_matrices() -> dict[str, csr_array]:
         "one huge row": heavy,
         "empty rows and columns": holes,
         "no entries": np.zeros(shape),
-        "two repeated rows": np.repeat(spread(0.03)[:2], 120, axis=0),
-        "all the energy in the last rows": np.vstack([1e-6 * spread(0.03)[:230], 100 * spread(0.2)[:10]]),
-        "column scales 1e-30..1e30": spread(0.04) * 10.0 ** np.linspace(-30, 30, 40),
-        "half full": spread(0.5),
-        "float32": spread(0.04).astype(np.float32),
+        "two repeated rows": np.repeat(scattered(0.03)[:2], 120, axis=0),
+        "all the energy in the last rows": np.vstack([1e-6 * scattered(0.03)[:230], 100 * scattered(0.2)[:10]]),
+        "column scales 1e-30..1e30": scattered(0.04) * 10.0 ** np.linspace(-30, 30, 40),
+        "half full": scattered(0.5),
+        "float32": scattered(0.04).astype(np.float32),
         "bool": rng.random(shape) < 0.03,
-        "one row": spread(0.05)[:1],
+        "one row": scattered(0.05)[:1],
     }
     return {name: as_csr(csr_array(values)) for name, values in matrices.items()}

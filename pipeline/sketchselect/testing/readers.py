@@ -1,4 +1,4 @@
-"""Conformance suite of readers: one call tests a matrix against the array that it should hand out."""
+"""Conformance suite of readers: one call tests a matrix against the array that it should return."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class MatrixConformance:
 
     def pickles(self) -> None:
         """A copy sent to another process reads the same; small unless the matrix is in memory."""
-        sent = pickle.dumps(self.matrix)
-        copy = pickle.loads(sent)
+        data = pickle.dumps(self.matrix)
+        copy = pickle.loads(data)
         self.rows(copy, 0, self.expected.shape[0])
         assert copy.address == self.matrix.address, "address"
         assert copy.identity(0, 1) == self.matrix.identity(0, 1), "identity of a copy"

@@ -1,4 +1,4 @@
-"""The verbs of a job: `run` does them all; each alone works on the folder that the one before left.
+"""The verbs of a job: `run` does them all; each verb works on the output folder of the one before.
 
 `summarize`, `select`, `cluster` and `report` take a job and something to run on, so that an orchestrator can make
 each its own task: they pass nothing but files of the output folder on to one another.
@@ -21,7 +21,7 @@ __all__ = ["RunResult", "cluster", "report", "run", "select", "summarize"]
 
 
 def __getattr__(name: str) -> Any:
-    # Workers import this package for the leaf of one pass; they should not load estimators and drawing for that.
+    # Workers import this package for the leaf of one pass, which needs neither estimators nor drawing.
     if name in ("RunResult", "run"):
         from sketchselect.workflow import job
 
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 
 def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
-    """Read the source and leave ``summary.sks`` (and ``columns.sks``, for some methods); return the former's path."""
+    """Read the source and write ``summary.sks`` (and, for some methods, ``columns.sks``); return the former's path."""
     from sketchselect.workflow.session import open_session
     from sketchselect.workflow.stages import columns as stages
 
@@ -40,13 +40,13 @@ def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
 
 
 def select(job: Job) -> Path:
-    """Select columns from what `summarize` left, and leave ``selection.json``; return its path."""
+    """Select columns from the files of `summarize`, and write ``selection.json``; return its path."""
     from sketchselect.summaries import load
     from sketchselect.workflow.session import open_session
     from sketchselect.workflow.stages import columns as stages
 
     with open_session(_config(job)) as session:
-        # Whether the method read the rows once more shows in what `summarize` left.
+        # The files of `summarize` show whether the method read the rows once more.
         more = session.selector.makes_passes or (session.folder.path / "columns.sks").exists()
         name = "columns.sks" if more else "summary.sks"
         stages.select(session, load(_needed(session.folder.path / name, "summarize")))
@@ -54,7 +54,7 @@ def select(job: Job) -> Path:
 
 
 def cluster(job: Job, client: Any = None, *, progress: Any = False) -> RunResult:
-    """Do what is left of the job after `summarize` and `select`: features, k-means, certificates, manifest, report."""
+    """Finish the job after `summarize` and `select`: features, k-means, certificates, manifest, report."""
     from sketchselect.workflow.job import run
 
     config = _config(job)

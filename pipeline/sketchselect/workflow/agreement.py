@@ -20,7 +20,7 @@ from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.tables import disarmed, plain_value
 
 MAX_CLASSES = 1000
-"""More distinct labels than this are no classes."""
+"""Labels with more distinct values than this are not classes."""
 
 PIECE_ROWS = 1 << 18
 """Rows whose labels are in memory at a time."""
@@ -37,7 +37,7 @@ class Agreement:
     nmi: float
     ari: float
     accuracy: float  # Share of rows in their class's cluster under the best matching
-    # The same for k-means on all columns, where the job asks for the comparison
+    # The same for k-means on all columns, if the job compares with it
     nmi_all_columns: float | None = None
     ari_all_columns: float | None = None
     accuracy_all_columns: float | None = None
@@ -52,7 +52,7 @@ class LabelComparison:
     n_dropped: int  # Rows without a cluster (a negative number, or NaN), which are left out
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all that is known, as JSON can hold it."""
+        """Return everything as plain data for JSON."""
         table = self.table
         return {
             "n_rows": table.n_rows,
@@ -74,7 +74,7 @@ class LabelComparison:
         return list(zip(self.table.classes[first].tolist(), self.table.clusters[second].tolist(), strict=True))
 
     def to_text(self) -> str:
-        """Return it for people: the measures, then each class with the cluster that is matched with it."""
+        """Return it as text: the measures, then each class with its matched cluster."""
         table = self.table
         lines = [
             f"{table.n_rows:,} rows: {len(table.clusters)} clusters against {len(table.classes)} known labels",
@@ -85,13 +85,13 @@ class LabelComparison:
                 f"left out: {self.n_unknown:,} rows without a known label, {self.n_dropped:,} without a cluster"
             )
         matched = dict(self._matched())
-        place = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
+        positions = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
         lines.append(f"{'label':<32} {'rows':>10}  matched cluster")
         for i, label in enumerate(table.classes.tolist()[:_SHOWN_CLASSES]):
             rows = int(table.counts[i].sum())
             end = "none"
             if label in matched:
-                common = int(table.counts[i, place[matched[label]]])
+                common = int(table.counts[i, positions[matched[label]]])
                 if common:
                     end = f"{disarmed(str(matched[label]))}, with {common:,} of them ({common / rows:.0%})"
             lines.append(f"{disarmed(str(label))[:32]:<32} {rows:>10,}  {end}")
@@ -120,14 +120,14 @@ def compare_labels(known: Vector, clusters_of: Vector | Array) -> LabelCompariso
     for start in range(0, n_rows, PIECE_ROWS):
         stop = min(start + PIECE_ROWS, n_rows)
         classes, clusters = known.read(start, stop).reshape(-1), clustering.read(start, stop).reshape(-1)
-        unknown, dropped = _missing(classes), _missing(clusters)
+        without_label, without_cluster = _missing(classes), _missing(clusters)
         if clusters.dtype.kind in "if":
             # The mark of a dropped row, as in labels.zarr.
-            dropped |= clusters < 0
-        has_both = ~(unknown | dropped)
+            without_cluster |= clusters < 0
+        has_both = ~(without_label | without_cluster)
         table = table.merge(Contingency.of(classes[has_both], clusters[has_both]))
-        n_unknown += int(unknown.sum())
-        n_dropped += int(dropped.sum())
+        n_unknown += int(without_label.sum())
+        n_dropped += int(without_cluster.sum())
     return LabelComparison(table, n_unknown, n_dropped)
 
 
@@ -139,7 +139,7 @@ def evaluate_target(
     `target`: The output folder of a run, or any clusters that `open_vector` opens.
     `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
         folder also the name of an array in the store that the run read, and by default the labels of its job.
-    `storage_options`: Arguments of the file system of those that are URLs.
+    `storage_options`: Arguments of the file system of URLs.
 
     Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
     the same rows.
@@ -169,23 +169,23 @@ def _missing(labels: Array) -> Array:
 
 
 def agree(
-    known: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
+    labels: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
 ) -> Agreement | None:
-    """Return the agreement with known labels, rows has_both NaN left out; None where they are no classes."""
+    """Return the agreement with known labels, leaving out rows whose label is NaN; None if they are not classes."""
     try:
-        comparison = compare_labels(known, clustering.labels)
+        comparison = compare_labels(labels, clustering.labels)
         count = str(len(comparison.table.classes))
     except BadParameter:
         comparison, count = None, f"more than {MAX_CLASSES}"
     if comparison is not None and comparison.n_unknown:
-        note(f"labels: {comparison.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
+        note(f"labels: {comparison.n_unknown} of {labels.n_rows} are NaN; those rows are left out of the comparison")
     if comparison is None or not 0 < len(comparison.table.classes) <= MAX_CLASSES:
         note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
         return None
     contingency = comparison.table
     table = np.zeros((len(contingency.classes), clustering.centers.shape[0]), dtype=np.int64)
     table[:, contingency.clusters] = contingency.counts
-    other = None if on_all is None else compare_labels(known, on_all.labels).table
+    other = None if on_all is None else compare_labels(labels, on_all.labels).table
     return Agreement(
         table,
         tuple(map(str, contingency.classes.tolist())),

@@ -1,4 +1,4 @@
-"""What a run leaves for others: ``assign.json``, which treats new rows as the run's, and an AnnData file of results."""
+"""Files of a run for further use: ``assign.json`` to assign new rows, and an AnnData file of results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILE = "assign.json"
 
 
 def assignment_json(session: Session, results: JobResults) -> str | None:
-    """Return the content of ``assign.json``: no row and no label of the source; None where nothing can be assigned."""
+    """Return the content of ``assign.json``: no row and no label of the source; None if nothing can be assigned."""
     from sketchselect.workflow.stages.model import model_json  # workers, which import this module, need no model
 
     clustering, model, support = results.clustering, results.model, results.selection.support
@@ -92,7 +92,7 @@ def read_assignment(target: Path) -> dict[str, Any]:
         raise
     except (ValueError, KeyError, TypeError):
         raise DamagedFile(
-            f"{path}: not what a run leaves for new rows; give the output folder of a run, or its assign.json"
+            f"{path}: not a file of a run for new rows; give the output folder of a run, or its assign.json"
         ) from None
     return content
 
@@ -122,7 +122,7 @@ class AssignBlock:
     model: dict[str, Any] | None
 
     def __call__(self, block: Block) -> Assigned:
-        """Return what is known of one block's rows."""
+        """Return clusters and outputs of one block's rows."""
         labels = outputs = None
         if self.centers is not None:
             scale = 1.0 if self.weights is None else self.weights
@@ -137,19 +137,19 @@ class AssignBlock:
 def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
     """Return the outputs of the model in ``model.json`` for prepared rows, shape (n_rows, n_outputs)."""
     intercepts = np.array([-np.inf if value is None else value for value in model["intercepts"]])
-    used = sorted({j for columns in model["terms"] for j in columns})
-    values = dense_columns(rows, tuple(used)).astype(np.float64)
+    columns_used = sorted({j for columns in model["terms"] for j in columns})
+    values = dense_columns(rows, tuple(columns_used)).astype(np.float64)
     if (scaling := model["scaling"]) is not None:
         values = (values - scaling["mean"]) / scaling["scale"]
-    place = {j: i for i, j in enumerate(used)}
-    terms = [values[:, [place[j] for j in columns]].prod(axis=1) for columns in model["terms"]]
+    positions = {j: i for i, j in enumerate(columns_used)}
+    terms = [values[:, [positions[j] for j in columns]].prod(axis=1) for columns in model["terms"]]
     products = np.stack(terms, axis=1) if terms else np.zeros((values.shape[0], 0))
     outputs: Floats = products @ np.reshape(model["coefficients"], (len(terms), intercepts.size)) + intercepts
     return outputs
 
 
 def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:
-    """Return the matrix with the columns of the run, by their names where both have such, and what was left out."""
+    """Return the matrix with the columns of the run, by name if both have names, and a note of the columns left out."""
     n_columns, names, ours = rules["n_columns"], rules["feature_names"], matrix.feature_names
     places = dict.fromkeys(names or (), 0)
     if names is None or ours is None or len(places) < len(names):
@@ -191,12 +191,12 @@ def assigned_csv(assigned: Assigned, model: dict[str, Any] | None, names: Any, n
 
 def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
     """Return the columns of predictions: the targets, or the class; empty where the row was dropped."""
-    dropped = np.isnan(outputs).any(axis=1).tolist()
+    is_dropped = np.isnan(outputs).any(axis=1).tolist()
     columns = outputs.T.tolist()
     if classes := model["classes"]:
         places = (outputs[:, 0] > 0).astype(int) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
         columns = [[disarmed(str(classes[place])) for place in places.tolist()]]
-    return [["" if absent else value for absent, value in zip(dropped, column, strict=True)] for column in columns]
+    return [["" if absent else value for absent, value in zip(is_dropped, column, strict=True)] for column in columns]
 
 
 ANNOTATIONS_FILE = "annotations.h5ad"
@@ -258,6 +258,6 @@ def write_annotations(session: Session, results: JobResults) -> None:
         obs["kmeans"] = cluster_column(clustering.labels, settings.n_clusters)
         uns["kmeans"] = cluster_entry(params, clustering.inertia, clustering.centers, best)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of names that are not unique, and of releases of pandas
+        warnings.simplefilter("ignore")  # Warnings of names that are not unique, and of releases of pandas
         anndata.AnnData(obs=obs, var=var, uns=uns).write_h5ad(session.folder.staging(ANNOTATIONS_FILE))
     session.folder.publish(ANNOTATIONS_FILE)

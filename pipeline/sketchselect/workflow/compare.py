@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from sketchselect.summaries import Summary
 
 FOLDS = 5
-"""Parts of the rows; leaving each out once measures the stability of the columns."""
+"""Folds of the rows; leaving out each once measures the stability of the columns."""
 
-SHARED = ("summarize", "block certificate")
-"""Stages that all methods of one job share: whichever comes first would pay for the others."""
+SHARED_STAGES = ("summarize", "block certificate")
+"""Stages that all methods of one job share, which would be charged to the first method."""
 
 CAPTION = "seconds: of a run, all; of a method of one job, without what all methods share (summary, block certificate)."
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What is known of one selection and its clustering."""
+class ComparedRun:
+    """Results of one selection and its clustering."""
 
     name: str  # The method, or the folder of the run
     method: str
     n_features: int
     objective: float | None  # Exact, in all prepared columns
     factor: float | None  # The smallest of all certificates
-    confidence: float | None  # Probability with which that one holds; 1 for certain
+    confidence: float | None  # Probability with which it holds; 1 for certain
     nmi: float | None  # Agreement with known labels
     ari: float | None
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
@@ -59,10 +59,10 @@ class Compared:
         seconds: float,
         stability: float | None = None,
         unused: Sequence[str] = (),
-    ) -> Compared:
-        """Return what the manifest of a run says."""
-        proved = [entry for entry in content.get("certificates", ()) if entry["factor"] is not None]
-        factor, confidence = min(((float(c["factor"]), c["confidence"]) for c in proved), default=(None, None))
+    ) -> ComparedRun:
+        """Return the results in the manifest of a run."""
+        proved_entries = [entry for entry in content.get("certificates", ()) if entry["factor"] is not None]
+        factor, confidence = min(((float(c["factor"]), c["confidence"]) for c in proved_entries), default=(None, None))
         agreement = content.get("agreement") or {}
         return cls(
             name,
@@ -80,7 +80,7 @@ class Compared:
         )
 
 
-def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress: Any = False) -> list[Compared]:
+def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress: Any = False) -> list[ComparedRun]:
     """Return the finished runs of output folders and job files; the job of a file is run, or resumed, first.
 
     `overrides`: Settings ``section.key=value`` of the jobs.
@@ -91,7 +91,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         if not Path(target).exists():
             hint = f"; it is a method: --methods {target} runs the job with it" if target in METHODS else ""
             raise ConfigError(f"{target}: no such file or folder{hint}")
-    compared, inputs = [], set()
+    runs, inputs = [], set()
     for target in targets:
         path = Path(target)
         folder = path if path.is_dir() else run(path, overrides=overrides, progress=progress).folder
@@ -100,18 +100,16 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         content = read_manifest(folder, complete)
         require_digests(folder, content)
         inputs.add((content["source"]["identity"], repr(content["prepare"])))
-        compared.append(
-            Compared.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"])
-        )
+        runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
     if len(inputs) > 1:
         text = "the runs are of different sources, or prepare them differently: do not compare their objectives"
         warnings.warn(text, stacklevel=2)
-    return compared
+    return runs
 
 
 def compare_methods(
     job: str, methods: Sequence[str], overrides: Sequence[str] = (), progress: Any = False
-) -> list[Compared]:
+) -> list[ComparedRun]:
     """Return a job's runs with each of some methods, in a folder ``compare`` inside its own.
 
     All methods select from the summary of one pass, and without a fold of the rows from that of another one; each with
@@ -131,7 +129,7 @@ def compare_methods(
     chosen = config.select
     if chosen.tolerance is not None:
         sizing["tolerance"] = chosen.tolerance
-    # What the summary is made of: how rows are prepared, and how many are sampled.
+    # The settings of the summary: how rows are prepared, and how many are sampled.
     of_all = {k: v for k, v in chosen.parameters.items() if k in ("normalize", "sample_rows", "random_state")}
     settings = {"method": AutoSelector.method, "n_features": size, **of_all, "methods": list(methods)}
     together = check_select(settings)
@@ -142,10 +140,10 @@ def compare_methods(
     config = config.model_copy(update={"select": together, "output": output})
     with open_session(config, progress=progress) as session:
         summary = stages.summarize(session)
-        described = stages.description(config, session.selector, session.n_columns)
+        bundle = stages.description(config, session.selector, session.n_columns)
         source, options = session.source, session.pass_options
-        folds: Any = summarize_source(source, Folds(described, FOLDS), options, stage="folds").value
-    compared = []
+        folds: Any = summarize_source(source, Folds(bundle, FOLDS), options, stage="folds").value
+    runs = []
     for method in methods:
         parameters, unused = _of_method(method, chosen, size, sizing, session.n_columns)
         began = time.perf_counter()
@@ -158,12 +156,12 @@ def compare_methods(
         stay = [np.isin(selection.support, other).mean() for other in without]
         result = run_config(config, preset=selection, progress=progress)
         seconds += sum(stage["seconds"] for stage in _charged(result.manifest["stages"]))
-        compared.append(Compared.of(method, result.manifest, selection, seconds, float(np.mean(stay)), unused))
-    return compared
+        runs.append(ComparedRun.of(method, result.manifest, selection, seconds, float(np.mean(stay)), unused))
+    return runs
 
 
 def _charged(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [stage for stage in stages if not stage["reused"] and stage["name"] not in SHARED]
+    return [stage for stage in stages if not stage["reused"] and stage["name"] not in SHARED_STAGES]
 
 
 def _of_method(
@@ -191,39 +189,39 @@ def _selected(
     return selector.fit_summary(summary).selection_
 
 
-def overlap(compared: Sequence[Compared]) -> list[list[float]]:
+def overlap(runs: Sequence[ComparedRun]) -> list[list[float]]:
     """Return the shares of the columns of two selections that both have (Jaccard), for all pairs."""
-    sets = [set(each.support) for each in compared]
+    sets = [set(each.support) for each in runs]
     return [[len(a & b) / max(len(a | b), 1) for b in sets] for a in sets]
 
 
-def to_rows(compared: Sequence[Compared]) -> list[list[Any]]:
+def to_rows(runs: Sequence[ComparedRun]) -> list[list[Any]]:
     """Return the table with its header: a row for each selection, its overlaps with the others last."""
-    names = [field.name for field in fields(Compared)][:-1]
-    head = [*names, *(f"overlap with {each.name}" for each in compared)]
-    values = ([getattr(each, name) for name in names] for each in compared)
-    return [head, *([*row, *shares] for row, shares in zip(values, overlap(compared), strict=True))]
+    names = [field.name for field in fields(ComparedRun)][:-1]
+    head = [*names, *(f"overlap with {each.name}" for each in runs)]
+    values = ([getattr(each, name) for name in names] for each in runs)
+    return [head, *([*row, *shares] for row, shares in zip(values, overlap(runs), strict=True))]
 
 
-def to_csv(compared: Sequence[Compared]) -> str:
+def to_csv(runs: Sequence[ComparedRun]) -> str:
     """Return the table as CSV."""
-    return csv_text([["" if value is None else value for value in row] for row in to_rows(compared)])
+    return csv_text([["" if value is None else value for value in row] for row in to_rows(runs)])
 
 
-def to_data(compared: Sequence[Compared]) -> dict[str, Any]:
+def to_data(runs: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return everything as plain data."""
-    return {"compared": [asdict(each) for each in compared], "overlap": overlap(compared)}
+    return {"compared": [asdict(each) for each in runs], "overlap": overlap(runs)}
 
 
-def text_cells(compared: Sequence[Compared]) -> list[list[str]]:
-    """Return the table for people."""
-    return [[_shown(value) for value in row] for row in to_rows(compared)]
+def text_cells(runs: Sequence[ComparedRun]) -> list[list[str]]:
+    """Return the cells of the table as text."""
+    return [[_shown(value) for value in row] for row in to_rows(runs)]
 
 
-def to_text(compared: Sequence[Compared]) -> str:
+def to_text(runs: Sequence[ComparedRun]) -> str:
     """Return the table for a terminal, a line for each property."""
-    columns = list(zip(*text_cells(compared), strict=True))
-    widths = [max(len(row[i]) for row in columns) for i in range(len(compared) + 1)]
+    columns = list(zip(*text_cells(runs), strict=True))
+    widths = [max(len(row[i]) for row in columns) for i in range(len(runs) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
     return "\n".join([*lines, CAPTION])
 

@@ -19,7 +19,7 @@ from sketchselect.errors import DamagedFile, Incompatible, NotOurFolder, RunInPr
 
 
 def parsed(text: str) -> Any:
-    """Return what a JSON text holds; raise `ValueError` where it is none, or deeper than anything of ours."""
+    """Return the value of a JSON text; raise `ValueError` if it is invalid, or nested deeper than our files."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -35,7 +35,7 @@ def file_digest(path: Path) -> str:
 def tree_digest(path: Path) -> str | None:
     """Return the digest of a file, or of the names and contents in a folder; None if absent.
 
-    Contents and not times: a disk that loses a bit leaves size and time as they were.
+    Contents and not times: a disk that loses a bit changes neither size nor time.
     """
     if path.is_file():
         return file_digest(path)
@@ -97,7 +97,7 @@ _WRITTEN_THROUGH = (
     "run.log",
     *("checkpoints" + below for below in ("", "/nodes", "/staging", "/stages.json", "/cluster")),
 )
-"""What is opened where it is, or looked through for what is old; all else is replaced as a whole."""
+"""Names that are opened in place or searched for old files; all others are replaced as a whole."""
 
 
 class OutputFolder:
@@ -105,7 +105,7 @@ class OutputFolder:
 
     Nothing outside `PUBLISHED` and ``checkpoints`` is ever written, replaced or deleted.
 
-    `is_read_only`: Whether it is only looked at: without a lock, and on a disk that may not be written.
+    `is_read_only`: Whether it is only read: without a lock, and possibly on a read-only disk.
     """
 
     def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
@@ -124,37 +124,37 @@ class OutputFolder:
         return path
 
     def publish(self, name: str) -> Path:
-        """Move what was built at ``staging(name)`` to its final name; it is there whole or not at all."""
-        final, staged = self.path / name, self._staging / name
-        if staged.is_dir():
+        """Move the file or folder at ``staging(name)`` to its final name, atomically."""
+        final, source = self.path / name, self._staging / name
+        if source.is_dir():
             _remove(final)
-        os.replace(staged, final)
+        os.replace(source, final)
         sync_folder(self.path)
         return final
 
     def write(self, name: str, content: bytes | str) -> Path:
         """Write one file under its final name, atomically and durably."""
-        staged = self.staging(name)
-        with staged.open("wb") as stream:
+        path = self.staging(name)
+        with path.open("wb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         return self.publish(name)
 
     def discard(self, names: Sequence[str] = ("checkpoints", *PUBLISHED)) -> None:
-        """Delete what earlier runs left here under these names of ours."""
+        """Delete files of earlier runs with these names."""
         for name in names:
             _remove(self.path / name)
 
     def invalidate_results(self) -> None:
-        """Discard what says that the folder is whole, before anything that it speaks of changes."""
+        """Discard the manifest, which states that the folder is complete, before a file that it describes changes."""
         self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
     def collect_checkpoints(self, elsewhere: Path | None = None) -> None:
-        """Remove what killed writers left, nodes that no run has used for `UNUSED_DAYS`, and the oldest beyond a limit.
+        """Remove partial files of killed writers, nodes unused for `UNUSED_DAYS`, and the oldest nodes beyond a limit.
 
-        That of a run which is going on stays: it holds the lock, and we do. `elsewhere` is a folder of nodes that other
-        jobs may be writing to: there only nodes are removed, by their age.
+        Only the holder of the lock calls this, so no running job loses its files. `elsewhere` is a folder of nodes that
+        other jobs may be writing to: there only nodes are removed, by their age.
         """
         now, total = time.time(), 0
         for file in elsewhere.glob("[0-9a-f][0-9a-f]/*.sks") if elsewhere else ():
@@ -163,7 +163,7 @@ class OutputFolder:
                     file.unlink()
         ours = (file for suffix in (".sks", ".partial") for file in (self.checkpoints / "nodes").rglob("*" + suffix))
         files = [(file.stat(), file) for file in ours if file.is_file()]
-        for status, file in sorted(files, key=lambda one: -one[0].st_mtime):
+        for status, file in sorted(files, key=lambda entry: -entry[0].st_mtime):
             total += status.st_size
             too_old = now - status.st_mtime > UNUSED_DAYS * 86400
             if too_old or total > MOST_CHECKPOINT_BYTES or file.suffix != ".sks":
@@ -172,7 +172,7 @@ class OutputFolder:
     # --- finished stages ---------------------------------------------------------------------------------------
 
     def finished(self, stage: str, fingerprint: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Return the result of an earlier run's stage if it was made from the same and its files are unchanged."""
+        """Return the result of an earlier run's stage if its inputs and its files are unchanged."""
         entry = self._entries().get(stage)
         if entry is None or fingerprint is None or entry["fingerprint"] != plain(fingerprint):
             return None
@@ -191,12 +191,12 @@ class OutputFolder:
         else:
             digests = {name: tree_digest(self.path / name) for name in files}
             entries[stage] = {"fingerprint": plain(fingerprint), "files": digests, "result": plain(result)}
-        staged = self.staging("stages.json")
-        staged.write_text(sealed(entries, indent=1))
-        os.replace(staged, self._log)
+        path = self.staging("stages.json")
+        path.write_text(sealed(entries, indent=1))
+        os.replace(path, self._log)
 
     def differences(self, stage: str, fingerprint: Mapping[str, Any] | None) -> list[str]:
-        """Return the names of what changed since an earlier run finished this stage here."""
+        """Return the names of inputs that changed since an earlier run finished this stage here."""
         entry = self._entries().get(stage)
         if entry is None or fingerprint is None:
             return []
@@ -204,13 +204,13 @@ class OutputFolder:
         return sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
 
     def fingerprint(self, stage: str) -> dict[str, Any] | None:
-        """Return what an earlier run's stage was made from, None where there was none."""
+        """Return the inputs of an earlier run's stage; None if it did not finish one."""
         entry = self._entries().get(stage)
         return None if entry is None else dict(entry["fingerprint"])
 
     @property
     def was_stopped_early(self) -> bool:
-        """Whether a run before began here, and left neither a finished stage nor a part of one."""
+        """Whether an earlier run began here and left neither a finished stage nor a part of one."""
         nodes = (self.checkpoints / "nodes").rglob("*.sks")
         return self.checkpoints.is_dir() and not self._entries() and not any(nodes)
 
@@ -225,7 +225,7 @@ class OutputFolder:
 def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterator[OutputFolder]:
     """Make the folder, or recognise it as ours, and hold its lock.
 
-    With `fresh` what earlier runs left there is discarded (only what is ours).
+    `fresh` discards the files of earlier runs (only ours).
     Raises `NotOurFolder` if there is something at `path` that we did not make, or links; `RunInProgress` if a live
     process holds the lock; a dead one's lock is taken over.
     """
@@ -242,7 +242,7 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
 
 
 def claim(path: Path) -> None:
-    """Create a folder with our marker, or raise `NotOurFolder` if what is there has none."""
+    """Create a folder with our marker, or raise `NotOurFolder` if an existing one has none."""
     marker = path / MARKER
     if marker.is_file():
         return
@@ -303,7 +303,7 @@ def _acquire(lock: Path) -> TextIO:
     Times of processes are not compared: they move with the clock of the machine.
     """
     me = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    # Looking at a dead lock and making it ours must be one step, or two newcomers could both do it.
+    # Checking a dead lock and taking it over must be one step, or two newcomers could both do it.
     with _guard(lock), contextlib.ExitStack() as on_failure:
         handle = on_failure.enter_context(lock.open("a+"))
         locked_by_us = _flock(handle)
@@ -323,7 +323,7 @@ def _acquire(lock: Path) -> TextIO:
 @contextlib.contextmanager
 def _guard(lock: Path) -> Iterator[None]:
     with (lock.parent / (LOCK + ".guard")).open("w") as stream:
-        with contextlib.suppress(OSError):  # a file system without flock: the heartbeat has to do
+        with contextlib.suppress(OSError):  # a file system without flock: only the heartbeat is left
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
@@ -363,8 +363,8 @@ def _alive(lock: Path, holder: Mapping[str, Any], locked_by_us: bool | None) -> 
 def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     """Return the result of `use` for the content of a run's ``manifest.json``.
 
-    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not what
-    its digest promises, or without a key that `use` needs; `Incompatible` if it is of a later format; `NotOurFolder`
+    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not of
+    its digest, or without a key that `use` needs; `Incompatible` if it is of a later format; `NotOurFolder`
     for links and pipes in the folder, and a folder that no run wrote.
     """
     require_plain(path)
@@ -412,9 +412,9 @@ def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def unsealed(path: Path) -> dict[str, Any]:
-    """Return the content of a file; raise `ValueError` where it is no JSON object, `DamagedFile` for another digest.
+    """Return the content of a file; raise `ValueError` if it is no JSON object, `DamagedFile` for another digest.
 
-    Files of earlier versions have no digest, and are taken as they are. Differences in white space are none.
+    Files of earlier versions have no digest and are not checked. White space does not count.
     """
     content = parsed(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):

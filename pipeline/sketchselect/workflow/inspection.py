@@ -79,7 +79,7 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
 
 
 def columns_in(summary: Any) -> int:
-    """Return the number of columns of the data that a summary is of."""
+    """Return the number of columns of the data behind a summary."""
     if not summary.of_columns:
         return int(summary.n_features)
     return n_columns_seen(summary.seen)

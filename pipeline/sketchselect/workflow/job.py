@@ -87,7 +87,7 @@ class RunResult:
         return {name: self.folder / name for name in self.manifest.get("files", ())}
 
     def summary(self) -> str:
-        """Return what a person wants to know first, in a few lines."""
+        """Return the main results in a few lines."""
         columns, support = self.manifest["prepared_columns"], self.selection.support
         lines = [f"selected {len(support)} of {columns} columns with {self.selection.method}"]
         if (choice := self.selection.diagnostics.get("choice")) is not None:
@@ -100,13 +100,13 @@ class RunResult:
         for other in self.manifest.get("compared", ()):
             mark = " (published)" if other["published"] else ""
             lines.append(f"objective in all columns: {other['objective']:.6g}, clustered on {other['columns']}{mark}")
-        if (moved := self.manifest.get("reassigned")) is not None:
+        if (reassignment := self.manifest.get("reassigned")) is not None:
             lines.append(
-                f"one reassignment in all columns moved {moved['n_rows']} rows: "
-                f"objective {moved['objective_before']:.6g} before, {self.objective:.6g} after"
+                f"one reassignment in all columns moved {reassignment['n_rows']} rows: "
+                f"objective {reassignment['objective_before']:.6g} before, {self.objective:.6g} after"
             )
-        # The other certificates, and a promise that the best one surpasses, are in the manifest and on the page: two
-        # factors side by side look like a contradiction.
+        # The other certificates and weaker bounds are in the manifest and on the page: two factors next to each
+        # other look like a contradiction.
         promise, best = self.manifest.get("selection_bound"), self.certificate
         if (
             promise is not None
@@ -114,14 +114,14 @@ class RunResult:
             and (best is None or best.factor >= 1.0 + promise["excess"])
         ):
             lines.append(promise["sentence"])
-        if (selected := self.manifest.get("certificate_selected_columns")) is not None:
-            lines.append(selected["sentence"])
+        if (on_selected := self.manifest.get("certificate_selected_columns")) is not None:
+            lines.append(on_selected["sentence"])
         if best is not None:
             lines.append(best.sentence(closer_one(self.certificates)))
-        if (counted := self.manifest.get("range_of_clusters")) is not None:
-            lines.append(counted["sentence"])
-        spent = ", ".join(f"{stage['name']} {format_seconds(stage['seconds'])}" for stage in self.manifest["stages"])
-        lines.append(f"time: {format_seconds(self.manifest['seconds'])} ({spent})")
+        if (cluster_range := self.manifest.get("range_of_clusters")) is not None:
+            lines.append(cluster_range["sentence"])
+        times = ", ".join(f"{stage['name']} {format_seconds(stage['seconds'])}" for stage in self.manifest["stages"])
+        lines.append(f"time: {format_seconds(self.manifest['seconds'])} ({times})")
         report = self.folder / "report.html"
         lines.append(f"report: {report}" if report.exists() else f"output: {self.folder}")
         return "\n".join(lines)
@@ -149,7 +149,7 @@ def run(
     overrides : sequence of str
         Settings ``section.key=value`` that win over the job's.
     fresh : bool
-        Discard what earlier runs left in the output folder (only what is ours).
+        Discard the files of earlier runs in the output folder (only ours).
     progress : bool or Progress
         Whether, or to what, progress is reported.
 
@@ -158,7 +158,7 @@ def run(
     ConfigError
         For a job that cannot be right: one line for every mistake, before anything is started.
     SketchSelectError
-        For everything else that goes wrong, see `sketchselect.errors`.
+        For all other errors, see `sketchselect.errors`.
     """
     config = job if isinstance(job, JobConfig) else load_job(job, overrides)
     return run_config(config, client=client, fresh=fresh, progress=progress)
@@ -172,7 +172,7 @@ def run_config(
     fresh: bool = False,
     progress: Any = False,
 ) -> RunResult:
-    """Run a checked job; with a `preset` selection its ``[select]`` says only what is summarised."""
+    """Run a checked job; with a `preset` selection its ``[select]`` only describes the summary."""
     began = time.perf_counter()
     require_weights(config, preset)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
@@ -180,18 +180,18 @@ def run_config(
             raise _other_columns(preset, session)
         session.has_preset = preset is not None
         summary = stages.summarize(session)
-        collected = stages.collect(session, summary)
+        summary_to_select_from = stages.collect(session, summary)
         set_target_bound(session)
         while True:
-            selection, model = stages.select(session, collected, preset)
+            selection, model = stages.select(session, summary_to_select_from, preset)
             features, sample = stages.write_selected(session, summary, selection)
-            clustered: Clustering | None = None
+            k_means: Clustering | None = None
             evaluation: Evaluation | None = None
             if config.cluster is not None:
                 candidates = clustering.cluster(session, summary, features, selection)
                 assert features is not None  # `cluster` refuses to work without
-                clustered, evaluation = evaluate(session, summary, selection, features, candidates)
-                clustering.name_rows(session, clustered)
+                k_means, evaluation = evaluate(session, summary, selection, features, candidates)
+                clustering.name_rows(session, k_means)
             else:
                 clustering.discard(session)
             if not next_size(session, evaluation):
@@ -203,9 +203,9 @@ def run_config(
             from sketchselect.workflow.stages.timeline import timeline
 
             along = timeline(session, config.timeline)
-        counted = cluster_count(session, features)
+        range_figure = cluster_count(session, features)
         return _publish(
-            session, JobResults(summary, selection, model, sample, clustered, evaluation, along, counted), began
+            session, JobResults(summary, selection, model, sample, k_means, evaluation, along, range_figure), began
         )
 
 
@@ -213,7 +213,7 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
     peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
-    # What `certify` had added was of the labels before.
+    # Certificates that `certify` added were of the former labels.
     session.folder.discard(("certificate.json", FILE))
     if (rules := assignment_json(session, results)) is not None:
         session.folder.write(FILE, rules)
@@ -225,7 +225,7 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
         session.folder.discard(("annotations.h5ad",))
     content = manifest(session, results, peak)
     content["stages"] = session.stages
-    # The page states it too, so it is taken before the page is drawn.
+    # The page states it too, so it is measured before the page is drawn.
     content["seconds"] = round(time.perf_counter() - began, 3)
     if session.config.output.report:
         publish_report(session.folder, content, results.selection, page_figures(session, results))
@@ -252,15 +252,15 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
 
 
 def _other_columns(preset: Selection, session: Session) -> ConfigError:
-    """Return the error of a selection of other columns: which of the source's it does not know, and what to do."""
+    """Return the error of a selection of other columns: unknown columns of the source, and what to do."""
     address, names = session.matrix.address, session.matrix.feature_names
     known = set(preset.feature_names or ())
     extra = [name for name in names or () if name not in known] if known else []
     advice = "give the source and the prepare steps that it was made from"
     if extra:
-        listed = ", ".join(f"{name!r:.80}" for name in extra[:5]) + (", ..." if len(extra) > 5 else "")
+        listing = ", ".join(f"{name!r:.80}" for name in extra[:5]) + (", ..." if len(extra) > 5 else "")
         advice = (
-            f"it does not know {listed}: name such a column with --labels, leave it out (of Parquet: --key=-NAME), or "
+            f"it does not know {listing}: name such a column with --labels, leave it out (of Parquet: --key=-NAME), or "
             "convert the source without it"
         )
     return ConfigError(
@@ -287,7 +287,7 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
     job = config.model_dump(mode="json")
     job["input"]["storage_options"] = sorted(config.input.storage_options)
     if session.has_preset and config.select.n_features is None:
-        job["select"] = None  # the columns were given, and the section says only what is summarised
+        job["select"] = None  # the columns were given, and the section only describes the summary
     content: dict[str, Any] = {
         "format": FORMAT,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -344,8 +344,8 @@ def is_digested(name: str) -> bool:
 
 
 def write_manifest(folder: OutputFolder, content: dict[str, Any]) -> None:
-    """Add the files of the folder, and digests of those that no later command makes again, and publish it all."""
-    there = [name for name in PUBLISHED if (folder.path / name).exists()]
-    content["files"] = ["manifest.json", *(name for name in there if name != "manifest.json")]
-    content["digests"] = {name: tree_digest(folder.path / name) for name in there if is_digested(name)}
+    """Add the files of the folder, and digests of the files that no later command rewrites, and publish it."""
+    existing = [name for name in PUBLISHED if (folder.path / name).exists()]
+    content["files"] = ["manifest.json", *(name for name in existing if name != "manifest.json")]
+    content["digests"] = {name: tree_digest(folder.path / name) for name in existing if is_digested(name)}
     folder.write("manifest.json", sealed(plain_value(content), indent=1))

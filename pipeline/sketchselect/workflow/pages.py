@@ -24,9 +24,9 @@ MAX_SPECTRUM = 512
 """Singular values shown."""
 
 FILE = "report.json"
-"""Name of the file with what the page shows and neither manifest nor selection hold."""
+"""Name of the file with the page's data that are in neither manifest nor selection."""
 
-PRESET = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
+PRESET = "# The columns came from a selection file; [select] only describes the summary.\n\n"
 
 
 def publish_report(folder: OutputFolder, content: Mapping[str, Any], selection: Selection, figures: Any) -> None:

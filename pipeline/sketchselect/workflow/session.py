@@ -97,10 +97,8 @@ class Session:
 
     config: JobConfig  # The job
     folder: OutputFolder  # Its output, locked
-    progress: Progress  # What progress is reported to
-    client: Any = (
-        None  # What the caller wants tasks to run on, instead of what the job says; see `execution.open_engine`
-    )
+    progress: Progress  # Where progress is reported
+    client: Any = None  # Replaces the job's ``[execution] cluster``; see `execution.open_engine`
     stages: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     engine_description: dict[str, Any] | None = None
@@ -108,7 +106,7 @@ class Session:
     has_preset: bool = False
     statistics: StepStatistics | None = None
     block_bound: Result[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
-    start: Floats | None = None  # What k-means starts from, in all prepared columns, where the summary has rows
+    start: Floats | None = None  # Centres that k-means starts from, in all prepared columns, if the summary has rows
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
     _vectors: dict[str, Vector] = field(default_factory=dict)
@@ -133,7 +131,7 @@ class Session:
 
     @cached_property
     def selector(self) -> BaseSelector:
-        """The unfitted estimator of the job's method, which has seen which classes its target holds."""
+        """The unfitted estimator of the job's method, which has inspected the classes of its target."""
         return estimator(self.config, self.target)
 
     @cached_property
@@ -144,7 +142,7 @@ class Session:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Prepare steps: the job's, and then the method's own that are not among them; fitted by the first stage."""
+        """Prepare steps: the job's, then further steps of the method; fitted by the first stage."""
         from sketchselect.prepare import resolve
 
         steps = resolve(self.config.prepare.entries)
@@ -153,15 +151,15 @@ class Session:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether no step waits for statistics of all rows, and none were given by the job."""
+        """Whether no step needs statistics of all rows, and the job gives none."""
         return self.config.prepare.fitted is None and all(step.is_fitted for step in self.steps)
 
     def fit_with(self, statistics: Summary[Any]) -> None:
         """Fit the steps with statistics that exist already; the source is not read."""
         from sketchselect.execution import LocalEngine, PassOptions, fit_steps
 
-        fitted = fit_steps(self.source, PassOptions(LocalEngine(kind="serial")), statistics=statistics)
-        self.steps, self.statistics = fitted.steps, fitted.statistics
+        fit = fit_steps(self.source, PassOptions(LocalEngine(kind="serial")), statistics=statistics)
+        self.steps, self.statistics = fit.steps, fit.statistics
 
     @property
     def prepare(self) -> tuple[str, ...]:
@@ -241,7 +239,7 @@ class Session:
         return engine
 
     def _opened_engine(self) -> Engine:
-        """Open the engine; where no scheduler is now, and an earlier attempt had one, it was lost: 75, not 1."""
+        """Open the engine; exit with 75, not 1, if a scheduler that an earlier attempt reached is gone."""
         reached, cluster = self.folder.checkpoints / "cluster", self.config.execution.cluster
         try:
             engine: Engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
@@ -255,7 +253,7 @@ class Session:
         return engine
 
     def iterating_engine(self, nbytes: int) -> Engine:
-        """Return what to iterate on over data of this size; see `iterating_engine`."""
+        """Return the engine for iterating over data of this size; see `iterating_engine`."""
         return iterating_engine(self.engine, nbytes) if self.starts_cluster else self.engine
 
     @property
@@ -271,9 +269,9 @@ class Session:
 
     @property
     def checkpoints_elsewhere(self) -> Path | None:
-        """The folder on a disk that the job names for its checkpoints, None where they are in its own or far away."""
-        place = self.config.execution.checkpoint
-        return None if place is False or place == "auto" or is_url(str(place)) else Path(place)
+        """The local folder that the job names for its checkpoints; None if they are in the output folder or remote."""
+        checkpoint = self.config.execution.checkpoint
+        return None if checkpoint is False or checkpoint == "auto" or is_url(str(checkpoint)) else Path(checkpoint)
 
     @property
     def pass_options(self) -> PassOptions:
@@ -295,19 +293,19 @@ class Session:
         )
 
     def note(self, text: str) -> None:
-        """Tell the user something now, and again in manifest and report."""
+        """Show a note now, and again in manifest and report."""
         if text not in self.notes:
             self.notes.append(text)
             self.progress.note(f"note: {text}")
 
     def note_dropped(self, n_dropped: int) -> None:
-        """Note how many rows the policy for non-finite values left out; raise `NotFinite` where they are too many."""
+        """Note how many rows the policy for non-finite values left out; raise `NotFinite` if they are too many."""
         if n_dropped:
             limit, confirm = self.config.input.max_dropped, "--set input.max_dropped="
             self.note(require_few_dropped(self.matrix.address, n_dropped, self.matrix.shape[0], limit, confirm))
 
     def require_unchanged(self) -> None:
-        """Raise `SourceChanged` if the source is not what it was when the job began."""
+        """Raise `SourceChanged` if the source has changed since the job began."""
         if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
             raise SourceChanged(
                 f"{self.matrix.address}: it was rewritten while the job ran, so nothing made from it is published; "
@@ -315,7 +313,7 @@ class Session:
             )
 
     def source_fingerprint(self, **further: Any) -> dict[str, Any] | None:
-        """Return what identifies the prepared rows, and further entries; None where the source has no identity."""
+        """Return the identity of the prepared rows with further entries; None if the source has no identity."""
         if self.identity is None:
             return None
         inputs = self.config.input
@@ -332,16 +330,16 @@ class Session:
 
     @cached_property
     def target_fingerprint(self) -> str | None:
-        """Fingerprint of the target's content when it was first needed, None where there is none."""
+        """Fingerprint of the target's content when it was first needed; None without a target."""
         return None if self.target is None else self.target.identity()
 
     def reusable(self, stage: str, fingerprint: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
-        """Fill the entry from an earlier run's finished stage if it was made from the same."""
+        """Fill the entry from an earlier run's finished stage if its inputs are the same."""
         result = self.folder.finished(stage, fingerprint)
         if result is None:
-            changed = self.folder.differences(stage, fingerprint)
-            if changed:
-                self.progress.note(f"{stage}: done again, changed since the last run here: {', '.join(changed)}")
+            changes = self.folder.differences(stage, fingerprint)
+            if changes:
+                self.progress.note(f"{stage}: done again, changed since the last run here: {', '.join(changes)}")
             if stage not in ("prepare", "summarize"):
                 self.folder.invalidate_results()
             entry["build"] = list(self.engine.build())
@@ -352,7 +350,7 @@ class Session:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
-        """Time a stage; what is put into the yielded mapping goes into its entry of the manifest."""
+        """Time a stage; the yielded mapping becomes part of its entry in the manifest."""
         entry: dict[str, Any] = {"name": name, "seconds": 0.0, "reused": False}
         began = time.perf_counter()
         yield entry
@@ -367,7 +365,7 @@ class Session:
     def add_statistics(self, entry: dict[str, Any], stats: Statistics) -> None:
         """Add a pass's statistics to its stage's entry; those of several passes are summed.
 
-        Its profile are the seconds of all task slots: those of the steps of tasks, and the rest, "wait".
+        Its profile is the seconds of all task slots: of each step of the tasks, and "wait" for the rest.
         """
         slots = self.engine.n_workers * self.engine.slots_per_process
         wait = max(0.0, slots * stats.seconds - sum(stats.profile.values()))
@@ -384,13 +382,13 @@ class Session:
 
 
 def differing_builds(stages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return in what the builds of some stages differ: versions, BLAS, processors; empty where all had the same."""
+    """Return the differences between the builds of stages: versions, BLAS, processors; empty if there are none."""
     builds = [{*stage["build"]} for stage in stages if "build" in stage]
     return sorted(set.union(*builds) - set.intersection(*builds)) if builds else []
 
 
 def names_digest(names: Sequence[str] | None) -> str | None:
-    """Return a digest of the columns' names, which are no part of a matrix's identity, None where they have none."""
+    """Return a digest of the columns' names, which are no part of a matrix's identity, None if they have none."""
     return None if names is None else digest(json.dumps(list(names)))
 
 
@@ -420,7 +418,7 @@ def open_session(
     """
     from sketchselect.execution import make_progress
 
-    # The source is looked at first: a job that cannot run leaves no folder behind.
+    # The source is checked first: a job that cannot run leaves no folder behind.
     session = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
     check_session(session)
     looked_at = contextlib.nullcontext(OutputFolder(Path(os.path.abspath(config.output.dir)), is_read_only=True))
@@ -437,9 +435,9 @@ def open_session(
             if isinstance(error, (KeyboardInterrupt, Interrupted)):
                 raise _interrupted(session, error) from None
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                place = error.filename or session.folder.path
+                location = error.filename or session.folder.path
                 raise SketchSelectError(
-                    f"{place}: cannot be written ({error.strerror}); make room and run the "
+                    f"{location}: cannot be written ({error.strerror}); make room and run the "
                     "same command again: what was finished is kept"
                 ) from error
             raise
@@ -447,7 +445,7 @@ def open_session(
 
 
 def _kernel_notes(kernel: str) -> Iterator[str]:
-    """Yield a note where the job names a kernel of OpenBLAS that this process does not use."""
+    """Yield a note if the job names a kernel of OpenBLAS that this process does not use."""
     from sketchselect.linalg.threads import blas_builds
 
     builds = blas_builds()
@@ -459,7 +457,7 @@ def _kernel_notes(kernel: str) -> Iterator[str]:
 
 
 def check_session(session: Session) -> None:
-    """Raise an error for whatever can be known to be wrong before anything is read."""
+    """Raise an error for every mistake that can be found before anything is read."""
     config = session.config
     if config.output.anndata and importlib.util.find_spec("anndata") is None:
         raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
@@ -486,9 +484,9 @@ def check_against_source(session: Session) -> None:
     """Raise `ConfigError` with a line for everything in the job that its source makes impossible."""
     config, n_rows, n_columns = session.config, session.matrix.shape[0], session.n_columns
     address, select, problems = session.matrix.address, config.select, []
-    if isinstance(select.n_features, int) and select.n_features > (most := n_choices(select.parameters, n_columns)):
-        what = "columns" if most == n_columns else "columns, squares and products"
-        problems.append(f"select.n_features: {select.n_features} asked for, {address} has {most} {what}")
+    if isinstance(select.n_features, int) and select.n_features > (limit := n_choices(select.parameters, n_columns)):
+        noun = "columns" if limit == n_columns else "columns, squares and products"
+        problems.append(f"select.n_features: {select.n_features} asked for, {address} has {limit} {noun}")
     rank = select.parameters.get("n_components")
     if METHODS[select.method].limits_components and isinstance(rank, int) and rank >= n_columns > 1:
         problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
@@ -534,7 +532,7 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
 
 
 def column_partition_bytes(partition_bytes: int | None) -> int | None:
-    """Return the bytes of a partition of columns: few, as suit short rows, would cut long columns too small."""
+    """Return the bytes of a partition of columns: sizes for short rows would cut long columns too small."""
     return None if partition_bytes is None else max(partition_bytes, DEFAULT_PARTITION_BYTES)
 
 
@@ -546,19 +544,19 @@ def require_weights(config: JobConfig, selection: Selection | None = None) -> No
     if selection is None and METHODS[method].has_weights:
         return
     if selection is None or selection.weights is None:
-        weighted = ", ".join(name for name, cls in METHODS.items() if cls.has_weights)
+        methods = ", ".join(name for name, cls in METHODS.items() if cls.has_weights)
         raise ConfigError(
-            f"cluster.weighted: a selection by {method} has no weights; leave the key out, or use one of {weighted}"
+            f"cluster.weighted: a selection by {method} has no weights; leave the key out, or use one of {methods}"
         )
 
 
 def _interrupted(session: Session, error: BaseException) -> Interrupted:
-    done = ", ".join(entry["name"] for entry in session.stages) or "none"
-    saved = getattr(error, "saved", "")
-    stopped = Interrupted(
-        f"interrupted; in {session.folder.path}: finished stages ({done}){saved and f'; {saved}'}; "
+    finished = ", ".join(entry["name"] for entry in session.stages) or "none"
+    saved_note = getattr(error, "saved", "")
+    interrupt = Interrupted(
+        f"interrupted; in {session.folder.path}: finished stages ({finished}){saved_note and f'; {saved_note}'}; "
         "run the same command again to resume",
-        saved,
+        saved_note,
     )
-    stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
-    return stopped
+    interrupt.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
+    return interrupt

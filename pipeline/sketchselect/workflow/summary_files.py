@@ -35,7 +35,7 @@ MAGIC = b"\x89SKS"
 
 
 def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o") -> None:
-    """Raise unless `path` is free, or a file of the kind that is about to be written there."""
+    """Raise unless `path` is free, or an existing file of the kind to be written."""
     if path.suffix != suffix:
         raise ConfigError(f"{option} {path}: the name must end in {suffix}")
     if path.is_dir():
@@ -43,7 +43,7 @@ def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o
     if not path.parent.is_dir():
         raise SourceError(f"{path}: the folder {path.parent} does not exist; make it first")
     try:
-        # A folder's rights do not tell what a network file system or a full disk will do.
+        # Permissions of a folder do not tell whether a network file system or a full disk can be written.
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise SketchSelectError(f"{path}: cannot be written: {error.strerror}") from None
@@ -58,7 +58,7 @@ def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o
 
 
 def overlap(left: Summary[Any], right: Summary[Any], file: Path) -> str | None:
-    """Return a note where the rows of a file have numbers that earlier files had, so that they seem as old as those."""
+    """Return a note if the row numbers of a file overlap those of earlier files, so that rows seem equally old."""
     for before, after in zip(_fading(left), _fading(right), strict=False):
         if after.end - after.n_rows < before.end:
             return (
@@ -81,24 +81,24 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
     if len(files) < 2:
         raise ConfigError("merge: give at least two summary files")
     require_replaceable(output, ".sks", MAGIC)
-    merged = load(files[0])
-    seen = {_digest(files[0]): files[0]}
+    summary = load(files[0])
+    files_by_digest = {_digest(files[0]): files[0]}
     notes = []
     for file in files[1:]:
         other = load(file)
-        first = seen.setdefault(_digest(file), file)
+        first = files_by_digest.setdefault(_digest(file), file)
         if first is not file and other.n_rows:
             raise ConfigError(
                 f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
             )
-        if (note := overlap(merged, other, file)) is not None:
+        if (note := overlap(summary, other, file)) is not None:
             notes.append(note)
         try:
-            merged = merged.merge(other)
+            summary = summary.merge(other)
         except SketchSelectError as error:
             raise type(error)(f"{file}: {error}") from None
-    save(merged, output)
-    return merged, notes
+    save(summary, output)
+    return summary, notes
 
 
 def _digest(path: Path) -> bytes:
@@ -116,7 +116,7 @@ def select_from_file(
 ) -> tuple[Selection, list[str]]:
     """Select columns from a summary file, and write the fitted model where `model_file` names a place for it.
 
-    Return the selection that was written, and lines of what else the user should know.
+    Return the selection that was written, and notes for the user.
     """
     parameters: dict[str, Any] = {}
     for item in settings:
@@ -132,28 +132,28 @@ def select_from_file(
         if problem := selector_problem(method, parameters, n_features):
             raise ConfigError(f"--set: {problem}")
     number = {} if n_features is None else {"n_features": n_features}
-    # The job's schema knows which methods there are, and says so in the same words.
+    # The job's schema checks the method, with the same messages.
     try:
-        chosen = check_select({"method": method, **number, **parameters})
+        select = check_select({"method": method, **number, **parameters})
     except ConfigError as error:
         raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
     if model_file is not None and not METHODS[method].fits_model:
         raise ConfigError(f"--model: {method} fits no model; leave the option out")
-    if chosen.parameters.get("window"):
+    if select.parameters.get("window"):
         raise ConfigError(
-            "--set window: a summary holds its rows as one, so that none can be left out; summarize only those that "
-            "count, or take the window in a job"
+            "--set window: a summary holds its rows as one, so that none can be left out; summarize only the rows that "
+            "count, or set the window in a job"
         )
     require_replaceable(output, ".json", b"{")
     if model_file is not None:
         require_replaceable(model_file, ".json", b"{", "--model")
     summary = load(file)
-    selector = make_selector(method, n_features, chosen.parameters)
+    selector = make_selector(method, n_features, select.parameters)
     n_columns = columns_in(summary)
-    if isinstance(n_features, int) and n_features > (most := n_choices(chosen.parameters, n_columns)):
-        what = "columns" if most == n_columns else "columns, squares and products"
-        raise ConfigError(f"--n-features: {n_features} asked for, the summary has {most} {what}")
-    _check_folds(file, summary, chosen.parameters.get("cv"))
+    if isinstance(n_features, int) and n_features > (n_available := n_choices(select.parameters, n_columns)):
+        noun = "columns" if n_available == n_columns else "columns, squares and products"
+        raise ConfigError(f"--n-features: {n_features} asked for, the summary has {n_available} {noun}")
+    _check_folds(file, summary, select.parameters.get("cv"))
     try:
         selector.fit_summary(summary)
     except SketchSelectError as error:
@@ -176,7 +176,7 @@ def select_from_file(
 
 
 def _check_folds(file: Path, summary: Summary[Any], cv: Any) -> None:
-    """Raise `ConfigError` where another number of folds is asked for than the file holds: rows cannot change folds."""
+    """Raise `ConfigError` for another number of folds than the file has: rows cannot change folds."""
     members = list(summary.values()) if isinstance(summary, Bundle) else [summary]
     folds = [len(member) for member in members if isinstance(member, Folds)]
     if folds and isinstance(cv, int) and not isinstance(cv, bool) and cv not in folds:

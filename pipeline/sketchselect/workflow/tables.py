@@ -55,13 +55,13 @@ def scores_csv(selection: Selection) -> str:
     Ties are in column order, columns without a score (NaN) last. Names that a spreadsheet would run are disarmed.
     """
     scores = np.asarray(selection.scores, dtype=np.float64)
-    chosen = {int(j) for j in selection.support}
+    selected = {int(j) for j in selection.support}
     names = selection.feature_names
     rows: list[list[Any]] = [["rank", "column", "name", "score", "selected"]]
-    for place, j in enumerate(rank(scores).tolist(), 1):
+    for position, j in enumerate(rank(scores).tolist(), 1):
         name = "" if names is None else disarmed(names[j])
         score = "" if np.isnan(scores[j]) else repr(float(scores[j]))
-        rows.append([place, j, name, score, int(j in chosen)])
+        rows.append([position, j, name, score, int(j in selected)])
     return csv_text(rows)
 
 
@@ -134,7 +134,7 @@ def read_zarr(folder: OutputFolder, name: str) -> Array:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as JSON can hold it; NaN and infinity become null."""
+    """Return a value as plain data for JSON; NaN and infinity become null."""
     if isinstance(value, dict):
         return {str(k): plain_value(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):

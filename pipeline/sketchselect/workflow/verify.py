@@ -1,4 +1,4 @@
-"""Finished runs opened again: certificates added to them, and what they left compared with what is computed anew."""
+"""Finished runs opened again: further certificates, and verification of the results by computing them again."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from sketchselect.workflow.tables import plain_value
 T = TypeVar("T")
 
 FILE = "certificate.json"
-"""Name of the file in an output folder that holds what `certify` with_new."""
+"""Name of the file in an output folder with the certificates that `certify` added."""
 
 
 def refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` where one of these options is given."""
+    """Raise `ConfigError` if one of these options is given."""
     if names := [name.replace("_", "-") for name, value in options.items() if value is not None]:
         raise ConfigError(f"{', '.join(names)}: {why}; leave it out")
 
@@ -67,7 +67,7 @@ def certify_folder(
     storage_options: Mapping[str, Any] | None,
     progress: Any = False,
 ) -> Certificate:
-    """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
+    """Certify the published labels of a finished run, and add the certificate to manifest and report."""
     content = read_manifest(path, complete)
     require_digests(path, content)
     config = job_of_run(path, content, runs_on, storage_options)
@@ -76,7 +76,7 @@ def certify_folder(
     with open_session(config, progress=progress) as session:
         if content["source"]["identity"] != session.identity:
             address = session.matrix.address
-            raise SourceChanged(f"{address}: it is not what it was when the run read it; run the job again")
+            raise SourceChanged(f"{address}: it has changed since the run read it; run the job again")
         if not session.is_prepared:
             prepare(session)
         if list(session.prepare) != content["prepare"]:
@@ -88,7 +88,7 @@ def certify_folder(
 
 
 def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
-    """Return the certificate of the folder's labels: from its summary, or from blocks of rows where they prove more."""
+    """Return the certificate of the folder's labels: from its summary, or from blocks of rows if they prove more."""
     settings = session.config.cluster
     assert settings is not None
     chosen = dict(bound)
@@ -123,9 +123,9 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
 def _with(
     entries: Sequence[T], new: T, kind: Callable[[T], tuple[str, float]], factor: Callable[[T], float]
 ) -> list[T]:
-    """Return the certificates with a new one, which takes the place of one of the same method and confidence.
+    """Return the certificates with a new one, which replaces that of the same method and confidence.
 
-    Of those that always hold the closest stays; picked from several draws, one of a probability would lose it.
+    Of certificates that always hold the closest stays; the best of several draws would no longer have its probability.
     """
     same = [entry for entry in entries if kind(entry) == kind(new)]
     best = min([new, *same], key=factor) if kind(new)[1] == 1 else new
@@ -133,15 +133,15 @@ def _with(
 
 
 def require_digests(path: Path, content: Mapping[str, Any]) -> None:
-    """Raise `DamagedFile` where summary or selection are not those of the manifest."""
+    """Raise `DamagedFile` if summary or selection are not those of the manifest."""
     for name in ("summary.sks", "selection.json"):
-        promised = content.get("digests", {}).get(name)
-        if promised is not None and tree_digest(path / name) != promised:
+        digest = content.get("digests", {}).get(name)
+        if digest is not None and tree_digest(path / name) != digest:
             raise DamagedFile(f"{path / name}: not the file that {path / 'manifest.json'} describes; run the job again")
 
 
 def complete(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest that has all that opening its run again takes."""
+    """Return a manifest that has everything needed to open its run again."""
     content["job"]["input"]["url"], content["source"]["identity"], content["prepare"]
     sections = [section for section in content["job"].values() if section is not None]
     texts = [*content["files"], *content.get("digests", {})]
@@ -156,7 +156,7 @@ def job_of_run(
     runs_on: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None = None,
 ) -> JobConfig:
-    """Return the job of a finished run, to be run on something else where that is asked for.
+    """Return the job of a finished run, optionally for another cluster.
 
     By default a run that used a scheduler is opened on threads: whoever answers at an address can run code in its
     client, and the folder may come from anywhere. For the same reason checkpoints are saved in the folder itself, never
@@ -170,11 +170,11 @@ def job_of_run(
             f"{path}: the run's storage options were not saved: give {', '.join(names)} again, with --storage-option"
         )
     job["input"]["storage_options"] = dict(storage_options or {})
-    selected = job.setdefault("select", {"method": VarianceSelector.method})  # there is none where columns were given
-    selected.update(selected.pop("parameters", {}))
+    select = job.setdefault("select", {"method": VarianceSelector.method})  # absent if the columns were given
+    select.update(select.pop("parameters", {}))
     if runs_on or job["execution"]["cluster"] not in CLUSTERS:
-        unchanged = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
-        job["execution"] = {**unchanged, **(runs_on or {"cluster": "threads"})}
+        execution = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
+        job["execution"] = {**execution, **(runs_on or {"cluster": "threads"})}
     if job["execution"].get("checkpoint"):
         job["execution"]["checkpoint"] = "auto"
     job["output"]["dir"] = str(path)
@@ -195,7 +195,7 @@ COMPUTED = (
     "labels.zarr",
     "centers.zarr",
 )
-"""Files that are computed again, or that something which is computed again is made of."""
+"""Files that are computed again, or that a computation reads."""
 
 STATED = (
     "objective_all_columns",
@@ -211,7 +211,7 @@ STATED = (
 
 @dataclass(frozen=True)
 class Check:
-    """One statement of a run's folder, and whether it holds; None where it could not be checked."""
+    """A statement of a run's folder, and whether it holds; None if it could not be checked."""
 
     name: str
     holds: bool | None
@@ -230,11 +230,12 @@ def verify_run(
     storage_options: Mapping[str, Any] | None = None,
     progress: Any = False,
 ) -> list[Check]:
-    """Return what of a finished run still holds. Nothing in its folder is changed.
+    """Return which results of a finished run still hold. Nothing in its folder is changed.
 
-    Its files have the digests of the manifest; its source is what it was; rows that are read again give the bits of the
+    Its files have the digests of the manifest; its source is unchanged; rows that are read again give the bits of the
     summary and of the features; the summary gives the selection; the labels have the objective, and of the features the
-    centres and the inertia; summary and objective give the spectral certificate. What is not looked at is said.
+    centres and the inertia; summary and objective give the spectral certificate. Results that are not checked are
+    listed.
 
     Raises `SketchSelectError` where the run did not finish, its source cannot be opened, or a cluster is lost.
     """
@@ -246,7 +247,7 @@ def verify_run(
     job = job_of_run(path, content, execution or {}, storage_options)
     with open_session(job, read_only=True, progress=progress) as session:
         checks.append(_source(session, content))
-        unchanged = checks[-1].holds is not False
+        source_holds = checks[-1].holds is not False
         checks.append(_build(content["stages"], list(session.engine.build())))
         same_build = checks[-1].holds is True
         with _checking(checks, "preparation") as add:
@@ -258,22 +259,22 @@ def verify_run(
             summary = codec.load(path / "summary.sks")
             description = columns.description(session.config, session.selector, session.n_columns)
             source = session.rows if session.selects_apart else session.source
-            if not (unchanged and same_build):
+            if not (source_holds and same_build):
                 add(None, "other rows or libraries give other bits")
             else:
                 add(*_read_again(session, source, description, summary))
         with _checking(checks, "selection"):
-            _selection(session, content, same_build, lambda name, *one: checks.append(Check(name, *one)))
+            _selection(session, content, same_build, lambda name, *outcome: checks.append(Check(name, *outcome)))
         if "features.zarr" in content["files"]:
             with _checking(checks, "features.zarr") as add:
-                if not (unchanged and same_build):
+                if not (source_holds and same_build):
                     add(None, "other rows or libraries give other bits")
                 else:
                     add(*_features(session))
         if "objective" in content:
             with _checking(checks, "objective") as add:
-                if not unchanged:
-                    add(None, "it takes the rows as they were")
+                if not source_holds:
+                    add(None, "it needs the rows unchanged")
                 else:
                     add(*_objective(session, content))
             with _checking(checks, "centers.zarr") as add:
@@ -289,7 +290,7 @@ def verify_run(
 
 @contextmanager
 def _checking(checks: list[Check], name: str) -> Iterator[Callable[[bool | None, str], None]]:
-    """Add the outcomes of one check; what cannot be read or computed again does not hold."""
+    """Add the outcomes of one check; a result that cannot be read or computed again does not hold."""
     try:
         yield lambda holds, text: checks.append(Check(name, holds, text))
     except SketchSelectError as error:
@@ -302,7 +303,7 @@ def _checking(checks: list[Check], name: str) -> Iterator[Callable[[bool | None,
         TypeError,
         AttributeError,
         ValueError,
-    ) as error:  # a file that is lost, or is not what its name says
+    ) as error:  # a file that is lost, or of another format than its name says
         checks.append(Check(name, False, f"cannot be read ({type(error).__name__}: {error})"))
 
 
@@ -312,18 +313,18 @@ def _files(path: Path, content: Mapping[str, Any]) -> tuple[bool | None, str]:
         return None, "the manifest has no digests; it is of an earlier version"
     if foreign := sorted({*content["files"], *digests} - {*PUBLISHED}):
         return False, f"{', '.join(map(repr, foreign))}: no run leaves files of such names"
-    unstated = [name for name in content["files"] if is_digested(name) and name not in digests]
+    without_digest = [name for name in content["files"] if is_digested(name) and name not in digests]
     missing = [name for name in content["files"] if not (path / name).exists()]
-    changed = [name for name in digests if name not in missing and tree_digest(path / name) != digests[name]]
-    stores = all(name.endswith(".zarr") for name in unstated)  # earlier versions had no digests of stores
-    named = ((missing, "missing"), (changed, "changed"), (unstated, "without a digest in the manifest"))
-    if words := [f"{', '.join(names)} {what}" for names, what in named if names]:
-        return None if stores and not (missing or changed) else False, "; ".join(words)
+    damaged = [name for name in digests if name not in missing and tree_digest(path / name) != digests[name]]
+    stores = all(name.endswith(".zarr") for name in without_digest)  # earlier versions had no digests of stores
+    groups = ((missing, "missing"), (damaged, "changed"), (without_digest, "without a digest in the manifest"))
+    if words := [f"{', '.join(names)} {problem}" for names, problem in groups if names]:
+        return None if stores and not (missing or damaged) else False, "; ".join(words)
     return True, f"{len(content['files'])} are there, {len(digests)} have the digests of the manifest"
 
 
 def _only_stated(content: Mapping[str, Any]) -> Iterator[Check]:
-    """Yield what is in the folder and is not computed again."""
+    """Yield the results in the folder that are not computed again."""
     if "report.html" in content["files"]:
         yield Check("report.html", None, "a page that is drawn again")
     if files := [name for name in content["files"] if is_digested(name) and name not in COMPUTED]:
@@ -340,14 +341,14 @@ def _source(session: Session, content: Mapping[str, Any]) -> Check:
     return Check("source", same, f"{address} {'is as the run read it' if same else 'was rewritten since'}")
 
 
-def _build(stages: list[dict[str, Any]], here: list[str]) -> Check:
+def _build(stages: list[dict[str, Any]], current: list[str]) -> Check:
     if not any("build" in stage for stage in stages):
-        return Check("libraries", None, "the manifest does not say which made the bits; it is of an earlier version")
-    if mixed := differing_builds(stages):
-        return Check("libraries", None, f"several made the bits, so none are compared ({'; '.join(mixed)})")
-    if other := differing_builds([*stages, {"build": here}]):
+        return Check("libraries", None, "the manifest does not name them; it is of an earlier version")
+    if differences := differing_builds(stages):
+        return Check("libraries", None, f"several made the bits, so none are compared ({'; '.join(differences)})")
+    if other := differing_builds([*stages, {"build": current}]):
         return Check("libraries", None, f"others made the bits, so none are compared ({'; '.join(other)})")
-    return Check("libraries", True, "versions, BLAS and processor are those that made the bits")
+    return Check("libraries", True, "versions, BLAS and processor are those of the run")
 
 
 def _use_statistics(session: Session) -> None:
@@ -357,29 +358,29 @@ def _use_statistics(session: Session) -> None:
 
 
 def _read_again(
-    session: Session, source: Source, description: Summary[Any], saved: Summary[Any]
+    session: Session, source: Source, description: Summary[Any], summary: Summary[Any]
 ) -> tuple[bool | None, str]:
     """Return whether all rows, read again, give the same bits."""
     again = summarize_source(source, description, session.pass_options.but(checkpoint=None), stage="verify").value
-    same = codec.encode(again) == codec.encode(saved)
+    same = codec.encode(again) == codec.encode(summary)
     return same, f"of {source.n_rows:,} rows read again, {'every bit is the same' if same else 'the bits are others'}"
 
 
 def _selection(
     session: Session, content: Mapping[str, Any], same_build: bool, add: Callable[[str, bool | None, str], None]
 ) -> None:
-    """Select again from the summary, and compare the selection, and the model where there is one."""
+    """Select again from the summary, and compare the selection, and the model if there is one."""
     folder = session.folder.path
     if content["selection"]["given"]:
         return add("selection", None, "the columns came from a file")
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
     evaluation.restore_target_bound(session, tables.read_selection(folder / "selection.json"))
-    fitted = columns.fit_selector(session, codec.load(folder / origin))
-    texts = {"selection.json": tables.selection_json(fitted.selection_)}
+    selector = columns.fit_selector(session, codec.load(folder / origin))
+    texts = {"selection.json": tables.selection_json(selector.selection_)}
     if "scores.csv" in content["files"]:
-        texts["scores.csv"] = tables.scores_csv(fitted.selection_)
+        texts["scores.csv"] = tables.scores_csv(selector.selection_)
     if "model.json" in content["files"]:
-        model = model_of(fitted)
+        model = model_of(selector)
         texts["model.json"] = "" if model is None else model_json(model)
     for name, text in texts.items():
         title = "selection" if name == "selection.json" else name
@@ -395,7 +396,7 @@ def _selection(
 
 
 def _features(session: Session) -> tuple[bool, str]:
-    """Return whether the features that are there have the bits of the source's rows."""
+    """Return whether the stored features have the bits of the source's rows."""
     folder = session.folder.path
     support = tables.read_selection(folder / "selection.json").support
     source, options = columns.written_rows(session), session.pass_options.but(checkpoint=None)
@@ -410,34 +411,34 @@ def _objective(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]
     description = CentroidSums(content["clustering"]["n_clusters"])
     source = session.labelled_rows("labels.zarr")
     sums = summarize_source(source, description, session.pass_options.but(checkpoint=None), stage="verify")
-    objective, stated = float(cast(CentroidSums, sums.value).objective), content["objective"]
-    same = math.isclose(objective, stated, rel_tol=ROUNDING)
-    return same, f"of {source.n_rows:,} labels {objective:.12g}, in the manifest {stated:.12g}"
+    objective, recorded = float(cast(CentroidSums, sums.value).objective), content["objective"]
+    same = math.isclose(objective, recorded, rel_tol=ROUNDING)
+    return same, f"of {source.n_rows:,} labels {objective:.12g}, in the manifest {recorded:.12g}"
 
 
 def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
-    """Return whether rows, labels and centres give the inertia, and labels the centres where k-means came to rest."""
-    folder, stated = session.folder.path, content["clustering"]
+    """Return whether rows, labels and centres give the inertia, and labels the centres at which k-means converged."""
+    folder, recorded = session.folder.path, content["clustering"]
     features = Source(open_matrix(str(folder / "features.zarr"), nonfinite=session.config.input.nonfinite))
-    sums = clustering.sums_in_selected(session, features, "labels.zarr", stated["n_clusters"])
-    means, there = sums.cluster_means, open_matrix(str(folder / "centers.zarr"))
-    if there.shape != means.shape:
-        return False, f"of shape {there.shape}, and there are means of shape {means.shape}"
-    apart = there.read_rows(0, len(means)) - means
-    largest, was = float(np.abs(apart).max()), stated["inertia_selected_columns"]
+    sums = clustering.sums_in_selected(session, features, "labels.zarr", recorded["n_clusters"])
+    means, stored = sums.cluster_means, open_matrix(str(folder / "centers.zarr"))
+    if stored.shape != means.shape:
+        return False, f"of shape {stored.shape}, and there are means of shape {means.shape}"
+    apart = stored.read_rows(0, len(means)) - means
+    largest, was = float(np.abs(apart).max()), recorded["inertia_selected_columns"]
     inertia = float(sums.objective) + float(sums.cluster_weights @ np.square(apart).sum(axis=1))
     settings = session.config.cluster
     assert settings is not None
-    rests = settings.tol == 0 and stated["n_iter"] < settings.max_iter
+    rests = settings.tol == 0 and recorded["n_iter"] < settings.max_iter
     rounding = ROUNDING * float(np.abs(means).max())
-    least = rounding**2 * float(sums.cluster_weights.sum())  # Of rows that lie on their centres
+    floor = rounding**2 * float(sums.cluster_weights.sum())  # For rows that lie on their centres
     same = not rests or largest <= rounding
-    same = same and math.isclose(inertia, was, rel_tol=ROUNDING, abs_tol=least)
+    same = same and math.isclose(inertia, was, rel_tol=ROUNDING, abs_tol=floor)
     return same, f"means of the labels differ by {largest:.3g}; inertia {inertia:.12g}, in the manifest {was:.12g}"
 
 
 def _certificate(session: Session, content: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[bool | None, str]:
-    """Return whether summary and objective give a certificate again; None for one that took a pass over the rows."""
+    """Return whether summary and objective give a certificate again; None for one from a pass over the rows."""
     folder, k = session.folder.path, content["job"]["cluster"]["n_clusters"]
     summary = codec.load(folder / "summary.sks")
     support = tables.read_selection(folder / "selection.json").support

@@ -1,1 +1,1 @@
-"""Lower bounds of the k-means objective, and the certificates made of them."""
+"""Lower bounds of the k-means objective, and certificates made from these bounds."""

@@ -29,7 +29,7 @@ MOST_BLOCKS = 32
 class BlockOptions:
     """Which blocks of rows are solved; `certify`, `certify_labels`, the command and the job key all take these.
 
-    Defaults stand here alone, and what the options mean in `certify`.
+    This class has the defaults; `certify` documents the options.
 
     Examples
     --------
@@ -47,15 +47,15 @@ class BlockOptions:
         require_seed(self.random_state, "random_state")
 
     def chosen(self) -> dict[str, Any]:
-        """Return what is not at its default, as keywords."""
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+        """Return the options that differ from their defaults, as keywords."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
     def dealing_only(self) -> bool:
-        """Return whether nothing but the seed was chosen."""
+        """Return whether every option but the seed has its default."""
         return not set(self.chosen()) - {"random_state"}
 
     def require_unused(self, why: str, *allowed: str) -> None:
-        """Raise `BadParameter` if anything was chosen, but for what is allowed: it would be ignored."""
+        """Raise `BadParameter` if an option that would be ignored was set; `allowed` names the others."""
         require_unused(self.chosen(), why, *allowed)
 
     def description(self, n_clusters: int) -> BlockBound:
@@ -68,7 +68,7 @@ class BlockOptions:
 
 
 def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
-    """Raise `BadParameter` naming the options that were chosen, but for what is allowed."""
+    """Raise `BadParameter` naming the options that were set and are not in `allowed`."""
     if names := [name for name in chosen if name not in allowed]:
         raise BadParameter(f"certify: {', '.join(names)} is {why}; leave it out")
 
@@ -84,7 +84,7 @@ def block_pass(
 def block_partition_bytes(description: Summary[Any], source: Source) -> int:
     """Return the size of partitions: `BLOCKS_PER_PARTITION` blocks, or the default size, but at most `MOST_BLOCKS`.
 
-    Where chunks are much taller it is more.
+    Larger where chunks are much taller.
     """
     bounds = description.values() if isinstance(description, Bundle) else [description]
     block = max(getattr(member, "block_rows", 0) for member in bounds)
@@ -120,33 +120,33 @@ def blocks_certificate(
     require_confidence(confidence)
     certain, note = bound.lower_bound(), ""
     lower = certain if confidence is None else bound.lower_bound(confidence)
-    # A bound above an objective that was reached has failed, as it may; what holds for certain is left.
-    sampled = confidence is not None and certain < lower <= objective
-    every = bound.fraction == 1.0 or 0 < bound.record.n_blocks == bound.record.n_solved
-    if confidence is not None and not sampled and not every:
+    # A bound with a probability may fail, and has if it exceeds the objective; the certain bound remains.
+    uses_sample = confidence is not None and certain < lower <= objective
+    all_solved = bound.fraction == 1.0 or 0 < bound.record.n_blocks == bound.record.n_solved
+    if confidence is not None and not uses_sample and not all_solved:
         note = _why_certain(bound, confidence, lower > objective)
     certificate = made_certificate(
-        lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
+        lower if uses_sample else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
         certificate = certificate.with_statistics(stats)
-    sure = float(confidence) if sampled and confidence is not None else 1.0
-    return replace(certificate, confidence=sure, note=note)
+    probability = float(confidence) if uses_sample and confidence is not None else 1.0
+    return replace(certificate, confidence=probability, note=note)
 
 
 def _why_certain(bound: BlockBound, confidence: float, refuted: bool) -> str:
     """Return in words why a bound of the probability that was asked for is not the one given."""
     n_solved, n_blocks = bound.record.n_solved, bound.record.n_blocks
-    solved = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
-    why = f"only {solved}, too few for more than that"
+    count = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
+    reason = f"only {count}, too few for more than that"
     if n_blocks == 0:
-        why = f"there is no block of {bound.block_rows} rows of which more than {bound.n_clusters} are different"
+        reason = f"there is no block of {bound.block_rows} rows of which more than {bound.n_clusters} are different"
     elif n_solved > 0 and not math.isfinite(bound.record.log_gained):
-        why = f"{solved}, of which at least one gained nothing over the spectrum"
+        reason = f"{count}, of which at least one gained nothing over the spectrum"
     elif refuted:
-        why = f"{solved}, and what they promise of all is above an objective that was reached"
+        reason = f"{count}, and what they promise of all is above an objective that was reached"
     return (
-        f"This bound holds for certain, and is not one of probability {confidence}: {why}; a larger fraction or "
+        f"This bound holds for certain, and is not one of probability {confidence}: {reason}; a larger fraction or "
         "smaller blocks may prove more."
     )
 
@@ -167,7 +167,7 @@ def block_details(summary: BlockBound) -> dict[str, float]:
         "n_solved": record.n_solved,
         "block_rows": summary.block_rows,
         "spectral_blocks": record.spectral,
-        # Every block's bound has its own rounding subtracted besides.
+        # The bound of each block already has its own rounding subtracted.
         "rounding": summary.rounding,
         "underflow": underflow(record.n_rows, record.n_features, record.weight),
     }
@@ -177,10 +177,10 @@ SHARE = 0.2  # Share of the estimated seconds of a run that its certificate may 
 LEAST_SECONDS = 10.0  # Estimated seconds that it may take in any case: all blocks of some ten thousand rows
 FEWEST_BLOCKS = 8  # A sample of fewer solved blocks proves less than the spectrum, so none is solved
 CONFIDENCE = 0.99  # Probability of a bound from a sample of blocks, where the job names none
-LARGEST_SAMPLE = 0.9  # Share of the blocks from which all are solved: little is saved by a sample, and a proof is lost
+LARGEST_SAMPLE = 0.9  # From this share on all blocks are solved: a sample would save little and prove less
 MOST_NBYTES = 1 << 30  # Memory of a block above which none is solved
 
-# What a core is assumed to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
+# Assumed speed of a core, per second: flops of a matrix product, of an eigenvalue problem and of a round of the
 # dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result.
 PRODUCTS, REDUCTIONS, ROUNDS, BYTES = 20e9, 7e9, 5e9, 2e9
 
@@ -218,10 +218,10 @@ class Affordable:
         Examples
         --------
         >>> Affordable(n_blocks=3).sentence()
-        'certificate: from the spectrum alone, as blocks of rows cost too much beside this run'
+        'certificate: from the spectrum alone, as blocks of rows cost too much for this run'
         """
         if self.description is None:
-            return "certificate: from the spectrum alone, as blocks of rows cost too much beside this run"
+            return "certificate: from the spectrum alone, as blocks of rows cost too much for this run"
         solved = "all" if self.confidence is None else f"about {self.n_solved} of"
         cost = f"about {format_seconds(self.seconds)} of one core"
         if self.cost_share < 1.0:
@@ -232,15 +232,15 @@ class Affordable:
 def affordable_blocks(
     source: Source, n_selected: int, n_clusters: int, n_starts: int, options: BlockOptions, *, every: bool = False
 ) -> Affordable:
-    """Return which blocks of rows a certificate solves beside a run, by estimated operations.
+    """Return which blocks of rows the certificate of a run solves, by estimated operations.
 
     As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
-    their spectral bound, unless that takes more than half of what there is: a sample of twice as many then proves more.
+    their spectral bound, unless that takes more than half of the time: a sample of twice as many then proves more.
 
     `source`: The prepared rows, all columns.
     `n_selected`, `n_clusters`, `n_starts`: Columns, clusters and starts of k-means.
     `options`: Rows of a block, random state, and confidence of a sample.
-    `every`: Whether all blocks are solved, whatever that takes.
+    `every`: Whether all blocks are solved, whatever the cost.
     """
     n, p, k = source.n_rows, source.n_columns, n_clusters
     entries, nbytes = float(n) * p, 8.0 * n * p

@@ -55,7 +55,7 @@ class Certificate:
     columns : {"all", "selected"}
         Which columns it speaks of: with "selected", of clusterings judged by the selected columns alone.
     note : str
-        What a reader has to know besides, such as why it is another bound than the one asked for; ends the sentence.
+        A remark that ends the sentence, such as why this is not the bound that was asked for.
     scatter : float, optional
         Objective of one cluster of all rows.
     """
@@ -78,8 +78,8 @@ class Certificate:
     def share(self) -> float | None:
         """Share of the possible gain that is proved: (scatter - objective) / (scatter - lower bound), from 0 to 1.
 
-        The gain is what the best clustering has over one cluster. A factor near 1 alone says little: where no clusters
-        are there to be seen, one cluster has it too. None where `scatter` is not known, where nothing was proved, and
+        The gain is what the best clustering has over one cluster. A factor near 1 alone says little: in rows without
+        clusters, one cluster has it too. None where `scatter` is not known, where nothing was proved, and
         where nothing can be gained.
         """
         if self.scatter is None or not math.isfinite(self.factor):
@@ -125,43 +125,44 @@ class Certificate:
             return ""
         gain = f"of what {self.n_clusters} clusters can gain over one cluster (objective {self.scatter:.6g})"
         # Rounded down: it is a lower bound.
-        least, likely = f"{shown_share(self.share)} {gain}", self
+        share, likely = f"{shown_share(self.share)} {gain}", self
         if closer is not None and closer.share is not None and closer.share > self.share:
-            least += f" for certain, and {shown_share(closer.share)} with probability {closer.confidence}"
+            share += f" for certain, and {shown_share(closer.share)} with probability {closer.confidence}"
             likely = closer
         if likely.says_much:
-            return f"It has at least {least}."
+            return f"It has at least {share}."
         if (likely.share or 0.0) >= LARGE_SHARE:
             by_chance = f"labels drawn at random have {shown_share(likely.chance_share or 0.0)}"
-            return f"It has at least {least}, but {by_chance}: this says little about the clusters."
+            return f"It has at least {share}, but {by_chance}: this says little about the clusters."
         verb = "is" if likely is self else "are"
-        return f"But only {least} {verb} proved: this says little about the clusters."
+        return f"But only {share} {verb} proved: this says little about the clusters."
 
     def _statement(self, closer: Certificate | None) -> str:
         k = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
         if self.columns == "selected":
             k += " in the selected columns"
-        what = "is at most" if self.is_bounded else "is"
+        verb = "is at most" if self.is_bounded else "is"
         if not np.isfinite(self.factor):
-            return f"Nothing can be said about the best possible clustering with {k}: {self._why_nothing(what)}."
+            return f"Nothing can be said about the best possible clustering with {k}: {self._why_nothing(verb)}."
         sure = "" if self.confidence == 1 else f" (with probability {self.confidence})"
         if self.objective == 0:
-            seen = f" in double precision, where {_VANISHING} count as none"
+            precision = f" in double precision, where {_VANISHING} count as none"
             if self.details.get("rows_compared"):
-                seen = ""
-            return f"The clustering is the best possible one with {k}: its objective is 0{seen}."
+                precision = ""
+            return f"The clustering is the best possible one with {k}: its objective is 0{precision}."
         if self.factor <= 1 + _NOTHING:
             best = "the best possible one" if self.factor == 1 else "up to rounding the best possible one"
-            return f"The clustering is {best} with {k}: its objective {what} {self._objective()}{sure}."
+            return f"The clustering is {best} with {k}: its objective {verb} {self._objective()}{sure}."
         subject = "Judged by its selected columns alone, the clustering" if self.is_bounded else "The clustering"
         likely = ""
         if closer is not None:
             with_it = f"with probability {closer.confidence}"
             likely = f" for certain, and within {closer._away()} {with_it}"
-            sure = f" ({_shown(closer.lower_bound, ROUND_FLOOR)} {with_it})"
+            sure = f" ({_rounded(closer.lower_bound, ROUND_FLOOR)} {with_it})"
         return (
-            f"{subject} is within {self._away()} of the best possible one with {k}{likely}: its objective {what} "
-            f"{self._objective()}, and no clustering can have one below {_shown(self.lower_bound, ROUND_FLOOR)}{sure}."
+            f"{subject} is within {self._away()} of the best possible one with {k}{likely}: its objective {verb} "
+            f"{self._objective()}, and no clustering can have one below "
+            f"{_rounded(self.lower_bound, ROUND_FLOOR)}{sure}."
         )
 
     def _away(self) -> str:
@@ -170,9 +171,9 @@ class Certificate:
             return f"{math.ceil(1000 * (self.factor - 1) - _NOTHING) / 10:g} %"
         return f"a factor of {math.ceil(1000 * self.factor - _NOTHING) / 1000:g}"
 
-    def _why_nothing(self, what: str) -> str:
-        vanished = 0 < self.objective <= self.details.get("underflow", 0.0) / _OBJECTIVE_ROUNDING
-        if self.objective == 0 or vanished:
+    def _why_nothing(self, verb: str) -> str:
+        has_vanished = 0 < self.objective <= self.details.get("underflow", 0.0) / _OBJECTIVE_ROUNDING
+        if self.objective == 0 or has_vanished:
             return (
                 f"the rows of its clusters differ by so little that squares vanish in double precision ({_VANISHING} "
                 "do); multiply the rows by a power of two, such as 2**500, and certify those"
@@ -180,10 +181,10 @@ class Certificate:
         hope = "; a larger sketch may give one" if self.details.get("shrinkage", 0.0) > 0 else ""
         if self.details.get("n_solved", 0) > 0:
             hope = "; larger blocks may give one"
-        return f"the lower bound is 0 (the objective {what} {self._objective()}){hope}"
+        return f"the lower bound is 0 (the objective {verb} {self._objective()}){hope}"
 
     def _objective(self) -> str:
-        return _shown(self.objective, ROUND_CEILING if self.is_bounded else ROUND_HALF_EVEN)
+        return _rounded(self.objective, ROUND_CEILING if self.is_bounded else ROUND_HALF_EVEN)
 
     @property
     def is_bounded(self) -> bool:
@@ -191,7 +192,7 @@ class Certificate:
         return self.method.endswith(("drop", "selection"))
 
     def with_statistics(self, stats: Statistics, began: float | None = None) -> Certificate:
-        """Return the certificate with what a pass read, and the time since it began."""
+        """Return the certificate with the rows and bytes that a pass read, and the time since `began`."""
         cost = self.cost if began is None else time.perf_counter() - began
         return replace(self, rows_read=stats.rows_read, bytes_read=stats.bytes_read, cost=cost)
 
@@ -206,8 +207,8 @@ class Certificate:
     def from_dict(cls, plain: Mapping[str, Any]) -> Certificate:
         """Return the certificate that `to_dict` gave."""
         factor = math.inf if plain["factor"] is None else plain["factor"]
-        derived = ("share", "chance_share", "sentence")
-        return cls(**{name: value for name, value in plain.items() if name not in derived} | {"factor": factor})
+        computed_keys = ("share", "chance_share", "sentence")
+        return cls(**{name: value for name, value in plain.items() if name not in computed_keys} | {"factor": factor})
 
 
 def shown_share(share: float) -> str:
@@ -222,7 +223,7 @@ def shown_share(share: float) -> str:
     return f"{tenths / 10:g} %" if tenths or share == 0 else "less than 0.1 %"
 
 
-def _shown(value: float, rounding: str) -> str:
+def _rounded(value: float, rounding: str) -> str:
     """Return a number to six digits, rounded to where a sentence stays true."""
     if not math.isfinite(value):
         return f"{value:g}"
@@ -248,15 +249,15 @@ def made_certificate(
     if objective == 0:
         factor = 1.0
     else:
-        # What squares below the smallest number lost; of no effect on any objective of ordinary size.
+        # The loss to squares below the smallest number; no effect on an objective of ordinary size.
         factor = (objective + details["underflow"]) / lower if lower > 0 else float("inf")
     spent = time.perf_counter() - began
     scatter = details.get("scatter")
     return Certificate(lower, objective, factor, method, 1.0, spent, n_clusters, details, scatter=scatter)
 
 
-def compared(certificate: Certificate, same_rows: bool) -> Certificate:
-    """Return a certificate of an objective of 0 for what it is worth: all if the rows of each cluster are the same."""
+def with_row_check(certificate: Certificate, same_rows: bool) -> Certificate:
+    """Return the certificate with its factor corrected for an objective of 0: 1 if each cluster's rows are the same."""
     factor = 1.0 if same_rows else float("inf")
     details = {**certificate.details, "rows_compared": 1.0}
     return replace(certificate, factor=factor, details=details) if certificate.objective == 0 else certificate

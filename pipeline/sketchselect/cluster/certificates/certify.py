@@ -19,7 +19,7 @@ from sketchselect.cluster.certificates.block import (
     blocks_certificate,
     require_unused,
 )
-from sketchselect.cluster.certificates.certificate import Certificate, as_objective, compared, made_certificate
+from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate, with_row_check
 from sketchselect.cluster.certificates.labels import Measured, as_cluster_numbers, measure
 from sketchselect.cluster.certificates.spectral import sketch_rows, spectral_bound
 from sketchselect.cluster.kmeans.seeding import n_starts
@@ -31,11 +31,11 @@ from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import SPECTRAL_KINDS, BlockBound, Bundle, FrequentDirections, Summary, pick, pick_spectrum
 
-TRIAL_BLOCKS = 6  # Blocks solved in the first pass, from which it is estimated what all of them prove
+TRIAL_BLOCKS = 6  # Blocks solved in the first pass, to estimate the bound that all blocks prove
 
 
 def spectral_certificate(source: Any, objective: float, n_clusters: int, began: float) -> Certificate:
-    """Return the certificate that a summary with a spectrum gives; `began` is when `time.perf_counter` was asked."""
+    """Return the certificate that a summary with a spectrum gives; `began`: `time.perf_counter()` at the start."""
     lower, details = spectral_bound(pick_spectrum(source), n_clusters)
     return made_certificate(lower, objective, n_clusters, "spectral", details, began)
 
@@ -62,20 +62,20 @@ def closest_certificate(
     members: dict[str, Summary[Any]] = {"blocks": replace(blocks, fraction=share).description(n_clusters)}
     if spectrum is None:
         members["sketch"] = FrequentDirections(size=sketch_rows(n_clusters))
-    measured = measured_bounds(rows, objective, n_clusters, members, options)
-    cheap = measured_certificate(measured, spectrum or measured.bounds["sketch"], n_clusters, began)
-    trial = cast(BlockBound, measured.bounds["blocks"])
+    measurement = measured_bounds(rows, objective, n_clusters, members, options)
+    cheap = measured_certificate(measurement, spectrum or measurement.bounds["sketch"], n_clusters, began)
+    trial = cast(BlockBound, measurement.bounds["blocks"])
     if trial.record.n_solved == trial.record.n_blocks:
-        return min(cheap, measured_certificate(measured, trial, n_clusters, began), key=lambda c: c.factor)
+        return min(cheap, measured_certificate(measurement, trial, n_clusters, began), key=lambda c: c.factor)
     options.progress.note(f"spectral bound: {cheap.sentence()}")
     if trial.record.n_solved and _estimate(trial) <= cheap.lower_bound:
-        tried = f"{trial.record.n_solved} of {trial.record.n_blocks} blocks of rows promise no larger bound"
-        return replace(cheap, note=f"{tried}, so the others were not solved.")
-    every = block_pass(rows, blocks.description(n_clusters), options)
-    closer = measured_certificate(replace(measured, bounds={}), every.value, n_clusters, began)
-    read = (measured.stats.rows_read + every.stats.rows_read, measured.stats.bytes_read + every.stats.bytes_read)
+        count = f"{trial.record.n_solved} of {trial.record.n_blocks} blocks of rows promise no larger bound"
+        return replace(cheap, note=f"{count}, so the others were not solved.")
+    full = block_pass(rows, blocks.description(n_clusters), options)
+    closer = measured_certificate(replace(measurement, bounds={}), full.value, n_clusters, began)
+    totals = (measurement.stats.rows_read + full.stats.rows_read, measurement.stats.bytes_read + full.stats.bytes_read)
     best = min(cheap, replace(closer, scatter=cheap.scatter), key=lambda c: c.factor)
-    return replace(best, rows_read=read[0], bytes_read=read[1], cost=time.perf_counter() - began)
+    return replace(best, rows_read=totals[0], bytes_read=totals[1], cost=time.perf_counter() - began)
 
 
 def measured_bounds(
@@ -88,32 +88,33 @@ def measured_bounds(
     """Return summaries of rows, and the objective of their labels unless it is passed; one pass."""
     if objective is None:
         return measure(rows, n_clusters, members, options, stage="certificate")
-    reduced = block_pass(rows, Bundle(dict(members)), options)
-    return Measured(objective, cast(Bundle, reduced.value), None, reduced.stats)
+    result = block_pass(rows, Bundle(dict(members)), options)
+    return Measured(objective, cast(Bundle, result.value), None, result.stats)
 
 
 def measured_certificate(
-    measured: Measured, bound: Any, n_clusters: int, began: float, confidence: float | None = None
+    measurement: Measured, bound: Any, n_clusters: int, began: float, confidence: float | None = None
 ) -> Certificate:
     """Return the certificate of a measured objective.
 
-    `measured`: The objective, and the pass that measured it.
+    `measurement`: The objective, and the pass that measured it.
     `bound`: Of the same rows.
     `n_clusters`, `confidence`: As in `certify`.
-    `began`: When `time.perf_counter` was asked.
+    `began`: `time.perf_counter()` at the start.
     """
     if isinstance(bound, BlockBound):
-        certificate = blocks_certificate(bound, measured.objective, confidence, began)
+        certificate = blocks_certificate(bound, measurement.objective, confidence, began)
     else:
-        certificate = spectral_certificate(bound, measured.objective, n_clusters, began)
+        certificate = spectral_certificate(bound, measurement.objective, n_clusters, began)
     if certificate.scatter is None:
-        certificate = replace(certificate, scatter=measured.scatter)
-    certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
-    return certificate.with_statistics(measured.stats, began)
+        certificate = replace(certificate, scatter=measurement.scatter)
+    if measurement.same_rows is not None:
+        certificate = with_row_check(certificate, measurement.same_rows)
+    return certificate.with_statistics(measurement.stats, began)
 
 
 def _estimate(trial: BlockBound) -> float:
-    """Return what all blocks would prove if the others gained as much as the solved ones."""
+    """Return the bound that all blocks would prove if the others gained as much as the solved ones."""
     record = trial.record
     return record.spectral + record.gained * record.n_blocks / record.n_solved
 
@@ -142,7 +143,7 @@ def certify(
     "spectral": with s_i the singular values of the centred sketch, Delta its shrinkage and
     T = ||A_c||_F^2 - ||B_c||_F^2 what it lost, every partition of the rows into k clusters has an objective of at least
     ``||A_c||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, less a slack for rounding:
-    from `Moments` of float32 rows ``1.3e-4 (k - 1) ||A_c||^2``, which is all of it for well separated clusters.
+    from `Moments` of float32 rows ``1.3e-4 (k - 1) ||A_c||^2``, nearly all of the slack for separated clusters.
     "blocks": the sum, over blocks of rows, of the dual of a semidefinite relaxation (`BlockBound`); far closer.
 
     Parameters
@@ -150,20 +151,20 @@ def certify(
     source : summary, mapping or Bundle; for "blocks" also anything `open_matrix` takes
         Of the rows in the columns (and after the preparation) in which the objective was measured.
     objective : float
-        Of the clustering, as from `kmeans_objective`. A 0 is taken at its word (`certify_labels` compares the rows).
+        Of the clustering, as from `kmeans_objective`. A 0 is not checked (`certify_labels` compares the rows).
     n_clusters : int
         Number of clusters.
     method : {"spectral", "blocks"}, optional
-        The bound. None: from a summary the closer one of those that it has; from rows the closer of both, where blocks
+        The bound. None: from a summary the closest that it provides; from rows the closer of both, where blocks
         are all solved only if a few of them promise more than the spectrum does ("blocks" where one of their options is
         given).
     block_rows : int, default 400
         Rows of a block: ``max(1, rows // block_rows)`` equal blocks of every partition's rows, dealt by hash of
         `random_state`.
     confidence : float in (0, 1), optional
-        None solves every block and proves the bound. A probability solves a share of them, and the bound holds with
-        that probability over their choice; where they are too few for it the certificate gives what is certain, and
-        says so.
+        None solves every block and proves the bound. A probability solves a share of the blocks, and the bound holds
+        with that probability over their choice; where they are too few for it the certificate gives what is certain,
+        and says so.
     fraction : float in (0, 1], optional
         Share of the blocks that are solved: all, or a quarter where a probability is enough.
     sample_weight : array, path or URL of shape (n_rows,), optional
@@ -191,8 +192,8 @@ def certify(
     Notes
     -----
     Centred clusterings have rank k - 1, because the vector of ones is in the span of the indicators; that makes the
-    bound at least that of the uncentred spectrum. With weights the same holds of the rows about the weighted mean,
-    times the roots of their weights, and of the vector of these roots instead of ones.
+    bound at least that of the uncentred spectrum. With weights the same holds for the rows about the weighted
+    mean, times the roots of their weights, with the vector of these roots in place of the ones.
     Cost: the spectrum of the sketch; for "blocks" about a second of one core for 400 rows.
     Source: Drineas et al. 2004, section 2; Ky Fan's inequality; Liberty 2013 for Delta; Peng and Wei 2007.
 
@@ -213,11 +214,11 @@ def certify(
         require_method(method)
     blocks = BlockOptions(block_rows, confidence, fraction, random_state)
     if isinstance(source, (Summary, Mapping)):
-        # What says how rows are read would be ignored.
-        others = {"sample_weight": sample_weight, "prepare": prepare, "client": client, "checkpoint": checkpoint}
-        chosen = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
+        # A summary is not read, so options of reading would be ignored.
+        reading = {"sample_weight": sample_weight, "prepare": prepare, "client": client, "checkpoint": checkpoint}
+        given = blocks.chosen() | {name: value for name, value in reading.items() if value is not None}
         takes = ["confidence"] if method == "blocks" or BlockBound.kind in _kinds(source) else []
-        require_unused(chosen, "for rows, and a summary was given", *takes)
+        require_unused(given, "for rows, and a summary was given", *takes)
         return _from_summary(source, value, n_clusters, method, confidence)
     with opened_rows(source, None, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
         return bound_from_rows(rows, value, n_clusters, method, blocks, options)
@@ -316,21 +317,22 @@ def bound_from_rows(
     if method == "blocks":
         members["blocks"] = blocks.description(n_clusters)
     if (method == "spectral" and spectrum is None) or (method == "blocks" and objective is not None):
-        # Beside blocks, for the objective of one cluster, which is exact whatever the size.
+        # A sketch of any size has the exact objective of one cluster, which blocks lack.
         members["sketch"] = FrequentDirections(size=sketch_rows(n_clusters) if method == "spectral" else 2)
-    measured = measured_bounds(rows, objective, n_clusters, members, options)
+    measurement = measured_bounds(rows, objective, n_clusters, members, options)
     if method == "spectral":
-        return measured_certificate(measured, spectrum or measured.bounds["sketch"], n_clusters, began)
+        return measured_certificate(measurement, spectrum or measurement.bounds["sketch"], n_clusters, began)
     if "sketch" in members:
-        measured = replace(measured, scatter=cast(FrequentDirections, measured.bounds["sketch"]).centered_squared_norm)
-    return measured_certificate(measured, measured.bounds["blocks"], n_clusters, began, blocks.confidence)
+        sketch = cast(FrequentDirections, measurement.bounds["sketch"])
+        measurement = replace(measurement, scatter=sketch.centered_squared_norm)
+    return measured_certificate(measurement, measurement.bounds["blocks"], n_clusters, began, blocks.confidence)
 
 
 @contextmanager
 def opened_rows(
     source: Any, labels: Any, sample_weight: Any, prepare: Any, client: Any, checkpoint: Any, progress: Any
 ) -> Iterator[tuple[Source, PassOptions]]:
-    """Open rows, and labels and weights beside them, for the passes of a certificate.
+    """Open rows with their labels and weights for the passes of a certificate.
 
     `labels`, `sample_weight`: One per row.
     `prepare`, `client`, `checkpoint`, `progress`: As in `sketchselect.summarize`.
@@ -349,21 +351,21 @@ def opened_rows(
 def affordable_certificate(
     source: Any, objective: float, n_clusters: int, *, random_state: int = 0, client: Any = None
 ) -> Certificate:
-    """Return the closer one of the spectral bound and that of as many blocks of rows as a job solves by itself.
+    """Return the closer of the spectral bound and the bound of as many blocks of rows as a job solves by default.
 
     One pass. `source`: The rows, in the columns of the k-means. Others as in `certify`.
     """
     began = time.perf_counter()
     with opened_rows(source, None, None, None, client, None, False) as (rows, options):
         starts = n_starts("auto", n_clusters, rows.n_columns)
-        planned = affordable_blocks(rows, rows.n_columns, n_clusters, starts, BlockOptions(random_state=random_state))
+        blocks = affordable_blocks(rows, rows.n_columns, n_clusters, starts, BlockOptions(random_state=random_state))
         members: dict[str, Summary[Any]] = {"sketch": FrequentDirections(size=sketch_rows(n_clusters))}
-        if planned.description is not None:
-            members["blocks"] = planned.description
-        measured = measured_bounds(rows, objective, n_clusters, members, options)
+        if blocks.description is not None:
+            members["blocks"] = blocks.description
+        measurement = measured_bounds(rows, objective, n_clusters, members, options)
     proofs = [
-        measured_certificate(measured, bound, n_clusters, began, planned.confidence)
-        for bound in (measured.bounds[name] for name in members)
+        measured_certificate(measurement, bound, n_clusters, began, blocks.confidence)
+        for bound in (measurement.bounds[name] for name in members)
     ]
     return replace(min(proofs, key=lambda proof: proof.factor), scatter=proofs[0].scatter)
 
@@ -371,7 +373,7 @@ def affordable_certificate(
 def _from_summary(
     source: Any, objective: float, n_clusters: int, method: str | None, confidence: float | None
 ) -> Certificate:
-    """Return the certificate that a summary gives: of one method, or the closer one of those it has."""
+    """Return the certificate that a summary gives: of one method, or the closest that it provides."""
     began = time.perf_counter()
     kinds = _kinds(source)
     has_spectrum = not kinds.isdisjoint(SPECTRAL_KINDS)
@@ -391,11 +393,11 @@ def _from_summary(
 
 
 def require_method(method: str) -> None:
-    """Raise `BadParameter` unless this is a bound there is."""
+    """Raise `BadParameter` unless this is the name of a bound."""
     if method not in METHODS:
         raise BadParameter(f"certify method {method!r} is not available; available: {', '.join(map(repr, METHODS))}")
 
 
 def _kinds(source: Summary[Any] | Mapping[str, Any]) -> set[str]:
     """Return the kinds of summaries in a source."""
-    return {source.kind} if isinstance(source, Summary) else {getattr(one, "kind", "") for one in source.values()}
+    return {source.kind} if isinstance(source, Summary) else {getattr(member, "kind", "") for member in source.values()}

@@ -19,13 +19,13 @@ from sketchselect.linalg.validation import Array, Floats
 from sketchselect.readers import Vector
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
-_ENTRIES = 1 << 20  # Labels looked at in one go
+_ENTRIES = 1 << 20  # Labels read at a time
 
 
 def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
     """Return labels as numbers from 0: text by its sorted values, and numbers from 1 to `n_clusters` less one.
 
-    Reads the labels once; others are returned as they are, for the pass to name what is wrong with them.
+    Reads the labels once. Invalid labels are returned unchanged: the pass then names the row and the fault.
     Raises `BadParameter` if text labels have more than `n_clusters` different values.
     """
     if len(labels.shape) != 1 or labels.dtype.kind not in "fiuU":
@@ -69,13 +69,13 @@ def measure(
     Raises `BadParameter` if a row that counts has a negative label; `BadBlock` if a label is not below `n_clusters`.
     """
     assert source.target is not None
-    # Rows that were left out get a cluster of their own, beyond the others: whatever they weigh, they are seen.
-    marked = replace(source, target=_WithLeftOut(source.target, n_clusters))
+    # Rows that were left out form a cluster of their own after the others, so that none goes unnoticed.
+    with_left_out = replace(source, target=_WithLeftOut(source.target, n_clusters))
     everything = Bundle({"objective": CentroidSums(n_clusters + 1), **bounds})
     if any(isinstance(bound, BlockBound) for bound in bounds.values()):
         options = options.but(partition_bytes=block_partition_bytes(everything, source))
-    reduced = summarize_source(marked, everything, options, stage=stage)
-    everything = cast(Bundle, reduced.value)
+    result = summarize_source(with_left_out, everything, options, stage=stage)
+    everything = cast(Bundle, result.value)
     sums = cast(CentroidSums, everything["objective"])
     _require_none(float(sums.cluster_weights[-1]), everything.n_rows, source.weight is not None)
     if source.weight is not None and sums.weight == 0:
@@ -84,15 +84,15 @@ def measure(
     if objective == 0:
         same = rows_are_same(source, n_clusters, options)
     summaries = {name: everything[name] for name in bounds}
-    return Measured(objective, summaries, same, reduced.stats, objective + _between(sums))
+    return Measured(objective, summaries, same, result.stats, objective + _between(sums))
 
 
 def _between(sums: CentroidSums) -> float:
     """Return the sum of squared distances of the clusters' means from the mean of all rows, times their weights."""
     weights, means = sums.cluster_weights, sums.cluster_means
-    used = weights > 0
-    mean = np.average(means[used], axis=0, weights=weights[used])
-    return float(weights[used] @ ((means[used] - mean) ** 2).sum(axis=1))
+    weighty = weights > 0
+    mean = np.average(means[weighty], axis=0, weights=weights[weighty])
+    return float(weights[weighty] @ ((means[weighty] - mean) ** 2).sum(axis=1))
 
 
 def require_all_rows(sums: CentroidSums, n_rows: int) -> None:
@@ -103,9 +103,9 @@ def require_all_rows(sums: CentroidSums, n_rows: int) -> None:
 def _require_none(left_out: float, n_rows: int, weighted: bool) -> None:
     """Raise `BadParameter` if rows are left out: a bound of more rows than the objective would prove too much."""
     if left_out:
-        what = f"rows of weight {left_out:g} have" if weighted else f"{left_out:.0f} of {n_rows} rows have"
+        rows = f"rows of weight {left_out:g} have" if weighted else f"{left_out:.0f} of {n_rows} rows have"
         raise BadParameter(
-            f"labels: {what} a negative label, and only a clustering of all rows can be certified; give them a "
+            f"labels: {rows} a negative label, and only a clustering of all rows can be certified; give them a "
             "cluster, or leave the rows out of the source too"
         )
 
@@ -113,7 +113,7 @@ def _require_none(left_out: float, n_rows: int, weighted: bool) -> None:
 def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool:
     """Return whether all rows (of positive weight) in each cluster are the same; one pass.
 
-    An objective of 0 does not say so: squares of differences below 1e-162 vanish.
+    An objective of 0 does not prove it: squares of differences below 1e-162 vanish.
 
     `source`: Its target is the rows' labels; rows with a negative one are left out.
     `options`: Of the pass, which saves nothing.
@@ -131,7 +131,7 @@ def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool
 
 @dataclass(frozen=True)
 class _FirstRows:
-    """One row of each cluster that has any, and whether all others were the same."""
+    """The first row of each cluster, and whether all other rows of the cluster equal it."""
 
     filled: NDArray[np.bool_]
     rows: Floats
@@ -156,7 +156,7 @@ def _merge_first_rows(left: _FirstRows, right: _FirstRows) -> _FirstRows:
 
 
 class _LabelView(Vector):
-    """Labels that are changed as they are read."""
+    """A view of labels, changed on reading."""
 
     def __init__(self, labels: Vector, change: str) -> None:
         self.labels, self._change = labels, change
@@ -199,7 +199,7 @@ class _Numbered(_LabelView):
     def read(self, start: int, stop: int) -> Array:
         labels = self.labels.read(start, stop)
         places = np.minimum(np.searchsorted(self.values, labels), len(self.values) - 1)
-        # A number between two values is no label: left as it is, the pass names it and its row.
+        # A number between two values is no label: the pass names it and its row, so it stays unchanged.
         numbers: Array = places.astype(np.float64)
         if labels.dtype.kind != "U":
             numbers = np.where(self.values[places] == labels, numbers, labels)

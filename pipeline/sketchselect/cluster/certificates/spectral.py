@@ -1,7 +1,6 @@
-"""The spectral bound: what the singular values of centred rows say of every clustering.
+"""The spectral bound of every clustering, by the singular values of centred rows.
 
-With it: certificates from selected columns, which prove something of all columns before and after the rows are
-clustered.
+And certificates from selected columns that hold in all columns, before and after the rows are clustered.
 """
 
 from __future__ import annotations
@@ -33,32 +32,32 @@ def sketch_rows(n_clusters: int) -> int:
 
 
 def underflow(n_rows: int, n_features: int, weight: float) -> float:
-    """Return what sums of (weighted) squares of `n_rows` rows can have lost to squares below the smallest number.
+    """Return a bound of the loss of sums of (weighted) squares of `n_rows` rows to underflow.
 
     Each square is off by up to half the smallest number, times the row's weight, and so is each product and merge
-    after it; some dozen of these an entry. Of no effect beside squares above 1e-290.
+    after it; some dozen of these an entry. Negligible against squares above 1e-290.
     """
     return 64.0 * SMALLEST * n_features * (weight + n_rows)
 
 
 def spectral_bound(summary: Spectrum, n_clusters: int) -> tuple[float, dict[str, float]]:
-    """Return what no clustering of the summarised rows is below, and what that is made of; see `certify`."""
+    """Return a lower bound of the objective of every clustering of the rows, and its terms; see `certify`."""
     if summary.accepts_missing:
         raise Incompatible(
-            "moments of rows with missing values bound nothing: no clustering has an objective in entries that are not "
-            "there; summarise the complete rows"
+            "moments of rows with missing values bound nothing: no clustering has an objective in missing entries; "
+            "summarise the complete rows"
         )
     total = summary.centered_squared_norm
     squares: Floats = summary.centered_directions.squares
     delta = summary.shrinkage
     lost = max(total - float(squares.sum()), 0.0)
     top = float(squares[: n_clusters - 1].sum())
-    # An exact summary loses nothing, whatever rounding says.
+    # An exact summary loses nothing; a difference is rounding.
     unseen = min((n_clusters - 1) * delta, lost) if delta > 0 else 0.0
-    # Of an exact summary all p eigenvalues count, also those that are zero and not computed.
+    # All p eigenvalues of an exact summary count, including zeros that are not computed.
     slack = _rounding(summary, total, squares.size if delta > 0 else summary.n_features)
     vanished = underflow(summary.n_rows, summary.n_features, float(summary.weight))
-    # Of the total, and of each eigenvalue: a matrix whose entries are off by e each has eigenvalues off by n e.
+    # For the total and each eigenvalue: errors of e in the entries of a matrix change its eigenvalues by up to n e.
     slack += n_clusters * vanished + (n_clusters - 1) * summary.single_rounding
     bound = float(total - top - unseen - slack)
     details = {
@@ -71,16 +70,16 @@ def spectral_bound(summary: Spectrum, n_clusters: int) -> tuple[float, dict[str,
         "rounding": float(slack),
         "underflow": vanished,
     }
-    # As many clusters as rows can leave nothing over; the formula knows that only up to rounding.
+    # As many clusters as rows reach an objective of 0; the formula gives that only up to rounding.
     return (max(bound, 0.0) if n_clusters < summary.n_rows else 0.0), details
 
 
 def _rounding(summary: Spectrum, total: float, n_values: int) -> float:
-    """Return what rounding can have added to a spectral bound, whatever the blocks and the tree.
+    """Return a bound of the rounding in a spectral bound, for any blocks and tree.
 
     Two parts. Column sums, products and shrinks carry up to some units of the total a row, since a sum of n terms can
-    be off by n units. And a mean is rounded at each merge, to a unit of itself, which far from the origin is more than
-    that: an error e of the means changes the scatter by at most 2 sqrt(W total) e + W e^2.
+    be off by n units. And a mean is rounded at each merge, to a unit of itself, which is more far from
+    the origin: an error e of the means changes the scatter by at most 2 sqrt(W total) e + W e^2.
     """
     eps, n_rows = float(np.finfo(np.float64).eps), summary.n_rows
     off = 2.0 * eps * n_rows * float(np.linalg.norm(summary.mean))
@@ -90,12 +89,12 @@ def _rounding(summary: Spectrum, total: float, n_values: int) -> float:
 
 @dataclass(frozen=True)
 class SelectionBound:
-    """What selected columns promise before anything is clustered: see `certify_selection`.
+    """A bound for clusterings of selected columns, before anything is clustered: see `certify_selection`.
 
     Parameters
     ----------
     excess : float
-        dropped_scatter / lower_bound: what is added to the factor of a clustering of the selected columns; infinite
+        dropped_scatter / lower_bound: added to the factor of a clustering of the selected columns; infinite
         where the lower bound is 0.
     dropped_scatter : float
         Sum of squares, about the mean, of the columns not selected.
@@ -116,7 +115,7 @@ class SelectionBound:
     n_features: int
 
     def factor(self, gamma: float = 1.0) -> float:
-        """Return ``gamma + excess``: what a clustering within `gamma` of the best for the selected columns is within.
+        """Return ``gamma + excess``: the factor, in all columns, of a clustering within `gamma` of the best.
 
         Raises
         ------
@@ -153,9 +152,9 @@ class SelectionBound:
 
 
 def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> SelectionBound:
-    """Return what selected columns promise for k-means in all columns, before anything is clustered.
+    """Return a bound for k-means on selected columns, in all columns, before anything is clustered.
 
-    With S the selected columns, as they are, and LB a lower bound of the optimum F* in all columns: the objective of a
+    With S the selected columns, not rescaled, and LB a lower bound of the optimum F* in all columns: the objective of a
     partition X that is within a factor gamma of the best for S is, in all columns,
     ``F(A, X) <= gamma F* + sum_{j not in S} ||a_j - mean_j||^2 <= (gamma + scatter of the others / LB) F*``.
 
@@ -191,14 +190,14 @@ def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> Selec
     (True, 2.0)
     """
     n_clusters = require_positive("n_clusters", n_clusters)
-    summary, dropped, lower, _ = _dropped(source, support, n_clusters)
+    summary, dropped_scatter, lower, _ = _dropped_scatter(source, support, n_clusters)
     method = "spectral"
     for member in source.values() if hasattr(source, "values") else ():
         if isinstance(member, BlockBound) and member.n_clusters == n_clusters and member.lower_bound() > lower:
             lower, method = member.lower_bound(), "blocks"
-    excess = 0.0 if dropped == 0 else dropped / lower if lower > 0 else math.inf
+    excess = 0.0 if dropped_scatter == 0 else dropped_scatter / lower if lower > 0 else math.inf
     n_selected = int(np.asarray(support).size)
-    return SelectionBound(excess, dropped, lower, method, n_clusters, n_selected, summary.n_features)
+    return SelectionBound(excess, dropped_scatter, lower, method, n_clusters, n_selected, summary.n_features)
 
 
 def dropped_columns_certificate(
@@ -214,7 +213,7 @@ def dropped_columns_certificate(
     source : FrequentDirections, Moments, or a mapping or Bundle that holds one
         Summary of the rows in all columns.
     selected_objective : float
-        Objective of the clustering in the selected columns as they are, not multiplied by a selection's weights; of
+        Objective of the clustering in the selected columns, not multiplied by a selection's weights; of
         weighted rows, the weighted one.
     support : array of int
         The selected columns.
@@ -230,13 +229,15 @@ def dropped_columns_certificate(
     """
     began = time.perf_counter()
     n_clusters = require_positive("n_clusters", n_clusters)
-    selected = as_objective(selected_objective)
-    _, lost, lower, details = _dropped(source, support, n_clusters)
-    details |= {"selected_objective": selected, "dropped_scatter": lost}
-    return made_certificate(lower, selected + lost, n_clusters, "spectral+drop", details, began)
+    value = as_objective(selected_objective)
+    _, dropped_scatter, lower, details = _dropped_scatter(source, support, n_clusters)
+    details |= {"selected_objective": value, "dropped_scatter": dropped_scatter}
+    return made_certificate(lower, value + dropped_scatter, n_clusters, "spectral+drop", details, began)
 
 
-def _dropped(source: Any, support: ArrayLike, n_clusters: int) -> tuple[Spectrum, float, float, dict[str, float]]:
+def _dropped_scatter(
+    source: Any, support: ArrayLike, n_clusters: int
+) -> tuple[Spectrum, float, float, dict[str, float]]:
     """Return the summary with a spectrum, the scatter of the other columns (rounded up), and the spectral bound."""
     summary = pick_spectrum(source)
     columns = np.asarray(support)
@@ -247,11 +248,11 @@ def _dropped(source: Any, support: ArrayLike, n_clusters: int) -> tuple[Spectrum
         raise BadParameter(f"support must hold different columns between 0 and {p - 1}")
     others = np.ones(p, dtype=bool)
     others[columns] = False
-    lost = float(summary.centered_column_squared_norms[others].sum())
+    dropped_scatter = float(summary.centered_column_squared_norms[others].sum())
     lower, details = spectral_bound(summary, n_clusters)
-    # A scatter of 0 is one, unless squares vanished; then the bound is no larger than rounding.
-    lost += details["rounding"] if lost > 0 or 0 < lower <= details["rounding"] else 0.0
-    return summary, lost, lower, details
+    # A scatter of 0 is exact unless squares vanished; then the bound is no larger than rounding.
+    dropped_scatter += details["rounding"] if dropped_scatter > 0 or 0 < lower <= details["rounding"] else 0.0
+    return summary, dropped_scatter, lower, details
 
 
 def bounded_certificate(
@@ -268,7 +269,7 @@ def bounded_certificate(
     n_clusters : int
         Number of clusters.
     began : float
-        When `time.perf_counter` was asked.
+        `time.perf_counter()` at the start.
     scatter : float, optional
         Objective of one cluster of all rows.
     """

@@ -40,17 +40,17 @@ from sketchselect.readers.opening import open_features
 from sketchselect.readers.writing import destination_of
 from sketchselect.summaries import CentroidSums, RowSample
 
-LEAST_ROWS, ROWS_PER_CLUSTER = 5000, 50  # Kept of a stream
-FIRST_ROWS = 256  # Rows that are waited for before far rows are preferred: fewer do not show how far the rows are apart
+LEAST_ROWS, ROWS_PER_CLUSTER = 5000, 50  # Rows kept of a stream
+FIRST_ROWS = 256  # Rows seen before far rows are preferred: fewer do not show how far apart rows are
 
 STARTS = 10
 
 
 @dataclass(frozen=True)
 class StreamSample:
-    """What is kept of a stream: the first rows, later a `RowSample` about their mean.
+    """The rows kept of a stream: the first rows, later a `RowSample` about their mean.
 
-    Rows are numbered as they arrive, and which of them are kept depends on their numbers and values alone: the same
+    Rows are numbered as they arrive, and which are kept depends on their numbers and values alone: the same
     stream gives the same bits whatever batches it comes in.
     """
 
@@ -67,18 +67,18 @@ class StreamSample:
             if more.n_features != self.sample.n_features:
                 raise BadBlock(f"the batch has {more.n_features} columns, those before had {self.sample.n_features}")
             return replace(self, n_rows=self.n_rows + more.n_rows, sample=self.sample.merge(more))
-        taken = min(FIRST_ROWS - self.n_rows, rows.shape[0])
+        n_early = min(FIRST_ROWS - self.n_rows, rows.shape[0])
         early = RowSample(FIRST_ROWS, self.seed).from_block(
-            rows[:taken], start=self.n_rows, sample_weight=None if weights is None else weights[:taken]
+            rows[:n_early], start=self.n_rows, sample_weight=None if weights is None else weights[:n_early]
         )
         first = early if self.first is None else self.first.merge(early)
-        state = replace(self, n_rows=self.n_rows + taken, first=first)
+        state = replace(self, n_rows=self.n_rows + n_early, first=first)
         if state.n_rows < FIRST_ROWS:
             return state
         state = replace(state, sample=state.restarted(), first=None)
-        return (
-            state if taken == rows.shape[0] else state.add(rows[taken:], None if weights is None else weights[taken:])
-        )
+        if n_early == rows.shape[0]:
+            return state
+        return state.add(rows[n_early:], None if weights is None else weights[n_early:])
 
     def restarted(self) -> RowSample:
         """Return the first rows as a sample of the full size, about their own mean."""
@@ -96,9 +96,9 @@ class StreamSample:
         """
         sample = self.sample if self.sample is not None else self.first
         if sample is None or sample.n_kept < self.n_clusters:
-            seen = 0 if sample is None else sample.n_kept
+            n_seen = 0 if sample is None else sample.n_kept
             raise BadParameter(
-                f"n_clusters={self.n_clusters} but n_samples={seen} so far; go on with partial_fit before asking"
+                f"n_clusters={self.n_clusters} but n_samples={n_seen} so far; go on with partial_fit before asking"
             )
         points = WeightedRows(sample.rows, sample.weights).dense()
         n_starts = STARTS if isinstance(n_init, str) else n_init
@@ -129,7 +129,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         distance from the mean (of wide rows as many as take 512 MiB, but 20 n_clusters), and only the best is run on
         all rows; given centres are one start. Where that would take more than 4e10 operations they are compared in a
         projection on the coreset's top ``max(64, 2 n_clusters)`` directions. "auto": 10, and fewer, but at least 4,
-        where even that would be more; 1 where 20 n_clusters rows take more than 512 MiB. One start is run as it is,
+        where even that would be more; 1 where 20 n_clusters rows take more than 512 MiB. A single start is run
         without a coreset.
     max_iter : int, default 300
         Most Lloyd iterations.
@@ -143,7 +143,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     ----------
     labels_ : int32 array of shape (n_rows,)
         The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values. A Dask array
-        where one was fitted, cut as its rows are; else a NumPy array.
+        where one was fitted, in the chunks of its rows; else a NumPy array.
     cluster_centers_ : array of shape (n_clusters, n_features)
         float64.
     inertia_ : float
@@ -159,9 +159,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     Notes
     -----
-    Methods take what `open_matrix` takes: arrays, data frames, sparse matrices, paths, URLs, Dask arrays. Cost: one
-    pass to survey, six to seed, one an iteration and one for the labels; what fits a quarter of the memory is read once
-    and cached, by the workers of a Dask cluster if it is too much for this process.
+    Methods take whatever `open_matrix` takes: arrays, data frames, sparse matrices, paths, URLs, Dask arrays. Cost: one
+    pass to survey, six to seed, one an iteration and one for the labels; data that fit in a quarter of the memory are
+    read once and cached, by the workers of a Dask cluster if they are too large for this process.
     Source: Lloyd 1982; Bahmani et al. 2012 (k-means||); Arthur and Vassilvitskii 2007 (k-means++).
 
     Examples
@@ -228,7 +228,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take in one more batch of a stream, of any size; a sample of all rows seen is kept, and nothing else.
+        """Take in one more batch of a stream, of any size; only a sample of all rows seen is kept.
 
         ``max(5000, 50 n_clusters)`` rows are kept: the rows of the smallest keys, hashed from `random_state` and the
         number of the row in the stream, far rows with higher probability (`RowSample`). When `cluster_centers_` is
@@ -277,7 +277,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         if known is None:
             stream: StreamSample | None = getattr(self, "_stream", None)
             if stream is None:
-                raise AttributeError("cluster_centers_ is there after fit or partial_fit")
+                raise AttributeError("cluster_centers_ exists after fit or partial_fit")
             known = self._centers = stream.centers(self.n_init)
         return known
 
@@ -291,7 +291,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         )
 
     def _forget(self) -> None:
-        """Drop what an earlier fit or stream left."""
+        """Drop the state of an earlier fit or stream."""
         for name in ("labels_", "inertia_", "n_iter_", "cluster_weights_", "n_rows_seen_", "_centers", "_stream"):
             if name in self.__dict__:
                 delattr(self, name)
@@ -324,7 +324,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         storage_options : mapping, optional
             Arguments of the file system of a URL `out`.
         **run : client, partition_bytes, progress
-            As in `summarize`; without effect for a Dask array, of which no pass is made.
+            As in `summarize`; without effect for a Dask array, which needs no pass.
 
         Returns
         -------

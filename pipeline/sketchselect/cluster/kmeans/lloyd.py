@@ -103,7 +103,7 @@ class WriteBlock:
 def write_labels(source: Source, centers: Floats, out: Location, options: PassOptions) -> None:
     """Write every row's nearest centre (-1: dropped) as a Zarr array of int32.
 
-    The array appears under its name only when it is whole; what was there is replaced only if we had written it.
+    The array appears under its name only when it is whole; an older array is replaced only if we wrote it.
     """
     description = CentroidSums(centers=centers)
     partitions = source_partitions(source, options.partition_bytes)
@@ -114,9 +114,9 @@ def write_labels(source: Source, centers: Floats, out: Location, options: PassOp
         array = create_array(temporary, (source.n_rows,), (height,), np.int32)
         if regular:
             reduction = replace(reduction, leaf=WriteBlock(LabelBlock(description), temporary), merge=operator.add)
-        reduced = reduce_blocks(source, reduction, options, partitions=partitions)
+        result = reduce_blocks(source, reduction, options, partitions=partitions)
         if not regular:
-            array[:] = reduced.value.labels
+            array[:] = result.value.labels
 
 
 def dense_distances(rows: Any, centers: Floats) -> Floats:
@@ -163,16 +163,16 @@ def _distance_piece(rows: Any, centers: Floats) -> Floats:
     return dense_distances(block, centers)
 
 
-KEEP_SECONDS = 1.0  # Work that makes a state worth a file: iterations faster than this are saved once in a while
+KEEP_SECONDS = 1.0  # Least time between two saved iterations: faster ones are not worth a file each
 
 
 class Iterations:
-    """The files of one start: the latest sums, from which the centres that follow are computed again to the bit.
+    """The checkpoint files of one start: the latest sums, from which the next centres follow to the bit.
 
     `checkpoint`: Where they are; None saves nothing.
     `source`: Whose rows are clustered; without an identity of its content nothing is saved.
-    `settings`: All that decides the bits beside the source: parameters, seed, partitions, build.
-    `progress`: What faults are reported to.
+    `settings`: All that decides the bits besides the source: parameters, seed, partitions, build.
+    `progress`: Where faults are reported.
     """
 
     def __init__(
@@ -190,14 +190,14 @@ class Iterations:
             return
         self._directory = os.fspath(checkpoint.directory)
         weights = entries_identity(source.weight, [(0, source.n_rows)])
-        beside = (source.prepare_labels, source.columns, source.matrix.nonfinite, source.matrix.shape[1])
-        self._key = fingerprint("k-means iterations", rows, weights, beside, settings)
+        view = (source.prepare_labels, source.columns, source.matrix.nonfinite, source.matrix.shape[1])
+        self._key = fingerprint("k-means iterations", rows, weights, view, settings)
 
     def _name(self, iteration: int) -> str:
         return fingerprint(self._key, iteration)
 
     def resume(self, most: int, n_features: int) -> tuple[int, CentroidSums] | None:
-        """Return the latest iteration that is there, at most `most`, and its sums; None where there is none.
+        """Return the latest saved iteration, at most `most`, and its sums; None if nothing is saved.
 
         Iteration 0 are the first centres: sums of no rows.
         """
@@ -225,7 +225,7 @@ class Iterations:
         return None
 
     def keep(self, iteration: int, sums: CentroidSums) -> None:
-        """Write the state after an iteration, if enough was done since the last one, and remove that."""
+        """Write the state after an iteration, if enough time has passed since the last, and remove the last one."""
         if self._directory is None or time.monotonic() - self._last < KEEP_SECONDS:
             return
         name = self._name(iteration)
@@ -241,7 +241,7 @@ class Iterations:
                 location_of(before).remove()
 
 
-# Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows.
+# Movement of all centres, relative to the spread of the rows, that rounding of equal sums can make.
 SUM_ROUNDING = 1e-12
 
 # Movement of one centre, relative to its norm, that rounding to float64 can make.
@@ -256,7 +256,7 @@ class FewerClusters(UserWarning):
 
 @dataclass(frozen=True)
 class KMeansParameters:
-    """What `fit_kmeans` needs to know.
+    """Parameters of `fit_kmeans`.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ def fit_kmeans(
     options : PassOptions
         Small data are cached and clustered in this process even where a cluster is given. A checkpoint keeps the sums
         of each iteration (where a second or more has passed since the last ones), and parts of passes that are worth
-        it; a run that was killed goes on from there.
+        saving; a run that was killed resumes from there.
 
     Returns
     -------
@@ -382,7 +382,7 @@ def fit_kmeans(
         is_array, folder = isinstance(init, np.ndarray), options.checkpoint
         starts = 1 if is_array else seeding.n_starts(checked.n_init, checked.n_clusters, source.n_columns)
         if callable(init) and folder is not None:
-            progress.note("k-means: iterations are not saved, a function has no identity to know its centres by")
+            progress.note("k-means: iterations are not saved, because a function as init has no identity")
             folder = None
         settings = (
             checked.n_clusters,
@@ -395,28 +395,28 @@ def fit_kmeans(
         iterations = Iterations(folder, source, settings, progress)
         state = iterations.resume(checked.max_iter, source.n_columns)
         if state is not None and state[0]:
-            progress.note(f"k-means: going on after iteration {state[0]}, which a checkpoint holds")
+            progress.note(f"k-means: resuming after iteration {state[0]} from a checkpoint")
         if isinstance(init, np.ndarray) and source.weight is None:
-            # The first iteration tells as much of the rows as a survey, and to the bit the same where it is made again.
-            done = state is not None and state[0] > 0
-            stage = "k-means: survey" if done else "k-means: iteration 1"
+            # The first iteration has the numbers of a survey, to the bit the same when repeated.
+            is_resumed = state is not None and state[0] > 0
+            stage = "k-means: survey" if is_resumed else "k-means: iteration 1"
             first = passes.sums(CentroidSums(centers=init), stage)
             seeding.require_rows(passes, first.n_rows, checked.n_clusters)
-            spread = _scatter(first) / first.n_rows
-            if state is None or not done:
+            variance = _scatter(first) / first.n_rows
+            if state is None or not is_resumed:
                 state = 1, first
                 iterations.keep(*state)
         else:
             survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
-            spread = survey.sums.objective / survey.sums.n_rows
+            variance = survey.sums.objective / survey.sums.n_rows
             if state is None:
                 centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts)
                 state = 0, CentroidSums(centers=centers).empty(source.n_columns)
                 iterations.keep(*state)
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
-        reach = float(np.linalg.norm(np.asarray(state[1].centers)))
-        still = SUM_ROUNDING**2 * spread + (CENTER_ROUNDING * reach) ** 2
-        result = _run(passes, state, checked.max_iter, checked.tol * spread / source.n_columns, still, iterations)
+        norm = float(np.linalg.norm(np.asarray(state[1].centers)))
+        rounding = SUM_ROUNDING**2 * variance + (CENTER_ROUNDING * norm) ** 2
+        result = _run(passes, state, checked.max_iter, checked.tol * variance / source.n_columns, rounding, iterations)
     if result.n_clusters < checked.n_clusters:
         warnings.warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={checked.n_clusters}, so only "
@@ -425,8 +425,8 @@ def fit_kmeans(
             stacklevel=2,
         )
     how = "converged" if result.converged else "stopped at max_iter"
-    clusters, taken = counted(result.n_clusters, "cluster"), counted(result.n_iter, "iteration")
-    progress.note(f"k-means: {clusters}, {taken}, {how}")
+    cluster_count, iteration_count = counted(result.n_clusters, "cluster"), counted(result.n_iter, "iteration")
+    progress.note(f"k-means: {cluster_count}, {iteration_count}, {how}")
     return result
 
 
@@ -435,20 +435,20 @@ def _run(
     state: tuple[int, CentroidSums],
     max_iter: int,
     tolerance: float,
-    still: float,
+    rounding: float,
     iterations: Iterations,
 ) -> KMeansResult:
     """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all).
 
-    A movement of at most `still` is rounding.
+    A movement of at most `rounding` is none.
     """
     n_iter, sums = state
-    centers, converged = _after(sums, tolerance, still)
+    centers, converged = _after(sums, tolerance, rounding)
     while n_iter < max_iter and not converged:
         n_iter += 1
         sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
         iterations.keep(n_iter, sums)
-        centers, converged = _after(sums, tolerance, still)
+        centers, converged = _after(sums, tolerance, rounding)
     final = label_rows(passes, centers)
     for repair in range(MOST_REPAIRS):
         empty = final.sums.cluster_weights == 0
@@ -464,7 +464,7 @@ def _run(
     return KMeansResult(final.labels, centers, last.inertia(), n_iter, last.cluster_weights, converged)
 
 
-def _after(sums: CentroidSums, tolerance: float, still: float) -> tuple[Floats, bool]:
+def _after(sums: CentroidSums, tolerance: float, rounding: float) -> tuple[Floats, bool]:
     """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance.
 
     If the movement is rounding, the old centres are returned: labels and sums of all rows are known for these.
@@ -472,9 +472,9 @@ def _after(sums: CentroidSums, tolerance: float, still: float) -> tuple[Floats, 
     assert sums.centers is not None
     if not sums.n_rows:
         return sums.centers, False
-    moved = _reseeded(sums, sums.centers)
-    movement = float(((moved - sums.centers) ** 2).sum())
-    return sums.centers if movement <= still else moved, movement <= max(tolerance, still)
+    new_centers = _reseeded(sums, sums.centers)
+    movement = float(((new_centers - sums.centers) ** 2).sum())
+    return sums.centers if movement <= rounding else new_centers, movement <= max(tolerance, rounding)
 
 
 def _scatter(sums: CentroidSums) -> float:
@@ -488,8 +488,8 @@ def _scatter(sums: CentroidSums) -> float:
 def _reseeded(sums: CentroidSums, centers: Floats) -> Floats:
     """Return the means; empty clusters get the farthest rows, and stay where they are when there are none."""
     empty = np.flatnonzero(sums.cluster_weights == 0)
-    moved = np.where(sums.cluster_weights[:, None] > 0, sums.cluster_means, centers)
+    new_centers = np.where(sums.cluster_weights[:, None] > 0, sums.cluster_means, centers)
     if empty.size:
         far = seeding.distinct(sums.farthest_points)[: empty.size]
-        moved[empty[: far.shape[0]]] = far
-    return moved
+        new_centers[empty[: far.shape[0]]] = far
+    return new_centers

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Partitions aimed at: enough to balance any few workers, few enough that an iteration is tens of tasks.
+# Target number of partitions: enough to balance a few workers, few enough that an iteration is tens of tasks.
 N_PARTITIONS = 32
 
 LEAST_PARTITION_NBYTES = 16 << 20
@@ -44,10 +44,10 @@ MOST_PARTITION_NBYTES = 128 << 20
 # Minimum ratio of partition bytes to centre bytes: making and merging sums is work of the size of the centres.
 CENTER_RATIO = 16
 
-REMEMBERED_SHARE = 8  # Minimum ratio of the bytes of a block's rows to those of its sums, where these are remembered
+REMEMBERED_SHARE = 8  # Minimum ratio of the bytes of a block's rows to those of its sums, for the last sums to be kept
 
-# Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
-# in its memory already is so at any size that fits.
+# Prepared, selected data up to this size are clustered in the client's process even if a cluster was given; data
+# already in its memory are at any size that fits.
 LOCAL_NBYTES = 512 << 20
 
 # Share of this machine's memory (or of the engine's limit) that data cached between iterations may take.
@@ -57,10 +57,10 @@ WORKER_SHARE = 0.35  # Share of its memory limit that blocks on a worker may tak
 
 
 class BlockEngine(LocalEngine):
-    """Passes over blocks in this process without a scheduler, whose millisecond a pass is long beside their sums.
+    """Passes over blocks in this process without a scheduler, whose millisecond a pass is long against the sums.
 
-    The caller's thread works too, beside threads that stay from pass to pass until `close`. Nodes are merged as soon as
-    they can be, in the tree of the pass. Other sources are left to Dask.
+    The caller's thread works along with threads that live until `close`. Nodes are merged as soon as their children are
+    ready, in the tree of the pass. Other sources are left to Dask.
     """
 
     _pool: ThreadPoolExecutor | None = None
@@ -82,7 +82,7 @@ class BlockEngine(LocalEngine):
         inputs = plan_inputs(source, plan.partitions, remote=False)
         context = replace(plan.context, source=inputs.source, on_task_end=on_task_end)
         nodes = list(tree.post_order())
-        above = {child: node for node in nodes for child in tree.children(node)}
+        parent = {child: node for node in nodes for child in tree.children(node)}
         leaves = iter([node for node in nodes if node.level == 0])
         parts: dict[Node, Result[T]] = {}
 
@@ -94,12 +94,12 @@ class BlockEngine(LocalEngine):
             while True:
                 with lock:
                     parts[node] = part
-                    children = tree.children(above[node]) if node in above else []
+                    children = tree.children(parent[node]) if node in parent else []
                     if not children or any(child not in parts for child in children):
                         return
-                    below = [parts.pop(child) for child in children]
-                node = above[node]
-                part = run_merge(context, below, plan.rows(node))
+                    parts_below = [parts.pop(child) for child in children]
+                node = parent[node]
+                part = run_merge(context, parts_below, plan.rows(node))
 
         def compute_leaves() -> None:
             try:
@@ -135,7 +135,7 @@ class BlockEngine(LocalEngine):
 
 @dataclass(frozen=True)
 class Passes:
-    """A source as k-means iterates over it; a context manager that releases cached blocks at the end."""
+    """The passes of k-means over a source; a context manager that releases cached blocks at the end."""
 
     source: Source  # Rows, weights, preparation and columns
     options: PassOptions  # Of every pass; without a checkpoint where the blocks are cached
@@ -152,7 +152,7 @@ class Passes:
             self.options.engine.close()
 
     def reduce(self, reduction: Reduction[T]) -> T:
-        """Return what one pass over the blocks gives."""
+        """Return the result of one pass over the blocks."""
         return reduce_blocks(self.source, reduction, self.options).value
 
     def sums(self, description: CentroidSums, stage: str) -> CentroidSums:
@@ -179,55 +179,55 @@ class SumBlock:
 def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.int32], CentroidSums]:
     """Return each row's nearest centre, and the sums of one block.
 
-    A cached block remembers its last answer, if that is small against the rows, and which comparisons it can do without
-    next time; the labels are then an array that the next call changes.
+    A cached block keeps its last assignment, if that is small against the rows, and the comparisons that the next call
+    can omit; the labels are then an array that the next call overwrites.
     """
     n_rows, n_features = block.values.shape
-    remembered = block.memory if isinstance(block, CachedBlock) else {}
-    labelled: tuple[NDArray[np.int32], CentroidSums] | None = remembered.get("labelled")
-    if labelled is not None and np.array_equal(np.asarray(labelled[1].centers), np.asarray(description.centers)):
-        return labelled
-    remembered.pop("labelled", None)
-    memory: RowMemory | None = remembered.get("rows")
+    cache = block.memory if isinstance(block, CachedBlock) else {}
+    assignment: tuple[NDArray[np.int32], CentroidSums] | None = cache.get("assignment")
+    if assignment is not None and np.array_equal(np.asarray(assignment[1].centers), np.asarray(description.centers)):
+        return assignment
+    cache.pop("assignment", None)
+    memory: RowMemory | None = cache.get("rows")
     if memory is None and n_rows and isinstance(block, CachedBlock) and not is_csr(block.values):
-        memory = remembered["rows"] = RowMemory(n_rows, worth_keeping(n_features, description.n_clusters))
-    labelled = description.label_block(
+        memory = cache["rows"] = RowMemory(n_rows, worth_keeping(n_features, description.n_clusters))
+    assignment = description.label_block(
         block.values, start=block.position, sample_weight=block.weight, memory=memory, copy=False
     )
     stored = [block.values.data, block.values.indices] if is_csr(block.values) else [block.values]
     if REMEMBERED_SHARE * description.projected_nbytes(n_features) <= sum(array.nbytes for array in stored):
-        remembered["labelled"] = labelled
-    return labelled
+        cache["assignment"] = assignment
+    return assignment
 
 
 def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes:
-    """Return the passes over `source`: partitions by size alone, blocks cached in memory where that is fair.
+    """Return the passes over `source`: partitions by size alone, blocks cached where memory allows.
 
     Small data are cached in this process; larger ones by the workers of a Dask cluster, where they fit in
-    `WORKER_SHARE` of their memory; what fits nowhere is read in every pass. The partitions, and so the bits of every
-    result, depend neither on the engine nor on where the data are.
+    `WORKER_SHARE` of their memory; rows that fit nowhere are read in every pass. The partitions, and so the bits of
+    every result, depend neither on the engine nor on where the data are.
     """
     engine, progress = options.engine, options.progress
     source = replace(source, takes_sparse=True)
     options = options.but(partition_bytes=partition_size(source, n_clusters, options))
     remote = engine.kind == "dask"
     local = LocalEngine() if remote else engine
-    place = placement(source, n_clusters, engine)
-    if place == "client":
+    location = placement(source, n_clusters, engine)
+    if location == "client":
         if remote and source.matrix.in_memory and prepared_nbytes(source, n_clusters) > LOCAL_NBYTES:
             progress.note("k-means: the rows are in this process's memory and are clustered here, not on the cluster")
-        # Results that only the cluster can reach must be fetched by it.
+        # The cluster must fetch results that only it can reach.
         reading = options.but(
             engine=engine if remote and futures_client(source.matrix.dask_rows()) else local, checkpoint=None
         )
         blocks = reduce_blocks(source, LOAD_ROWS, reading).value
-        here = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
-        return Passes(CachedSource.of(source, blocks), PassOptions(here, options.partition_bytes))
-    if place == "workers":
+        local_engine = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
+        return Passes(CachedSource.of(source, blocks), PassOptions(local_engine, options.partition_bytes))
+    if location == "workers":
         work = make_plan(source, LOAD_ROWS, options)
-        persisted = cast("DaskEngine", engine).persist_blocks(work)
-        progress.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(persisted)} blocks")
-        return Passes(CachedSource.of(source, persisted), options.but(checkpoint=None))
+        persistent = cast("DaskEngine", engine).persist_blocks(work)
+        progress.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(persistent)} blocks")
+        return Passes(CachedSource.of(source, persistent), options.but(checkpoint=None))
     return Passes(source, options)
 
 
@@ -236,11 +236,11 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     nbytes = prepared_nbytes(source, n_clusters)
     if engine.kind != "dask":
         return "client" if nbytes <= CACHED_SHARE * (engine.memory_limit or available_nbytes()) else "source"
-    here = CACHED_SHARE * available_nbytes()
-    # Rows that are in our memory already would be sent in every pass, which takes longer than a sweep over them.
-    if nbytes <= (here if source.matrix.in_memory else min(here, LOCAL_NBYTES)):
+    room_here = CACHED_SHARE * available_nbytes()
+    # Rows in our memory would be sent in every pass, which takes longer than a sweep over them.
+    if nbytes <= (room_here if source.matrix.in_memory else min(room_here, LOCAL_NBYTES)):
         return "client"
-    # Workers must be able to read the rows themselves, again should they lose them, and have room for them.
+    # Workers must have room for the rows, and be able to read them themselves, again if they lose them.
     if engine.memory_limit is None or source.matrix.in_memory:
         return "source"
     room = WORKER_SHARE * engine.memory_limit * cast("DaskEngine", engine).n_workers
@@ -248,7 +248,7 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
 
 
 def partition_size(source: Source, n_clusters: int, options: PassOptions) -> int | str:
-    """Return the partition size that was asked for, or that which suits k-means."""
+    """Return the given partition size, or else one that suits k-means."""
     return partition_nbytes(source, n_clusters) if options.partition_bytes is None else options.partition_bytes
 
 
@@ -286,10 +286,10 @@ def _even_height(n_rows: int, most: int, chunk_rows: int) -> int:
 
 
 def prepared_nbytes(source: Source, n_clusters: int) -> int:
-    """Return the bytes that the prepared, chosen rows take in memory, with weights and what is remembered of them."""
+    """Return the bytes that the prepared, chosen rows take in memory, with weights and per-row memory."""
     offsets = source.matrix.entry_offsets
     if source.is_sparse and offsets is not None:
-        # Steps may make float64 of them; indices take 4 or 8 bytes.
+        # Steps may convert entries to float64; indices take 4 or 8 bytes.
         nbytes = ENTRY_NBYTES * int(offsets[-1])
         return nbytes + nbytes // REMEMBERED_SHARE + 16 * source.n_rows
     remembered = 20 + (4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0)
@@ -300,7 +300,7 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
 
 
 class WeightedColumns(MatrixView):
-    """A matrix whose column j is multiplied by ``weights[j]`` as it is read: what theorems of sampled columns cluster.
+    """A matrix whose column j is multiplied by ``weights[j]`` on reading, as theorems on sampled columns require.
 
     In the matrix's own precision.
 

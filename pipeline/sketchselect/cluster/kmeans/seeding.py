@@ -38,7 +38,7 @@ _NEAREST = "nearest candidates"
 
 
 def block_weights(block: Block) -> Floats:
-    """Return the weights of a block's rows; ones where there are none."""
+    """Return the weights of a block's rows; ones for unweighted rows."""
     n_rows = block.values.shape[0]
     weights = as_weights(block.weight, n_rows)
     return np.ones(n_rows) if weights is None else weights
@@ -51,12 +51,12 @@ def block_rows(block: Block) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Survey:
-    """Size and spread of the rows, and a sample of them."""
+    """Size and spread of the rows, with a sample."""
 
     sums: CentroidSums  # Of one cluster, unweighted: rows, mean and scatter
     weight: float  # Total weight
     n_weighted: int  # Rows with a positive weight
-    sample: KeyedRows  # A hashed sample of them
+    sample: KeyedRows  # Hashed sample of the rows with a positive weight
 
 
 def survey_block(seed: int, size: int, by_weight: bool, block: Block) -> Survey:
@@ -86,10 +86,10 @@ def merge_surveys(size: int, left: Survey, right: Survey) -> Survey:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidate centres. Cached blocks remember their rows' nearest, so that only new candidates are compared."""
+    """Candidate centres. Cached blocks keep each row's nearest, so that only new candidates are compared."""
 
     points: Floats  # shape (m, n_features): All candidates so far; later ones are only ever appended
-    seed: int  # Tells them from the candidates of another start
+    seed: int  # Distinguishes these candidates from those of another start
 
     def nearest(self, block: Block) -> Nearest:
         """Return the nearest candidate of each row; ties go to the lowest index."""
@@ -97,7 +97,7 @@ class Candidates:
         n_candidates = self.points.shape[0]
         seed, known, labels, distances = memory.get(_NEAREST, (self.seed, 0, None, None))
         if seed != self.seed or known > n_candidates:
-            # Of another start, or of a later round of a task that is run again.
+            # The memory is of another start, or of a later round of a task that runs again.
             known = 0
         if known < n_candidates:
             new_labels, new_distances = lloyd.assign(block.values, self.points[known:])
@@ -145,14 +145,14 @@ def merge_rounds(factor: float, left: Round, right: Round) -> Round:
 
 
 @dataclass(frozen=True)
-class Weighed:
-    """Weight of the rows nearest to each candidate, and a sample of the rows where one was asked for."""
+class CandidateWeights:
+    """Weight of the rows nearest to each candidate, and a sample of the rows if one was requested."""
 
     weights: Floats
     rows: RowSample | None
 
 
-def weigh_block(candidates: Candidates, description: RowSample | None, block: Block) -> Weighed:
+def weigh_block(candidates: Candidates, description: RowSample | None, block: Block) -> CandidateWeights:
     """Return the weights of one block, shape (n_candidates,), and its sample; the block forgets its nearest."""
     labels, _ = candidates.nearest(block)
     if isinstance(block, CachedBlock):
@@ -162,13 +162,13 @@ def weigh_block(candidates: Candidates, description: RowSample | None, block: Bl
     rows = None
     if description is not None:
         rows = description.from_block(block.values, start=block.position, sample_weight=block.weight)
-    return Weighed(weights, rows)
+    return CandidateWeights(weights, rows)
 
 
-def merge_weighed(left: Weighed, right: Weighed) -> Weighed:
+def merge_candidate_weights(left: CandidateWeights, right: CandidateWeights) -> CandidateWeights:
     """Return the weights and the sample of both."""
     rows = None if left.rows is None or right.rows is None else left.rows.merge(right.rows)
-    return Weighed(left.weights + right.weights, rows)
+    return CandidateWeights(left.weights + right.weights, rows)
 
 
 def _limit(factor: float, cost: float) -> float:
@@ -184,8 +184,8 @@ ROUNDS, OVERSAMPLING = 5, 2  # Of k-means||: rounds, and candidates expected in 
 AUTO_STARTS = 10  # Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`
 COMPARE_FLOPS = 4e10  # Comparisons that take more are made in a projection
 
-# Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is
-# common.
+# Two are from the candidates of k-means||, which contain rare rows, and two from the coreset, which contains common
+# ones.
 LEAST_STARTS = 4
 
 # A projection has `DIRECTIONS_PER_CLUSTER` k directions, and never fewer than `DIRECTIONS`.
@@ -222,7 +222,7 @@ def _compare_flops(n_clusters: int, width: int, rows: int) -> float:
 
 
 def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
-    """Return centres that a user gave, as float64, or raise `BadParameter`."""
+    """Return user-supplied centres as float64, or raise `BadParameter`."""
     centers = np.array(CentroidSums(centers=init).centers, dtype=np.float64)
     if centers.shape != (n_clusters, n_features):
         raise BadParameter(
@@ -279,20 +279,20 @@ def require_rows(passes: Passes, n_rows: int, n_clusters: int) -> None:
 
 
 def initial_centers(
-    passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: int, surveyed: Survey, starts: int = 1
+    passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: int, survey: Survey, starts: int = 1
 ) -> Floats:
-    """Return the first centres, distinct; fewer than `n_clusters` only where there are fewer distinct rows.
+    """Return the first centres, distinct; fewer than `n_clusters` only if there are fewer distinct rows.
 
-    `init` of shape (n_clusters, n_features): The method; centres given are returned as they are.
-    `surveyed`: Of the same data, method, seed and number of starts.
-    `starts`: Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is
+    `init` of shape (n_clusters, n_features): The method; given centres are returned unchanged.
+    `survey`: Of the same data, method, seed and number of starts.
+    `starts`: Starts that are made. Of several, each is refined on a coreset of the rows, and the best on the coreset is
         returned.
     """
     if isinstance(init, np.ndarray):
         return init
-    sample, width = surveyed.sample, passes.source.n_columns
+    sample, width = survey.sample, passes.source.n_columns
     size = sample_size(n_clusters, width)
-    description = coreset(surveyed.sums, size, derive_seed(seed, "coreset")) if starts > 1 else None
+    description = coreset(survey.sums, size, derive_seed(seed, "coreset")) if starts > 1 else None
     method_seed = derive_seed(seed, "function" if callable(init) else init)
     seeds = [derive_seed(method_seed, i) for i in range(starts)]
     if init == "k-means||":
@@ -301,32 +301,34 @@ def initial_centers(
         candidates, rows = WeightedRows(sample.points, sample.weights), None
         if description is not None:
             rows = passes.reduce(summary_reduction(passes.source, description, "k-means: coreset"))
-    compared = None if rows is None else StartComparison(rows, n_directions(starts, n_clusters, width), seed)
-    made: list[Floats]
+    comparison = None if rows is None else StartComparison(rows, n_directions(starts, n_clusters, width), seed)
+    proposals: list[Floats]
     if init == "k-means||":
-        # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
-        if compared is not None:
-            candidates = replace(candidates, rows=compared.project(candidates.rows))
-        made = candidates.starts(n_clusters, seeds[: starts - starts // 2])
-        made = [candidates.polish(start)[1] for start in made]
+        # Candidates contain rare rows, the coreset common ones; of the starts from both the best wins.
+        if comparison is not None:
+            candidates = replace(candidates, rows=comparison.project(candidates.rows))
+        proposals = candidates.starts(n_clusters, seeds[: starts - starts // 2])
+        proposals = [candidates.polish(start)[1] for start in proposals]
     elif init == "k-means++":
-        made = [] if compared is not None else candidates.starts(n_clusters, seeds)
+        proposals = [] if comparison is not None else candidates.starts(n_clusters, seeds)
     else:
         if callable(init):
             points = sample.points[sample.weights > 0]
             states = [np.random.RandomState(s % 2**32) for s in seeds]
-            made = [checked_centers(init(points.copy(), n_clusters, state), n_clusters, width) for state in states]
+            proposals = [checked_centers(init(points.copy(), n_clusters, state), n_clusters, width) for state in states]
         else:
-            made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
-            made = [start for start in made if start.shape[0]]
-        if compared is not None:
-            made = [compared.project(start) for start in made]
-    if compared is None:
-        return fill(passes, distinct(made[0]), n_clusters)
+            proposals = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
+            proposals = [start for start in proposals if start.shape[0]]
+        if comparison is not None:
+            proposals = [comparison.project(start) for start in proposals]
+    if comparison is None:
+        return fill(passes, distinct(proposals[0]), n_clusters)
     if init in ("k-means||", "k-means++"):
         coreset_seed = derive_seed(method_seed, "coreset")
-        made += compared.points.starts(n_clusters, [derive_seed(coreset_seed, i) for i in range(starts - len(made))])
-    return fill(passes, distinct(compared.best(made)), n_clusters)
+        proposals += comparison.points.starts(
+            n_clusters, [derive_seed(coreset_seed, i) for i in range(starts - len(proposals))]
+        )
+    return fill(passes, distinct(comparison.best(proposals)), n_clusters)
 
 
 def coreset(survey: CentroidSums, size: int, seed: int) -> RowSample:
@@ -337,17 +339,17 @@ def coreset(survey: CentroidSums, size: int, seed: int) -> RowSample:
     `survey`: Of one cluster: mean and scatter of all rows.
     Source: Bachem, Lucic and Krause 2018 (lightweight coresets), drawn by priority and so mergeable.
     """
-    spread = survey.objective / max(1, survey.n_rows)
-    if not 0 < spread < np.inf:
+    variance = survey.objective / max(1, survey.n_rows)
+    if not 0 < variance < np.inf:
         return RowSample(size, seed)
-    return RowSample(size, seed, survey.cluster_means[0], spread)
+    return RowSample(size, seed, survey.cluster_means[0], variance)
 
 
 class StartComparison:
     """The points that starts are compared on: a coreset, or its projection on its top directions where rows are wide.
 
     The projection is that of one step of subspace iteration. Clusters are found there as well as in all columns, and
-    sooner.
+    faster.
 
     `n_directions`: None for all columns.
     """
@@ -422,17 +424,17 @@ def _oversample(
         if fresh.shape[0] == 0 and state.cost == 0:
             break
         candidates = replace(candidates, points=np.concatenate([candidates.points, fresh]))
-    sampled = 0 if rows is None else rows.projected_nbytes(width)
+    sample_nbytes = 0 if rows is None else rows.projected_nbytes(width)
     weighing = Reduction(
         partial(weigh_block, candidates, rows),
-        merge_weighed,
+        merge_candidate_weights,
         f"k-means: seeding {ROUNDS + 1} of {ROUNDS + 1}",
-        state_nbytes=8 * candidates.points.shape[0] + sampled,
-        working_nbytes=_assign_nbytes(candidates) + 2 * sampled,
+        state_nbytes=8 * candidates.points.shape[0] + sample_nbytes,
+        working_nbytes=_assign_nbytes(candidates) + 2 * sample_nbytes,
     )
-    weighed = passes.reduce(weighing)
-    heavy = weighed.weights > 0
-    return WeightedRows(candidates.points[heavy], weighed.weights[heavy]), weighed.rows
+    candidate_weights = passes.reduce(weighing)
+    heavy = candidate_weights.weights > 0
+    return WeightedRows(candidates.points[heavy], candidate_weights.weights[heavy]), candidate_weights.rows
 
 
 def _assign_nbytes(candidates: Candidates) -> int:

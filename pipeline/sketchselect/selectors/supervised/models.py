@@ -1,4 +1,4 @@
-"""Path of models, one per regularisation strength or number of columns, and the choice of one of them.
+"""Path of models, one per regularisation strength or number of columns, and the choice of one model.
 
 The design of a supervised selector is the standardised least-squares problem of a summary of columns and target.
 """
@@ -52,7 +52,7 @@ class Candidate:
     coef: Floats  # shape (k, n_targets): Coefficients of the standardised columns, in units of the targets
     rss: Floats  # shape (n_targets,): Mean squared residual of each target
     gap: float = 0.0  # Of a penalised model (before a refit): its relative distance from the optimum
-    converged: bool = True  # Whether that is at most `tol`
+    converged: bool = True  # Whether the distance is at most `tol`
     degrees: float | None = None  # Effective degrees of freedom of each target; None: its non-zero coefficients
 
     @classmethod
@@ -72,8 +72,8 @@ class Candidate:
         rows = coef[:, None] if coef.ndim == 1 else coef
         s = np.flatnonzero((rows != 0).any(axis=1)).astype(np.int64) if support is None else support
         b = rows[s]
-        explained = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.correlation[np.ix_(s, s)] @ b) * b).sum(axis=0)
-        rss = np.maximum(problem.yy.diagonal() - explained, 0.0)
+        gain = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.correlation[np.ix_(s, s)] @ b) * b).sum(axis=0)
+        rss = np.maximum(problem.yy.diagonal() - gain, 0.0)
         return cls(float(value), s, b, rss, gap, converged)
 
     @property
@@ -227,13 +227,15 @@ class ModelPath:
             from matplotlib.figure import Figure
 
             ax = Figure(figsize=(6.4, 4.0), layout="constrained").add_subplot()
-        used = np.unique(np.concatenate([c.support for c in self.candidates])) if self.candidates else np.array([], int)
-        place = {int(j): i for i, j in enumerate(used)}
-        lines = np.zeros((len(self), used.size))
+        terms = (
+            np.unique(np.concatenate([c.support for c in self.candidates])) if self.candidates else np.array([], int)
+        )
+        positions = {int(j): i for i, j in enumerate(terms)}
+        lines = np.zeros((len(self), terms.size))
         for i, candidate in enumerate(self.candidates):
             # For several targets a column's strength is the norm of its row.
             height = candidate.coef[:, 0] if candidate.coef.shape[1] == 1 else np.linalg.norm(candidate.coef, axis=1)
-            lines[i, [place[int(j)] for j in candidate.support]] = height
+            lines[i, [positions[int(j)] for j in candidate.support]] = height
         values = self.values
         if self.parameter == "alpha" and (values > 0).all() and len(self) > 1:
             ax.set_xscale("log")
@@ -279,7 +281,7 @@ def best_by_criterion(values: Floats) -> int:
 
 
 def best_by_validation(errors: Floats, rule: Rule) -> int:
-    """Return the model of the smallest mean error, or the first within one standard error of it.
+    """Return the model of the smallest mean error, or the first within one standard error.
 
     `errors` of shape (n_models, n_folds): From `cross_validation_errors`; sparser models first.
     `rule`, "min" or "1se": The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
@@ -341,12 +343,12 @@ class Expansion:
     def of_rows(self, rows: Any, terms: NDArray[np.int64]) -> Floats:
         """Return the values of these terms, shape (n_rows, n_terms)."""
         first, second = self.columns(terms)
-        used, place = np.unique(np.concatenate([first, second[second >= 0]]), return_inverse=True)
-        block = rows[:, used].toarray() if hasattr(rows, "toarray") else rows[:, used]
-        scale = self.scale[used]
-        z = np.divide(block - self.mean[used], scale, out=np.zeros(block.shape), where=scale > 0)
-        out: Floats = z[:, place[: first.size]]
-        out[:, second >= 0] *= z[:, place[first.size :]]
+        columns, positions = np.unique(np.concatenate([first, second[second >= 0]]), return_inverse=True)
+        block = rows[:, columns].toarray() if hasattr(rows, "toarray") else rows[:, columns]
+        scale = self.scale[columns]
+        z = np.divide(block - self.mean[columns], scale, out=np.zeros(block.shape), where=scale > 0)
+        out: Floats = z[:, positions[: first.size]]
+        out[:, second >= 0] *= z[:, positions[first.size :]]
         return out
 
 
@@ -394,8 +396,8 @@ class Design:
         best = np.zeros(self.n_source)
         np.maximum.at(best, first, scores)
         np.maximum.at(best, second[second >= 0], scores[second >= 0])
-        used = np.concatenate([first[terms], second[terms]])
-        return np.unique(used[used >= 0]).astype(np.int64), best
+        columns = np.concatenate([first[terms], second[terms]])
+        return np.unique(columns[columns >= 0]).astype(np.int64), best
 
 
 def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Design:
@@ -470,8 +472,8 @@ def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | Non
         return None
     correlation = np.asfortranarray(design.problem.correlation[np.ix_(support, support)])
     norm = float(np.abs(correlation).sum(axis=0).max())
-    factor, failed = dpotrf(correlation)
-    reciprocal = 0.0 if failed else float(dpocon(factor, norm)[0])
+    factor, info = dpotrf(correlation)
+    reciprocal = 0.0 if info else float(dpocon(factor, norm)[0])
     return min(_UNIT / reciprocal, 1.0) if reciprocal > 0 else 1.0
 
 

@@ -1,4 +1,4 @@
-"""Selectors with a path of sparse linear models: from moments of columns and target to the choice of one of them."""
+"""Selectors with a path of sparse linear models: from moments of columns and target to the choice of one model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sketchselect.solvers import Problem, least_squares
 from sketchselect.summaries import Folds, Moments, Summary
 
 DEFAULT_FOLDS = 5
-"""Folds by which a model is chosen unless something else is asked for."""
+"""Number of folds by which a model is chosen by default."""
 
 MOST_FOLDS_NBYTES = 2 << 30
 """Bytes of moments in folds up to which the default makes them: five folds of some 7,300 columns."""
@@ -115,7 +115,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         Number of columns; by default that of the least error in five-fold cross-validation, of some fifty from none to
         all.
     criterion : "aic", "bic" or "ebic", optional
-        Choose it by an information criterion, without folds. This is also what the default does where there are no
+        Choose it by an information criterion, without folds. This is also the default without
         folds: with `half_life` or `window`, from a summary without them, and (with a warning) where their moments would
         take more than 2 GiB, as five folds of 7,400 columns do. It takes BIC for `LassoPath` and `ElasticNetPath`,
         whose degrees of freedom are exact, and EBIC for others.
@@ -123,7 +123,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         Number of folds. The folds are hashed rows, their moments come from the same one pass, and each
         takes the memory of one set; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.
     cv_rule : "min" or "1se"
-        The best model, or the sparsest within one standard error of it.
+        The best model, or the sparsest within one standard error.
     ebic_gamma : float
         Weight of the number of possible models in "ebic", from 0 to 1.
     task : "regression" or "classification"
@@ -222,12 +222,12 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
 
     @property
     def default_criterion(self) -> str:
-        """What chooses the model by default where there are no folds."""
+        """The criterion that chooses the model by default without folds."""
         return "ebic"
 
     @property
     def n_folds(self) -> int | None:
-        """Number of folds that choose the model; None where something else does."""
+        """Number of folds that choose the model; None if another parameter does."""
         others = (self.criterion, self.n_features_to_select, getattr(self, "alpha", None), self.half_life, self.window)
         by_default = DEFAULT_FOLDS if all(other is None for other in others) else None
         return by_default if self.cv is None else self.cv
@@ -260,9 +260,9 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             )
         candidates, scores = self._path(problem, size, constant)
         errors = None
-        chosen = self._chosen_by_value(candidates)
-        compared = size is None and chosen is None
-        if compared and self.refit:
+        choice = self._chosen_by_value(candidates)
+        is_compared = size is None and choice is None
+        if is_compared and self.refit:
             candidates = [refitted(problem, c) for c in candidates]
         path = ModelPath(
             parameter=self.parameter,
@@ -275,16 +275,16 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             n_active=n_active,
             ebic_gamma=float(self.ebic_gamma),
         )
-        if chosen is None and size is not None:
-            chosen = models.best_by_size(candidates, size)
-        elif chosen is None and design.folds is not None:
+        if choice is None and size is not None:
+            choice = models.best_by_size(candidates, size)
+        elif choice is None and design.folds is not None:
             errors = self._validation_errors(design, path)
-            chosen = models.best_by_validation(errors, self.cv_rule)
-        elif chosen is None:
-            chosen = models.best_by_criterion(path.criteria[self.criterion or self.default_criterion])
-        if self.refit and not compared:
-            candidates = [*candidates[:chosen], refitted(problem, candidates[chosen]), *candidates[chosen + 1 :]]
-        path = replace(path, candidates=candidates, chosen=chosen, cv_errors=errors)
+            choice = models.best_by_validation(errors, self.cv_rule)
+        elif choice is None:
+            choice = models.best_by_criterion(path.criteria[self.criterion or self.default_criterion])
+        if self.refit and not is_compared:
+            candidates = [*candidates[:choice], refitted(problem, candidates[choice]), *candidates[choice + 1 :]]
+        path = replace(path, candidates=candidates, chosen=choice, cv_errors=errors)
         n_columns, n_rows = path.model.support.size, design.moments.n_rows
         if self.refits and n_columns and n_columns + 1 >= n_rows:
             _warn(
@@ -320,7 +320,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             return [refitted(problem, c) for c in candidates] if self.refit else candidates
 
         with warnings.catch_warnings():
-            # Of the path's own models; the errors of a fold are those of what was reached in it.
+            # Convergence of the path's own models; the errors of a fold are those of the models it reached.
             warnings.simplefilter("ignore", RuntimeWarning)
             return models.cross_validation_errors(solve, design.splits(), len(path))
 
@@ -405,13 +405,13 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
                     f"{self.default_criterion.upper()} instead; set cv={self.n_folds} to cross-validate all the same",
                 )
         design = design_of(summary, self.task, self.degree, with_folds=with_folds)
-        fitted = self._fit_design(design, n_select or None)
-        self.path_ = fitted.path
-        self.converged_ = bool(fitted.path.converged.all())
-        single = fitted.coef.shape[1] == 1 and self.task == "regression"
-        self.coef_ = fitted.coef[:, 0] if single else fitted.coef.T.copy()
-        self.intercept_ = float(fitted.intercept[0]) if single else fitted.intercept
-        self._terms, self._term_scores, self._expansion = fitted.path.model.support, fitted.scores, design.expansion
+        fit = self._fit_design(design, n_select or None)
+        self.path_ = fit.path
+        self.converged_ = bool(fit.path.converged.all())
+        single = fit.coef.shape[1] == 1 and self.task == "regression"
+        self.coef_ = fit.coef[:, 0] if single else fit.coef.T.copy()
+        self.intercept_ = float(fit.intercept[0]) if single else fit.intercept
+        self._terms, self._term_scores, self._expansion = fit.path.model.support, fit.scores, design.expansion
         self._term_names = design.names
         if design.classes is not None:
             self.classes_ = np.array(design.classes)
@@ -419,9 +419,9 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             del self.classes_  # of an earlier fit with another task
         error = coefficient_error(design, self._terms)
         if error is None:
-            return fitted.selection
+            return fit.selection
         warn_of(error)
-        return replace(fitted.selection, diagnostics={**fitted.selection.diagnostics, "coefficient_error": error})
+        return replace(fit.selection, diagnostics={**fit.selection.diagnostics, "coefficient_error": error})
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:
         super()._finish(names)

@@ -69,7 +69,7 @@ class PenalizedPath(PathSelector):
     Parameters
     ----------
     alphas : sequence of float, optional
-        Regularisation strengths, scaled as in scikit-learn for standardised columns; by default `n_alphas` of them,
+        Regularisation strengths, scaled as in scikit-learn for standardised columns; by default `n_alphas`,
         geometric from the one where the first column enters down to `alpha_ratio` times it.
     n_features_to_select : int, optional
         Take the last model with at most this number of columns, alpha refined between the grid's values. It may have
@@ -157,7 +157,7 @@ class PenalizedPath(PathSelector):
 
     @property
     def default_criterion(self) -> str:
-        """What chooses the model by default where there are no folds: EBIC where a model's size says little."""
+        """The criterion that chooses the model by default without folds: EBIC if degrees of freedom are not exact."""
         return "bic" if self._penalty().convex and not self.refit else "ebic"
 
     def _chosen_by_value(self, candidates: Sequence[Candidate]) -> int | None:

@@ -84,9 +84,9 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
     total = b.T @ correlation @ b
     within = total - (means * priors) @ means.T
     # Classes that the scores separate without error would have infinite odds: their spread is set to 1e-6 sd.
-    spread = max(float(np.trace(total)), np.finfo(np.float64).tiny)
+    scale = max(float(np.trace(total)), np.finfo(np.float64).tiny)
     squares, axes = np.linalg.eigh((within + within.T) / 2.0)
-    squares = np.maximum(squares, _LEAST_SPREAD * spread)
+    squares = np.maximum(squares, _LEAST_SPREAD * scale)
     # Along the axes: a full inverse would drown the others in the rounding of the smallest one.
     along = axes.T @ means
     slopes = (b @ axes) @ (along / squares[:, None])
@@ -135,8 +135,8 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         """
         values = self._linear(X, run)
         if self.task != "classification":
-            one = np.ndim(self.intercept_) == 0
-            return like_rows(X, values[:, 0]) if one else like_rows(X, values, "target")
+            is_single = np.ndim(self.intercept_) == 0
+            return like_rows(X, values[:, 0]) if is_single else like_rows(X, values, "target")
         if is_dask(values):
             classes = self.classes_
             labels = values.map_blocks(_labels, classes, dtype=classes.dtype, drop_axis=1, meta=classes[:0])
@@ -170,7 +170,7 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         terms = self._check_fitted()
         coef = np.atleast_2d(self.coef_)[:, terms].T
         function = partial(_linear_block, terms, self._expansion, coef)
-        out = self._mapped(X, function, coef.shape[1], "predict", run)
+        out = self._apply_to_rows(X, function, coef.shape[1], "predict", run)
         out += self.intercept_
         return out
 
@@ -178,15 +178,15 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "coef_")
         return self._terms
 
-    def _mapped(self, X: Any, function: Callable[[Block], Any], width: int, stage: str, run: RunKeywords) -> Any:
-        """Return the columns, `width` of them, that a function makes of the prepared rows; of a Dask array lazily."""
+    def _apply_to_rows(self, X: Any, function: Callable[[Block], Any], width: int, stage: str, run: RunKeywords) -> Any:
+        """Return the `width` columns that a function computes from the prepared rows; lazily for a Dask array."""
         matrix = self._open(X, reset=False)
         graph = unwrapped(X)
         if is_dask(graph):
             check_run(run)
             rows = graph.rechunk({1: -1})
-            made = partial(_lazy_piece, self._steps(), function)
-            return rows.map_blocks(made, chunks=(rows.chunks[0], (width,)), dtype=np.float64, meta=np.empty((0, 0)))
+            piece = partial(_lazy_piece, self._steps(), function)
+            return rows.map_blocks(piece, chunks=(rows.chunks[0], (width,)), dtype=np.float64, meta=np.empty((0, 0)))
         with run_options(matrix, **run) as options:
             return map_blocks(Source(matrix, prepare=self._steps()), function, stage, options)
 
@@ -206,13 +206,13 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
             If their labels are not those of the summary; the message names both.
         """
         check_is_fitted(self, "coef_")
-        resolved = prepare.resolve(steps)
-        if prepare.labels(resolved) != self.summary_.prepare:
+        resolved_steps = prepare.resolve(steps)
+        if prepare.labels(resolved_steps) != self.summary_.prepare:
             raise Incompatible(
                 f"the rows of the fit were prepared by {list(self.summary_.prepare)}, but these steps are "
-                f"{list(prepare.labels(resolved))}"
+                f"{list(prepare.labels(resolved_steps))}"
             )
-        self.steps_ = resolved
+        self.steps_ = resolved_steps
         return self
 
     def _steps(self) -> tuple[prepare.Step, ...]:
@@ -238,7 +238,7 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         if self._expansion is None:
             return super().transform(X, **run)
         function = partial(_term_values, terms, self._expansion)
-        return like_rows(X, self._mapped(X, function, terms.size, "transform", run), "term")
+        return like_rows(X, self._apply_to_rows(X, function, terms.size, "transform", run), "term")
 
     def inverse_transform(self, X: Any) -> Any:
         """Return rows with the selected columns, and zeros in the others; not possible for polynomial terms."""
@@ -272,11 +272,11 @@ def _linear_block(terms: NDArray[np.int64], expansion: Expansion | None, coef: F
 
 
 def _lazy_piece(steps: tuple[prepare.Step, ...], function: Callable[[Block], Any], rows: Any) -> Any:
-    """Return what a function makes of a chunk of rows of a Dask array."""
+    """Return the values of a function for a chunk of rows of a Dask array."""
     return function(Source(open_matrix(rows), prepare=steps).block(0, rows.shape[0]))
 
 
 def _labels(values: Floats, classes: Array) -> Array:
     """Return the label of each row: of two classes by the sign, else that of the largest value."""
-    chosen = (values[:, 0] > 0).astype(np.intp) if values.shape[1] == 1 else values.argmax(axis=1)
-    return np.asarray(classes[chosen])
+    indices = (values[:, 0] > 0).astype(np.intp) if values.shape[1] == 1 else values.argmax(axis=1)
+    return np.asarray(classes[indices])

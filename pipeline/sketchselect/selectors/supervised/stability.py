@@ -155,9 +155,9 @@ class StabilitySelector(TargetMixin, BaseSelector):
     def _halves(self, pair: int) -> Any:
         """Return which buckets are in the first half of a pair."""
         seed = derive_seed(int(self.random_state), "halves", pair)
-        drawn = uniforms(seed, np.arange(self.n_buckets, dtype=np.uint64))
+        draws = uniforms(seed, np.arange(self.n_buckets, dtype=np.uint64))
         first = np.zeros(int(self.n_buckets), dtype=bool)
-        first[np.argsort(drawn, kind="stable")[: int(self.n_buckets) // 2]] = True
+        first[np.argsort(draws, kind="stable")[: int(self.n_buckets) // 2]] = True
         return first
 
     @property
@@ -171,11 +171,12 @@ class StabilitySelector(TargetMixin, BaseSelector):
         # A product such as 0.4 * 10 * 1 may be below 4 by rounding.
         q = int(np.sqrt(self._share * n_varying * most_false * (1 + 1e-12)))
         if q == 0 and n_varying > 0 and self.max_false is not None:
-            least = 1.0 / (self._share * n_varying)
+            smallest_rate = 1.0 / (self._share * n_varying)
             raise BadParameter(
                 f"max_false = {most_false:g} cannot be kept with {n_varying} columns that vary: one column "
-                f"on each half allows {least:.3g} false selections already; set max_false to at least "
-                f"{np.ceil(least * 1000 - 1e-6) / 1000:g}" + (", or raise threshold" if self.threshold < 1 else "")
+                f"on each half allows {smallest_rate:.3g} false selections already; set max_false to at least "
+                f"{np.ceil(smallest_rate * 1000 - 1e-6) / 1000:g}"
+                + (", or raise threshold" if self.threshold < 1 else "")
             )
         return min(max(q, 1), max(n_varying, 1))
 
@@ -214,7 +215,7 @@ class StabilitySelector(TargetMixin, BaseSelector):
             )
         frequency /= len(sizes)
         bound = float(np.mean(sizes)) ** 2 / (self._share * max(n_varying, 1))
-        # The bound that was asked for holds; the mean is above it by rounding alone.
+        # The requested bound holds; the mean exceeds it by rounding alone.
         self.max_false_ = (
             max(1.0, 1.0 / (self._share * max(n_varying, 1))) if self.max_false is None else self.max_false
         )

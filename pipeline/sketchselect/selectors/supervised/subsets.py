@@ -27,7 +27,7 @@ class SizedSelector(PathSelector):
 
     @property
     def refits(self) -> bool:
-        """Whether the chosen model is the unregularised fit of its columns: always."""
+        """Always true: the chosen model is the unregularised fit of its columns."""
         return True
 
     @abstractmethod

@@ -116,7 +116,7 @@ def with_task(tags: Any, task: str) -> Any:
 class TargetMixin(BaseEstimator):  # type: ignore[misc]
     """Mixin of the selectors that learn from a target, numbers or classes, and from groups of its rows.
 
-    It goes before `BaseSelector` among the bases of a class, which has a parameter `task`.
+    It precedes `BaseSelector` among the bases of a class, which has a parameter `task`.
     """
 
     needs_target: ClassVar[bool] = True
@@ -179,8 +179,8 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             one (`Folds`).
         """
         with self._grouped(groups):
-            fitted: Self = super().fit(X, y, sample_weight=sample_weight, **run)
-            return fitted
+            selector: Self = super().fit(X, y, sample_weight=sample_weight, **run)
+            return selector
 
     @contextmanager
     def _grouped(self, groups: Any) -> Iterator[None]:

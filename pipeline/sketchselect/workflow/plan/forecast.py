@@ -68,7 +68,7 @@ NETWORK_BYTES = 500e6
 
 @dataclass(frozen=True)
 class PassCosts:
-    """What a pass costs on one slot, in seconds."""
+    """Seconds of a pass on one slot."""
 
     n_leaves: int
     read: float  # Reading and decoding the rows of one leaf
@@ -92,7 +92,7 @@ class ClusterCosts:
 
 @dataclass(frozen=True)
 class PassEstimate:
-    """Estimated seconds of a pass, and what most of them are.
+    """Estimated seconds of a pass, and their largest part.
 
     `bottleneck`: "reading", "computing" or "merging", whichever has most of the slots' time; "scheduler" where its time
     alone is more than the slots need; "partitions" where they are too few to have all slots at work.
@@ -106,7 +106,7 @@ def estimate_pass(costs: PassCosts, cluster: ClusterCosts) -> PassEstimate:
     """Return the estimated seconds of a pass of L leaves on S slots, from the seconds of one leaf and of one merge.
 
     ``T = max(ceil(L / S) leaf + last task, L task + leaf) + max((L - 1) merge / S, chain)``: waves of leaves, the last
-    of which has `last` of them, or the scheduler sending L tasks one by one, then one leaf; and the merges, shared by
+    with `last` leaves, or the scheduler sending L tasks one by one, then one leaf; and the merges, shared by
     the slots, or one level of the tree after the other (`chain`, fan_in - 1 merges a level). No less than the scheduler
     takes for all tasks, nor than all work takes the processors of one machine. A merge includes bringing a state to
     another worker, and the store bounds how fast S slots read. Each summand is a lower bound of any schedule, so T is
@@ -135,7 +135,7 @@ def estimate_pass(costs: PassCosts, cluster: ClusterCosts) -> PassEstimate:
         "reading": n / slots * (leaf - costs.compute),
         "computing": n / slots * costs.compute,
         "merging": merging,
-        # What is left of a leaf where a slot has not even one, and the last wave where it is not full.
+        # The rest of a leaf that several slots share, and the last wave if it is not full.
         "partitions": (waves - n / slots) * leaf,
     }
     if scheduler > work / slots:
@@ -157,22 +157,22 @@ FEWEST_MEASURED = 0.5
 class DryRun(Engine):
     """Runs a few rows of every pass in this thread; the result of a pass is that of those rows.
 
-    What reads, prepares, summarises and merges is what a run does it with, and so is what plans the pass: numbers
-    of partitions and tasks, bytes and the projection are those that a run will have.
+    Reading, preparing, summarising and merging use the code of a run, and so does planning the pass: numbers of
+    partitions and tasks, bytes and the projection are those of a run.
     """
 
     kind: str  # "dask", "threads", "serial"; Of the engine that the passes are planned for
     # n_workers, slots_per_process: Its processes, and tasks at a time in each
     n_workers: int
     slots_per_process: int = 1
-    seconds: float = 0.0  # What may be spent on timing; 0 tries `rows` rows of every pass and times nothing
-    rows: int = LEAST_ROWS  # Rows that are tried at least
+    seconds: float = 0.0  # Seconds for timing; 0 tries `rows` rows of every pass and times nothing
+    rows: int = LEAST_ROWS  # Fewest rows that are tried
     stage: str = ""  # Stage of the job that passes belong to from now on
-    # Rows that there are, where a pass would read what an earlier one has written only the beginning of
+    # Rows of a file that an earlier pass has written only the beginning of
     most_rows: int | None = None
-    where: str = "workers"  # "workers" or "client": what would run the tasks of passes from now on
+    where: str = "workers"  # "workers" or "client": would run the tasks of passes from now on
     repeats: tuple[int, int] = (1, 1)  # Typical and largest number of times that passes would be run from now on
-    passes: list[ForecastPass] = field(default_factory=list)  # What was asked for so far
+    passes: list[ForecastPass] = field(default_factory=list)  # The passes so far
     memory_limit: int | None = None
     spent: float = 0.0
     last_rows: int = 0  # Rows of the last pass that were run
@@ -190,28 +190,28 @@ class DryRun(Engine):
         return None
 
     def run(self, work: Plan[T]) -> Result[T]:
-        """Write the pass down, and return the state of its first rows as if it were that of all."""
+        """Record the pass, and return the state of its first rows in place of that of all rows."""
         source, tree, partitions = work.source, work.tree, work.partitions
         nodes = {node for node in tree.post_order() if node.level <= tree.depth}
-        below = [len(tree.children(node)) for node in nodes]
+        n_children = [len(tree.children(node)) for node in nodes]
         matrix, is_cached, remote = source.matrix, isinstance(source, CachedSource), self._is_remote
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
-        tried = _Tried(self, work)
-        value = tried.value()
+        trial = _Trial(self, work)
+        value = trial.value()
         # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
         inputs = Inputs(source, (lambda span: None) if remote and work.context.reads_ahead else None)
         state, n_tasks = _nbytes(value), len(work.graph(tree.root, inputs, {}))
         slots = self.slots_per_process * (1 + work.context.reads_ahead)
         chain = len(partitions) / tree.n_leaves
         self.last_tree, self.last_state_nbytes = tree, state
-        read = None if tried.read is None else chain * tried.read
-        leaf = None if tried.leaf is None or read is None else read + chain * tried.leaf
+        read = None if trial.read is None else chain * trial.read
+        leaf = None if trial.leaf is None or read is None else read + chain * trial.leaf
         estimate = None
         if leaf is not None and read is not None:
             at_once = min(work.leaf_tasks, self.n_slots)
-            estimate = self.estimate(read / at_once, (leaf - read) / at_once, tried.merge or 0.0)
+            estimate = self.estimate(read / at_once, (leaf - read) / at_once, trial.merge or 0.0)
         # A merge of m children has the states of m - 1 of them brought to the first.
-        moved = sum(n - 1 for n in below if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
+        n_transfers = sum(n - 1 for n in n_children if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
         waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1))
         self.passes.append(
             ForecastPass(
@@ -224,11 +224,11 @@ class DryRun(Engine):
                 partitions=len(partitions),
                 tasks=n_tasks,
                 bytes_read=0 if is_cached else nbytes,
-                network_bytes=int(moved * state),
+                network_bytes=int(n_transfers * state),
                 state_bytes=state,
                 partition_bytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
                 projected_bytes=work.projected.nbytes,
-                rise_bytes=None if tried.peak is None else slots * tried.peak,
+                rise_bytes=None if trial.peak is None else slots * trial.peak,
                 waiting_bytes=waiting * state // self.n_workers,
                 leaf_seconds=leaf,
                 seconds=None if estimate is None else estimate.seconds,
@@ -238,8 +238,8 @@ class DryRun(Engine):
                 leaf_tasks=work.leaf_tasks,
             )
         )
-        self.spent += tried.spent
-        self.last_rows = tried.rows
+        self.spent += trial.spent
+        self.last_rows = trial.rows
         return Result(value, Statistics(rows_read=partitions.edges[-1], bytes_read=nbytes, n_tasks=len(nodes)))
 
     @property
@@ -247,7 +247,7 @@ class DryRun(Engine):
         return self.kind == "dask" and self.where == "workers"
 
     def estimate(self, read: float, compute: float, merge: float = 0.0) -> PassEstimate:
-        """Return the time of the last pass where it is planned for, from the seconds of a leaf and of a merge."""
+        """Return the time of the last pass on the planned cluster, from the seconds of a leaf and of a merge."""
         tree, remote = self.last_tree, self._is_remote
         sent = self.last_state_nbytes if remote and self.n_workers > 1 else 0
         costs = PassCosts(tree.n_leaves, read, compute, merge, sent, fan_in=tree.fan_in)
@@ -255,8 +255,8 @@ class DryRun(Engine):
         return estimate_pass(costs, ClusterCosts(self.n_slots, task, cores=self.cores))
 
 
-class _Tried:
-    """The trial of one pass: a few rows first, to warm up, then the rest of the partition if that may be afforded."""
+class _Trial:
+    """The trial of one pass: a few rows first, to warm up, then the rest of the partition if time allows."""
 
     def __init__(self, engine: DryRun, work: Plan[Any]) -> None:
         self.engine, self.work = engine, work
@@ -296,8 +296,8 @@ class _Tried:
         self.rows = few - first
         if not self.engine.seconds:
             return value
-        # Again, or of more rows where that leaves most of the partition: the first time compiles kernels and loads
-        # modules, and would make all that follows look too slow.
+        # Again, with more rows if most of the partition is left: the first trial compiles kernels and loads modules,
+        # and would make the rest look too slow.
         begin, end = (few, 2 * few - first) if MANY * (few - first) <= last - first else (first, few)
         second, warm = timed(lambda: reduction.leaf(self._block(begin, end)))
         left = self.engine.seconds - self.engine.spent
@@ -310,7 +310,7 @@ class _Tried:
         again, read = timed(lambda: self._block(start, stop))
         more, seconds = timed(functools.partial(reduction.leaf, again))
         del again
-        # Two merges where there are three states: every second merge of two sketches shrinks, and the first does not.
+        # Two merges of three states: every second merge of two sketches shrinks, and the first does not.
         others = [] if start == first else [second, more] if begin > first else [more]
         if others:
             value, merging = timed(lambda: functools.reduce(reduction.merge, others, value))
@@ -345,7 +345,7 @@ def timed(call: Callable[[], T]) -> tuple[T, float]:
 
 
 def idle_worker_nbytes() -> int:
-    """Return the memory of a process that has loaded what a worker loads, kernels too; `PROCESS_NBYTES` if it fails."""
+    """Return the memory of a process with a worker's libraries and kernels; `PROCESS_NBYTES` if it fails."""
     code = (
         "import distributed.worker, distributed.nanny, sketchselect.execution.tasks, zarr, numpy\n"
         "import sketchselect as sks\n"
@@ -356,10 +356,10 @@ def idle_worker_nbytes() -> int:
         "print(peak_nbytes())"
     )
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, check=True
         )
-        return int(done.stdout)
+        return int(process.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return PROCESS_NBYTES
 
@@ -375,9 +375,9 @@ TYPICAL_ITERATIONS = 20
 
 @dataclass(frozen=True)
 class Iterated:
-    """What the passes of k-means are planned with."""
+    """Options for planning the passes of k-means."""
 
-    engine: DryRun  # What the passes are tried on
+    engine: DryRun  # The engine that tries the passes
     settings: ClusterSettings  # The job's
     stage: Callable[..., AbstractContextManager[None]]  # Names the passes; see `_Walk.stage`
     starts_cluster: bool  # Whether the job starts a cluster of its own
@@ -385,26 +385,26 @@ class Iterated:
     options: PassOptions  # Of every pass
 
     def place(self, source: Source) -> str:
-        """Return where a run would hold these rows between iterations: "client", "workers" or nowhere ("source")."""
+        """Return where a run would keep these rows between iterations: "client", "workers" or nowhere ("source")."""
         limit = self.memory_limit
         if limit is None and self.starts_cluster:
             limit = local_memory_limit()
-        sized = cast(Engine, replace(self.engine, memory_limit=limit))
+        limited_engine = cast(Engine, replace(self.engine, memory_limit=limit))
         if self.starts_cluster:
-            sized = iterating_engine(sized, source.n_rows * 8 * (source.n_columns + 1))
-        return placement(source, self.settings.n_clusters, sized)
+            limited_engine = iterating_engine(limited_engine, source.n_rows * 8 * (source.n_columns + 1))
+        return placement(source, self.settings.n_clusters, limited_engine)
 
 
 def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
-    """Ask for every pass of k-means over a source; return the bytes that the client holds meanwhile."""
+    """Plan every pass of k-means over a source; return the bytes that the client holds meanwhile."""
     settings = iterated.settings
     source = replace(source, takes_sparse=True)
     k = settings.n_clusters
-    place, partition = iterated.place(source), partition_nbytes(source, k)
-    where = "client" if place == "client" else "workers"
+    location, partition = iterated.place(source), partition_nbytes(source, k)
+    where = "client" if location == "client" else "workers"
     options = iterated.options.but(partition_bytes=partition)
     rows: Source = source
-    if place != "source":
+    if location != "source":
         with iterated.stage(name, where=where):
             blocks = reduce_blocks(source, LOAD_ROWS, options).value
         rows = CachedSource.of(source, blocks)
@@ -412,8 +412,8 @@ def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)
     seed = derive_seed(settings.random_state, "k-means", 0)
     with iterated.stage(name, where=where):
-        surveyed = seeding.survey(passes, settings.seeding, k, seed, starts)
-        centers = seeding.initial_centers(passes, settings.seeding, k, seed, surveyed, starts)
+        survey = seeding.survey(passes, settings.seeding, k, seed, starts)
+        centers = seeding.initial_centers(passes, settings.seeding, k, seed, survey, starts)
     most = settings.max_iter
     with iterated.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
         passes.sums(CentroidSums(centers=centers), "k-means: iterations")
@@ -421,21 +421,21 @@ def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
             _measure_iterations(iterated, rows, options)
     with iterated.stage(name, where=where):
         label_rows(passes, centers)
-    return prepared_nbytes(source, k) if place == "client" else 0
+    return prepared_nbytes(source, k) if location == "client" else 0
 
 
 def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOptions) -> None:
-    """Put number and time of iterations on the rows that were tried into the plan: bounds make most of them cheap."""
+    """Put number and time of iterations, measured on some rows, into the plan: bounds make most iterations cheap."""
     settings, engine = iterated.settings, iterated.engine
     block = next(iter(rows.blocks.values()))
     parameters = KMeansParameters(
         settings.n_clusters, settings.seeding, 1, settings.max_iter, settings.tol, settings.random_state
     )
-    tried, serial = Source(open_matrix(block.values)), options.but(engine=LocalEngine(kind="serial"), checkpoint=None)
-    fit_kmeans(tried, replace(parameters, max_iter=1), serial)
+    sample, serial = Source(open_matrix(block.values)), options.but(engine=LocalEngine(kind="serial"), checkpoint=None)
+    fit_kmeans(sample, replace(parameters, max_iter=1), serial)
     (_, once), (result, all_of_them) = (
-        timed(functools.partial(fit_kmeans, tried, one, serial))
-        for one in (replace(parameters, max_iter=1), parameters)
+        timed(functools.partial(fit_kmeans, sample, settings_of_run, serial))
+        for settings_of_run in (replace(parameters, max_iter=1), parameters)
     )
     scale = rows.n_rows / (block.stop - block.start) / engine.last_tree.n_leaves
     pass_ = engine.estimate(0.0, scale * max(0.0, all_of_them - once) / max(1, result.n_iter - 1))
@@ -445,7 +445,7 @@ def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOpt
 
 
 def forecast_range(iterated: Iterated, features: Source) -> None:
-    """Ask for the passes that a range of numbers of clusters takes, where the job wants one."""
+    """Plan the passes of a range of numbers of clusters, if the job has one."""
     settings = iterated.settings
     if settings.range is None:
         return
@@ -458,14 +458,14 @@ def forecast_range(iterated: Iterated, features: Source) -> None:
 
 
 CALIBRATION_SECONDS = 10.0
-"""What the calibration may take; the first rows of every pass are tried whatever that takes."""
+"""Seconds that the calibration may take; the first rows of every pass are tried in any case."""
 
 ASSUMED_SHARE = 10
-"""One of this number of columns is taken to be selected, where the job does not say and a few rows cannot tell."""
+"""One in this number of columns is assumed to be selected if neither the job nor a few rows tell."""
 
 
 class CyclicLabels(Vector):
-    """Labels 0, 1, ..., k - 1, 0, 1, ...: stand in for those that k-means will find.
+    """Labels 0, 1, ..., k - 1, 0, 1, ...: stand in for the labels of k-means.
 
     `n_rows`, `n_clusters`: Entries, and different ones.
     """
@@ -492,10 +492,10 @@ def forecast_job(
     calibrate: bool = True,
     price: float | None = None,
 ) -> JobForecast:
-    """Return what a run of this job, from its beginning, will read, compute, hold and send.
+    """Return the reading, computing, memory and traffic of a run of this job from its beginning.
 
     Passes, partitions, tasks, bytes and the projection of memory come from the code that a run goes through; the first
-    rows of every pass are really read, summarised and merged. Nothing is written beside a temporary folder, and no
+    rows of every pass are really read, summarised and merged. Nothing is written outside a temporary folder, and no
     cluster is started or connected to.
 
     `job`: A TOML or YAML file, or its content.
@@ -507,14 +507,14 @@ def forecast_job(
 
     `price`: Of a worker for an hour, in any currency; with it the plan has a cost.
 
-    Raises `ConfigError` or `SourceError` or `NotFinite` as `run` does, for the same mistakes; those that a run finds
-    behind the first rows are not found here.
+    Raises `ConfigError` or `SourceError` or `NotFinite` as `run` does, for the same mistakes; mistakes after the
+    first rows are not found here.
     """
     config = job if isinstance(job, JobConfig) else load_job(job, overrides)
     require_weights(config)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="sketchselect-plan-") as folder, warnings.catch_warnings():
-        # What a few rows are warned of says nothing of all of them.
+        # Warnings on a few rows say nothing about all rows.
         warnings.simplefilter("ignore")
         walk = _Walk(config, Path(folder), n_workers, calibrate, price)
         walk.all_stages()
@@ -529,8 +529,8 @@ class _Walk:
     ) -> None:
         self.config, self.calibrate, self.price = config, calibrate, price
         execution = config.execution
-        self.asked = n_workers or execution.n_workers
-        count = 1 if execution.cluster == "serial" else self.asked or available_cores()
+        self.n_given = n_workers or execution.n_workers
+        count = 1 if execution.cluster == "serial" else self.n_given or available_cores()
         threads = execution.cluster == "threads"
         kind = execution.cluster if execution.cluster in ("threads", "serial") else "dask"
         clusters = config.cluster.n_clusters if config.cluster else 0
@@ -540,10 +540,10 @@ class _Walk:
             count if threads else 1,
             CALIBRATION_SECONDS if calibrate else 0.0,
             max(256, 4 * clusters),
-            # Of a job's own processes or threads; what was asked for may be meant for a larger machine.
+            # For a job's own processes or threads; a given number may be meant for a larger machine.
             cores=available_cores() if execution.cluster == "local" and n_workers is None else None,
         )
-        # Where nothing of an earlier run is found, and nothing of this one is left.
+        # A temporary folder: no files of an earlier run, none left by this one.
         quiet = execution.model_copy(update={"checkpoint": False})
         output = config.output.model_copy(update={"dir": str(folder / "out")})
         self.tried = config.model_copy(update={"execution": quiet, "output": output})
@@ -571,34 +571,34 @@ class _Walk:
 
     @contextlib.contextmanager
     def stage(self, name: str, *, repeats: int = 1, most: int | None = None, where: str = "workers") -> Iterator[None]:
-        """Name the passes that are asked for meanwhile."""
+        """Name the passes planned in this context."""
         engine = self.engine
         engine.stage, engine.where, engine.repeats = name, where, (repeats, most or repeats)
         yield
 
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
-        described = stages.description(self.config, session.selector, session.n_columns)
+        bundle = stages.description(self.config, session.selector, session.n_columns)
         source, n_columns = session.source, session.n_columns
-        sparse = replace(source, takes_sparse=described.accepts_sparse).is_sparse
-        panels = make_panels(described, n_columns, source.n_targets, sparse=sparse)
+        sparse = replace(source, takes_sparse=bundle.accepts_sparse).is_sparse
+        panels = make_panels(bundle, n_columns, source.n_targets, sparse=sparse)
         with self.stage("summarize"):
             if panels is None:
                 return stages.summarize(session)
-            # The whole is more than a forecast should take; its panels are passes like any other.
+            # The whole is too much for a forecast; its panels are passes like any other.
             options = session.pass_options
             if panels.wide and options.partition_bytes is None:
                 options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
             sketches = list(panels.sketches.values())
             for part in panels.descriptions():
-                what = (
+                label = (
                     "the sketch"
-                    if any(part is one for one in sketches)
+                    if any(part is sketch for sketch in sketches)
                     else "a panel"
                     if panels.wide
                     else "other members"
                 )
-                summarize_source(source, part, options, stage=f"summarize, {what}")
+                summarize_source(source, part, options, stage=f"summarize, {label}")
             largest = [2 * 8 * panels.edges[-1] ** 2 for _ in panels.wide]
             largest += [2 * sketch.projected_nbytes(n_columns) for sketch in sketches]
             self.client_nbytes = max(self.client_nbytes, *largest)
@@ -664,12 +664,12 @@ class _Walk:
         assert settings is not None
         rows, k = self.engine.last_rows, settings.n_clusters
         everything = session.rows
-        labelled = replace(everything, target=CyclicLabels(everything.n_rows, k))
+        with_labels = replace(everything, target=CyclicLabels(everything.n_rows, k))
         variants = settings.variants
         starts_cluster = self.config.execution.cluster == "local"
         limit = self.config.execution.memory_limit
         if limit is None and not starts_cluster:
-            # As if its workers had been given what this plan will ask for them.
+            # As if its workers had the memory limit that this plan will recommend.
             limit = limit_for(max(one.projected_bytes for one in self.engine.passes))
         iterated = Iterated(self.engine, settings, self.stage, starts_cluster, limit, session.pass_options)
         self.engine.most_rows = rows
@@ -684,40 +684,40 @@ class _Walk:
         for variant in variants:
             name = "objective" if len(variants) == 1 else f"objective, {variant}"
             with self.stage(name):
-                sums = summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective").value
+                sums = summarize_source(with_labels, CentroidSums(k), session.pass_options, stage="objective").value
         if settings.reassign:
             with self.stage("reassign"):
-                reassign_source(labelled, cast(CentroidSums, sums), session.pass_options)
+                reassign_source(with_labels, cast(CentroidSums, sums), session.pass_options)
         self._certificate(features, support.size, rows)
         if settings.compare_all_columns:
             some = replace(everything, columns=tuple(range(support.size)))
             for source, name in ((everything, "k-means on all columns"), (some, "k-means on random columns")):
                 self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, source, name))
             with self.stage("k-means on random columns"):
-                summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective")
+                summarize_source(with_labels, CentroidSums(k), session.pass_options, stage="objective")
 
     def _certificate(self, features: Source, n_selected: int, rows: int) -> None:
         session, engine = self.session, self.engine
-        planned = solved_blocks(self.config, session.rows, n_selected)
-        if planned.is_automatic:
-            self.notes.append(planned.sentence())
-        if planned.description is None:
+        blocks = solved_blocks(self.config, session.rows, n_selected)
+        if blocks.is_automatic:
+            self.notes.append(blocks.sentence())
+        if blocks.description is None:
             return
-        # Of a sample too, the block that is tried is solved.
-        described = planned.description
-        if planned.is_automatic:
-            described = BlockBound(described.n_clusters, described.block_rows, seed=described.seed)
+        # The block that is tried is solved, also of a sample.
+        description = blocks.description
+        if blocks.is_automatic:
+            description = BlockBound(description.n_clusters, description.block_rows, seed=description.seed)
         passes: list[tuple[Source, str, int | None]] = [(session.rows, "block certificate", None)]
-        if not planned.is_automatic:
+        if not blocks.is_automatic:
             passes.append((features, "block certificate of the selected columns", rows))
         for source, name, most in passes:
             engine.most_rows = most
-            options = session.pass_options.but(partition_bytes=block_partition_bytes(described, source))
+            options = session.pass_options.but(partition_bytes=block_partition_bytes(description, source))
             with self.stage(name):
-                summarize_source(source, described, options, stage=name)
+                summarize_source(source, description, options, stage=name)
         engine.most_rows = None
-        last, share = engine.passes[-1], planned.n_solved / max(planned.n_blocks, 1)
-        if planned.is_automatic and last.leaf_seconds is not None and last.seconds is not None:
+        last, share = engine.passes[-1], blocks.n_solved / max(blocks.n_blocks, 1)
+        if blocks.is_automatic and last.leaf_seconds is not None and last.seconds is not None:
             engine.passes[-1] = replace(last, leaf_seconds=share * last.leaf_seconds, seconds=share * last.seconds)
 
     def report(self, seconds: float) -> JobForecast:
@@ -726,12 +726,12 @@ class _Walk:
         idle: int | None = None
         if self.calibrate:
             idle = idle_worker_nbytes() if self.engine.kind == "dask" else self.base_nbytes
-        place = ClusterSpec(
-            cluster=execution.cluster,
+        cluster = ClusterSpec(
+            address=execution.cluster,
             kind=self.engine.kind,
             n_workers=self.engine.n_workers,
             slots=self.engine.slots_per_process,
-            asked=self.asked is not None,
+            is_explicit=self.n_given is not None,
             memory_limit=execution.memory_limit,
             output=self.config.output.dir,
             price=self.price,
@@ -740,7 +740,7 @@ class _Walk:
             source=self.session.matrix.describe(),
             method=self.config.select.method,
             reads_columns=self.session.selector.reads_columns,
-            place=place,
+            cluster=cluster,
             passes=tuple(self.engine.passes),
             idle_nbytes=idle,
             client_nbytes=self.client_nbytes,

@@ -27,15 +27,15 @@ LEAST_LIMIT_NBYTES = 1 << 30
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What a job is planned for."""
+    """The cluster that a job is planned for."""
 
-    # cluster, kind: As the job says, and "dask", "threads" or "serial"
-    cluster: str
+    # address, kind: ``execution.cluster`` of the job, and "dask", "threads" or "serial"
+    address: str
     kind: str
     # n_workers, slots: Processes, and tasks at a time in each
     n_workers: int
     slots: int
-    asked: bool  # Whether somebody said how many
+    is_explicit: bool  # Whether the number of workers was given
     memory_limit: int | None  # Bytes per worker that the job names
     output: str  # Its output folder
     price: float | None = None  # Of a worker for an hour
@@ -47,7 +47,7 @@ class ClusterSpec:
 
     @property
     def noun(self) -> str:
-        """What runs a task at a time, in words."""
+        """The name of a process or thread that runs a task at a time."""
         return {"threads": "threads", "serial": "process"}.get(self.kind, "workers")
 
 
@@ -55,10 +55,10 @@ class ClusterSpec:
 class ForecastPass:
     """One pass of a job; numbers are of one time, `repeats` says how often (at most `repeats_most`)."""
 
-    # stage, name: Stage of the manifest that it is accounted to, and the pass
+    # stage, name: Stage of the manifest it counts towards, and name of the pass
     stage: str
     name: str
-    # "workers", "client"; What runs its tasks: the workers, or threads of the process in which the job was started
+    # "workers", "client": Its tasks run on the workers, or in threads of the process that started the job
     where: str
     # repeats, repeats_most: Typical and largest number of times
     repeats: int
@@ -68,17 +68,17 @@ class ForecastPass:
     partitions: int
     tasks: int
     bytes_read: int
-    network_bytes: int  # Bound of what goes from worker to worker and to the client: states of a tree reduction
+    network_bytes: int  # Bound of the transfer between workers and to the client: states of a tree reduction
     # state_bytes, partition_bytes: A state, and a partition as stored
     state_bytes: int
     partition_bytes: int
-    projected_bytes: int  # Upper bound of the memory of a process that runs its tasks, which a run is refused by
-    rise_bytes: int | None  # What the tasks of a process were measured to need, beside the process itself
+    projected_bytes: int  # Upper bound of the memory of a process that runs its tasks; a run above the limit is refused
+    rise_bytes: int | None  # Measured memory of the tasks of a process, without the process itself
     waiting_bytes: int  # States that wait in a process for their siblings
     # leaf_seconds, seconds: Of one leaf on one thread, and of the pass on all workers
     leaf_seconds: float | None
     seconds: float | None
-    bottleneck: str | None  # What most of the seconds are; see `forecast.PassEstimate`
+    bottleneck: str | None  # Largest part of the seconds; see `forecast.PassEstimate`
     amplification: float  # Bytes decoded per byte used
     cached: bool  # Whether the rows are in memory when it begins
     leaf_tasks: int = 1  # Tasks that may work on one leaf at a time
@@ -86,55 +86,55 @@ class ForecastPass:
 
 @dataclass(frozen=True)
 class JobForecast:
-    """What a run of a job will do; see `forecast_job`."""
+    """Forecast of a run of a job; see `forecast_job`."""
 
-    source: dict[str, Any]  # What the manifest says of the source
+    source: dict[str, Any]  # The source, as in the manifest
     method: str  # Of selection
     reads_columns: bool  # Whether the method reads the source by columns
-    place: ClusterSpec  # What it is planned for
+    cluster: ClusterSpec  # The cluster that it is planned for
     passes: tuple[ForecastPass, ...]  # In their order
-    idle_nbytes: int | None = None  # A process that has loaded the libraries, measured
-    # What the process in which the job is started holds at most, beside itself, for k-means or a wide co-moment
+    idle_nbytes: int | None = None  # Measured memory of a process that has loaded the libraries
+    # Most bytes that the process that started the job holds, without itself, for k-means or a wide co-moment
     client_nbytes: int = 0
     output_nbytes: int = 0  # Selected columns and labels on disk, before compression
-    # What selecting took from the summaries of the first rows; it runs in one process
+    # Seconds to select from the summaries of the first rows, in one process
     select_seconds: float | None = None
-    calibration_seconds: float | None = None  # What making the plan took
-    # notes, warnings: What was assumed; where the job will not scale
+    calibration_seconds: float | None = None  # Seconds to make the plan
+    # notes, warnings: Assumptions; where the job will not scale
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def total(self, name: str, most: bool = False) -> Any:
         """Return the sum of one number over all passes and their repetitions; None where it was not measured."""
-        numbers = [getattr(one, name) for one in self.passes]
+        numbers = [getattr(p, name) for p in self.passes]
         if any(number is None for number in numbers):
             return None
-        times = [one.repeats_most if most else one.repeats for one in self.passes]
+        times = [p.repeats_most if most else p.repeats for p in self.passes]
         return sum(n * t for n, t in zip(numbers, times, strict=True))
 
     @property
     def seconds(self) -> float | None:
-        """Time of the job where it is planned for, from the start of its workers; None where nothing was measured."""
+        """Seconds of the job on the planned cluster, from the start of its workers; None if nothing was measured."""
         passes = self.total("seconds")
-        starts = self.place.kind == "dask" and self.place.cluster == "local"
+        starts = self.cluster.kind == "dask" and self.cluster.address == "local"
         return None if passes is None else passes + (self.select_seconds or 0.0) + START_SECONDS * starts
 
     @property
     def bottleneck(self) -> str | None:
-        """What most of the time of the longest pass is; None where nothing was measured."""
-        longest = max(self.passes, key=lambda one: one.repeats * (one.seconds or 0.0), default=None)
+        """Largest part of the time of the longest pass; None if nothing was measured."""
+        longest = max(self.passes, key=lambda p: p.repeats * (p.seconds or 0.0), default=None)
         return None if longest is None or longest.bottleneck is None else f"{longest.bottleneck} ({longest.name})"
 
     @property
     def cost(self) -> float | None:
         """The price of all workers for that time; None without a price."""
-        price = self.place.price
-        return None if price is None or self.seconds is None else price * self.place.n_workers * self.seconds / 3600
+        price = self.cluster.price
+        return None if price is None or self.seconds is None else price * self.cluster.n_workers * self.seconds / 3600
 
     @property
     def projected_nbytes(self) -> int:
         """Upper bound of the memory of a worker."""
-        return max((one.projected_bytes for one in self._on_workers()), default=0)
+        return max((p.projected_bytes for p in self._on_workers()), default=0)
 
     @property
     def expected_nbytes(self) -> int | None:
@@ -146,21 +146,21 @@ class JobForecast:
             return None
         on_workers = self._on_workers()
         rises = [
-            one.projected_bytes - PROCESS_NBYTES if one.rise_bytes is None else one.rise_bytes + one.waiting_bytes
-            for one in on_workers
+            p.projected_bytes - PROCESS_NBYTES if p.rise_bytes is None else p.rise_bytes + p.waiting_bytes
+            for p in on_workers
         ]
         return self.idle_nbytes + max(rises, default=0)
 
     @property
     def limit_nbytes(self) -> int:
-        """The memory limit that a worker should be given: the projection, and what Dask leaves unused."""
-        if self.place.memory_limit is not None:
-            return self.place.memory_limit
+        """The memory limit that a worker should be given: the projection, and the share that Dask leaves unused."""
+        if self.cluster.memory_limit is not None:
+            return self.cluster.memory_limit
         return limit_for(self.projected_nbytes)
 
     def _on_workers(self) -> list[ForecastPass]:
-        apart = self.place.kind == "dask"
-        return [one for one in self.passes if one.where == "workers" or not apart]
+        apart = self.cluster.kind == "dask"
+        return [p for p in self.passes if p.where == "workers" or not apart]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan for programs. Keys are only ever added; `format` says when one changes its meaning.
@@ -172,7 +172,7 @@ class JobForecast:
         and ``most`` the same with `max_iter`; ``memory`` {projected_bytes_per_worker, expected_bytes_per_worker,
         idle_bytes_per_worker, limit_bytes_per_worker, limit_bytes_total, held_by_client_bytes}; ``output_bytes`` before
         compression; ``calibration`` {seconds, select_seconds} or null; ``estimate`` {seconds, bottleneck,
-        price_per_hour, cost} of the whole job where it is planned for; ``notes``; ``warnings``. Bytes and seconds;
+        price_per_hour, cost} of the whole job on the planned cluster; ``notes``; ``warnings``. Bytes and seconds;
         null where nothing was measured.
         """
         names: tuple[str, ...] = ("stage", "name", "where", "repeats", "repeats_most", "rows", "partitions", "tasks")
@@ -181,7 +181,7 @@ class JobForecast:
         summed = ("tasks", "bytes_read", "network_bytes", "seconds")
 
         def totals(most: bool) -> dict[str, Any]:
-            times = sum(one.repeats_most if most else one.repeats for one in self.passes)
+            times = sum(p.repeats_most if most else p.repeats for p in self.passes)
             return {"passes": times, **{name: _rounded(self.total(name, most)) for name in summed}}
 
         calibrated = self.calibration_seconds is not None
@@ -190,12 +190,12 @@ class JobForecast:
             "source": self.source,
             "method": self.method,
             "workers": {
-                "kind": self.place.kind,
-                "n": self.place.n_workers,
-                "threads_each": self.place.slots,
-                "given": self.place.asked,
+                "kind": self.cluster.kind,
+                "n": self.cluster.n_workers,
+                "threads_each": self.cluster.slots,
+                "given": self.cluster.is_explicit,
             },
-            "passes": [{name: _rounded(getattr(one, name)) for name in names} for one in self.passes],
+            "passes": [{name: _rounded(getattr(p, name)) for name in names} for p in self.passes],
             "totals": totals(False),
             "most": totals(True),
             "memory": {
@@ -203,7 +203,7 @@ class JobForecast:
                 "expected_bytes_per_worker": self.expected_nbytes,
                 "idle_bytes_per_worker": self.idle_nbytes,
                 "limit_bytes_per_worker": self.limit_nbytes,
-                "limit_bytes_total": self.place.n_workers * self.limit_nbytes,
+                "limit_bytes_total": self.cluster.n_workers * self.limit_nbytes,
                 "held_by_client_bytes": self.client_nbytes,
             },
             "output_bytes": self.output_nbytes,
@@ -216,7 +216,7 @@ class JobForecast:
             "estimate": {
                 "seconds": _rounded(self.seconds),
                 "bottleneck": self.bottleneck,
-                "price_per_hour": self.place.price,
+                "price_per_hour": self.cluster.price,
                 "cost": _rounded(self.cost),
             },
             "notes": list(self.notes),
@@ -224,21 +224,21 @@ class JobForecast:
         }
 
     def text(self) -> str:
-        """Return the plan for people."""
+        """Return the plan as text."""
         rows, columns = self.source["shape"]
         lines = [
             f"{self.source['address']}: {rows} rows x {columns} columns, method {self.method}; "
-            f"{self.place.n_slots} {self.place.noun}",
+            f"{self.cluster.n_slots} {self.cluster.noun}",
             "",
             f"{'pass':<44} {'times':>9} {'partitions':>10} {'tasks':>7} {'read':>10} {'sent':>10} {'seconds':>8}",
         ]
-        for one in self.passes:
-            times = f"{one.repeats}" if one.repeats == one.repeats_most else f"~{one.repeats}<={one.repeats_most}"
-            seconds = "" if one.seconds is None else f"{one.repeats * one.seconds:.1f}"
-            sizes = [format_bytes(one.repeats * n) for n in (one.bytes_read, one.network_bytes)]
-            name = one.name if one.where == "workers" else f"{one.name} (client)"
+        for p in self.passes:
+            times = f"{p.repeats}" if p.repeats == p.repeats_most else f"~{p.repeats}<={p.repeats_most}"
+            seconds = "" if p.seconds is None else f"{p.repeats * p.seconds:.1f}"
+            sizes = [format_bytes(p.repeats * n) for n in (p.bytes_read, p.network_bytes)]
+            name = p.name if p.where == "workers" else f"{p.name} (client)"
             lines.append(
-                f"{name:<44.44} {times:>9} {one.partitions:>10} {one.repeats * one.tasks:>7} {sizes[0]:>10} "
+                f"{name:<44.44} {times:>9} {p.partitions:>10} {p.repeats * p.tasks:>7} {sizes[0]:>10} "
                 f"{sizes[1]:>10} {seconds:>8}"
             )
         lines += ["", *self._sums()]
@@ -260,22 +260,22 @@ class JobForecast:
             upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
             cost = "" if self.cost is None else f"; price: {self.cost:.2f}"
             lines.append(
-                f"time: estimated {typical_time} on {self.place.n_slots} {self.place.noun}{upto}; bottleneck: "
+                f"time: estimated {typical_time} on {self.cluster.n_slots} {self.cluster.noun}{upto}; bottleneck: "
                 f"{self.bottleneck}{cost}; by a formula from about a partition of every pass, timed on this machine in "
                 f"{format_seconds(self.calibration_seconds or 0.0)}"
             )
         expected = self.expected_nbytes
         usual = "" if expected is None else f", about {format_bytes(expected)} expected"
         idle = "" if self.idle_nbytes is None else f" ({format_bytes(self.idle_nbytes)} of it the process itself)"
-        in_all = format_bytes(self.place.n_workers * self.limit_nbytes)
+        in_all = format_bytes(self.cluster.n_workers * self.limit_nbytes)
         lines.append(
             f"memory per process: at most {format_bytes(self.projected_nbytes)}{usual}{idle}; "
             f"give each worker {format_bytes(self.limit_nbytes)}, {in_all} in all"
         )
         if self.output_nbytes:
             lines.append(f"output on disk: {format_bytes(self.output_nbytes)} before compression")
-        if self.client_nbytes and self.place.kind == "dask":
-            lines.append(f"memory where the job is started: {format_bytes(self.client_nbytes)} beside the process")
+        if self.client_nbytes and self.cluster.kind == "dask":
+            lines.append(f"memory where the job is started: {format_bytes(self.client_nbytes)} on top of the process")
         return lines
 
 
@@ -303,85 +303,86 @@ LOCAL_FILESYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "t
 
 
 def warnings_of(plan: JobForecast) -> Iterator[str]:
-    """Yield a sentence for everything in a plan that more workers will not make faster, or that may not work."""
-    on_workers = [one for one in plan.passes if one.where == "workers"]
-    slots = plan.place.n_slots
-    few = [one for one in on_workers if one.partitions * one.leaf_tasks < PARTITIONS_PER_SLOT * slots]
+    """Yield a sentence for each part of a plan that more workers will not make faster, or that may not work."""
+    on_workers = [p for p in plan.passes if p.where == "workers"]
+    slots = plan.cluster.n_slots
+    few = [p for p in on_workers if p.partitions * p.leaf_tasks < PARTITIONS_PER_SLOT * slots]
     if few and slots > 1:
-        least = min(few, key=lambda one: one.partitions)
+        fewest = min(few, key=lambda p: p.partitions)
         yield (
-            f"{least.name}: {counted(least.partitions, 'partition')} for {slots} tasks at a time; more than "
-            f"{counted(max(1, least.partitions // PARTITIONS_PER_SLOT), 'worker')} help little. Lower "
+            f"{fewest.name}: {counted(fewest.partitions, 'partition')} for {slots} tasks at a time; more than "
+            f"{counted(max(1, fewest.partitions // PARTITIONS_PER_SLOT), 'worker')} help little. Lower "
             "execution.partition_bytes (not below the chunks of the store), or take fewer workers"
         )
     yield from _of_passes(plan, on_workers)
-    limit = plan.place.memory_limit
+    limit = plan.cluster.memory_limit
     if limit is not None and plan.projected_nbytes > limit:
         yield (
             f"execution.memory_limit is {format_bytes(limit)}, up to {format_bytes(plan.projected_nbytes)} may be "
             "needed: a run is refused. Raise it, or lower execution.partition_bytes"
         )
-    if plan.place.kind == "dask" and plan.place.cluster != "local":
+    if plan.cluster.kind == "dask" and plan.cluster.address != "local":
         yield from _of_cluster(plan)
 
 
 def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
-    big = [one for one in on_workers if one.state_bytes > one.partition_bytes and not one.cached]
-    big = [one for one in big if one.leaf_tasks == 1]
+    big = [p for p in on_workers if p.state_bytes > p.partition_bytes and not p.cached]
+    big = [p for p in big if p.leaf_tasks == 1]
     if big:
-        worst = max(big, key=lambda one: one.state_bytes / max(one.partition_bytes, 1))
+        worst = max(big, key=lambda p: p.state_bytes / max(p.partition_bytes, 1))
         yield (
             f"{worst.name}: a summary ({format_bytes(worst.state_bytes)}) is larger than the partition it is made of "
             f"({format_bytes(worst.partition_bytes)}), so merging and sending may take longer than reading. Raise "
             "execution.partition_bytes, or take a method with a sketch (fewer columns, or a smaller size)"
         )
-    tiny = [one for one in on_workers if one.leaf_seconds is not None and one.leaf_seconds < TINY_SECONDS]
-    tiny = [one for one in tiny if one.partitions >= PARTITIONS_PER_SLOT * plan.place.n_slots]
-    if tiny and plan.place.kind == "dask":
-        short = min(tiny, key=lambda one: one.leaf_seconds or 0.0)
+    tiny = [p for p in on_workers if p.leaf_seconds is not None and p.leaf_seconds < TINY_SECONDS]
+    tiny = [p for p in tiny if p.partitions >= PARTITIONS_PER_SLOT * plan.cluster.n_slots]
+    if tiny and plan.cluster.kind == "dask":
+        short = min(tiny, key=lambda p: p.leaf_seconds or 0.0)
         yield (
             f"{short.name}: a task takes {1e3 * (short.leaf_seconds or 0.0):.0f} ms, so the scheduler "
             f"sets the pace (below {1e3 * TINY_SECONDS:.0f} ms). Raise execution.partition_bytes, or take fewer workers"
         )
-    tall = max(plan.passes, key=lambda one: one.amplification, default=None)
+    tall = max(plan.passes, key=lambda p: p.amplification, default=None)
     if tall is not None and tall.amplification > 1:
         yield (
             f"{tall.name}: chunks are taller than a partition, every byte is decoded {tall.amplification:.1f} times; "
             "`sketchselect convert --chunks` makes a store that is not, or raise execution.partition_bytes"
         )
-    again = [one for one in plan.passes if one.repeats_most > 1 and one.bytes_read]
+    again = [p for p in plan.passes if p.repeats_most > 1 and p.bytes_read]
     if again:
         yield (
             f"{again[0].stage}: the rows fit neither here nor in the workers' memory, and are read in every iteration "
             f"({format_bytes(again[0].bytes_read)} each). Raise the workers' memory, select fewer columns, or lower "
             "cluster.max_iter"
         )
-    panels = [one for one in plan.passes if one.name.startswith("summarize, a panel")]
+    panels = [p for p in plan.passes if p.name.startswith("summarize, a panel")]
     if len(panels) > 1:
         yield (
             f"{plan.source['shape'][1]} columns are too many for one pass: their co-moment takes {len(panels)}, each "
             f"of which reads everything, and its whole ({format_bytes(plan.client_nbytes // 2)}) is solved in one "
             "process; a method that selects from a sketch takes one pass"
         )
-    read = [one for one in on_workers if one.stage == "collect"]
-    if plan.reads_columns and any(one.bytes_read for one in read):
+    collecting = [p for p in on_workers if p.stage == "collect"]
+    if plan.reads_columns and any(p.bytes_read for p in collecting):
         yield (
-            f"{plan.method} reads columns: there are {read[0].partitions} partitions of them, and from a store that is "
-            'chunked by rows each of them reads every chunk. Rechunk it, or set read = "rows" where the method has that'
+            f"{plan.method} reads columns: of its {collecting[0].partitions} partitions each reads every chunk of a "
+            'store that is chunked by rows. Rechunk it, or set read = "rows" where the method has that'
         )
 
 
 def _of_cluster(plan: JobForecast) -> Iterator[str]:
-    if not plan.place.asked:
+    if not plan.cluster.is_explicit:
         yield (
-            f"how many workers {plan.place.cluster} has is not asked; {plan.place.n_workers} are assumed (--n-workers)"
+            f"how many workers {plan.cluster.address} has is not known; {plan.cluster.n_workers} are assumed "
+            "(--n-workers)"
         )
-    if _is_here(plan.place.cluster):
+    if _is_here(plan.cluster.address):
         return
-    kind = filesystem(Path(plan.place.output))
+    kind = filesystem(Path(plan.cluster.output))
     if kind in LOCAL_FILESYSTEMS:
         yield (
-            f"output.dir ({plan.place.output}) is on a disk of this machine ({kind}); workers on other machines must "
+            f"output.dir ({plan.cluster.output}) is on a disk of this machine ({kind}); workers on other machines must "
             "see the same folder, or the run ends when it writes the features"
         )
 
@@ -396,8 +397,8 @@ def _is_here(address: str) -> bool:
 
 
 def filesystem(path: Path) -> str | None:
-    """Return the type of the file system of a path that may not be there yet; None where the system does not tell."""
-    place = os.path.realpath(path)
+    """Return the type of the file system of a path that may not be there yet; None if the system does not tell."""
+    real_path = os.path.realpath(path)
     best, kind = "", None
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
@@ -406,6 +407,6 @@ def filesystem(path: Path) -> str | None:
     for line in lines:
         _, where, fstype, *_ = line.split()
         where = where.replace("\\040", " ")
-        if (place == where or place.startswith(where.rstrip("/") + "/")) and len(where) >= len(best):
+        if (real_path == where or real_path.startswith(where.rstrip("/") + "/")) and len(where) >= len(best):
             best, kind = where, fstype
     return kind

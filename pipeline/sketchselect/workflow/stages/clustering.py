@@ -1,6 +1,6 @@
-"""K-means on the selected columns as they are, multiplied by the weights of the selection, or both ways.
+"""K-means on the selected columns, unweighted, multiplied by the weights of the selection, or both ways.
 
-The stage that looks at a range of numbers of clusters: ``clusters.csv``, and the figure in the report.
+Also the stage that compares numbers of clusters: ``clusters.csv``, and the figure in the report.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Variant = Literal["unweighted", "weighted"]
 
 @dataclass(frozen=True)
 class Clustering:
-    """What k-means found in the selected columns."""
+    """Result of k-means in the selected columns."""
 
     labels: NDArray[np.int32]  # shape (n_rows,): Cluster of each row; -1 where the row was dropped
     # shape (n_clusters, n_selected): Means of the clusters in the prepared, selected columns (without weights)
@@ -44,15 +44,15 @@ class Clustering:
     n_iter: int  # Iterations of the best start
     # "unweighted", "weighted"; Whether the columns were multiplied by the selection's weights before clustering
     variant: Variant = "unweighted"
-    weighted_inertia: float | None = None  # What k-means minimised where they were
+    weighted_inertia: float | None = None  # The objective of k-means in the weighted columns
     labels_file: str = "labels.zarr"  # Where the labels are published
-    nearest: Floats | None = None  # Where rows were reassigned: the means in all columns that they went to
+    nearest: Floats | None = None  # Of a reassignment: the means in all columns to which rows moved
 
 
 def cluster(session: Session, summary: Summary[Any], features: Source | None, selection: Selection) -> list[Clustering]:
     """Publish the clusterings that the job asks for: one as ``labels.zarr`` and ``centers.zarr``, two under own names.
 
-    What is to be reassigned is kept under a name of its own, too: a resumed job must find what k-means left.
+    Labels to be reassigned are kept under a name of their own, too: a resumed job needs the result of k-means.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def cluster(session: Session, summary: Summary[Any], features: Source | None, se
 
 
 def _start_from(session: Session, summary: Summary[Any]) -> None:
-    """Have k-means start from the clusters of the summary's sample of rows in all columns, if it has one.
+    """Let k-means start from the clusters of the summary's sample of rows in all columns, if it has one.
 
     From there k-means on the selected columns ends in clusters of a lower objective in all columns than from starts
     that are drawn and compared in the selected ones.
@@ -96,15 +96,15 @@ def discard(session: Session) -> None:
     session.folder.discard(("labels.zarr", "labels.csv", "centers.zarr", *_names("weighted"), *_names("unweighted")))
 
 
-def publish(session: Session, chosen: Clustering) -> Clustering:
+def publish(session: Session, clustering: Clustering) -> Clustering:
     """Publish the better of two clusterings as ``labels.zarr`` and ``centers.zarr``."""
-    tables.write_zarr(session.folder, "labels.zarr", chosen.labels, ("row",))
-    tables.write_zarr(session.folder, "centers.zarr", chosen.centers, ("cluster", "column"))
-    return replace(chosen, labels_file="labels.zarr")
+    tables.write_zarr(session.folder, "labels.zarr", clustering.labels, ("row",))
+    tables.write_zarr(session.folder, "centers.zarr", clustering.centers, ("cluster", "column"))
+    return replace(clustering, labels_file="labels.zarr")
 
 
 def name_rows(session: Session, clustering: Clustering) -> None:
-    """Publish ``labels.csv`` where the job or the source names the rows."""
+    """Publish ``labels.csv`` if the job or the source names the rows."""
     names = session.vector("row_names") or session.matrix.row_names
     if names is None:
         session.folder.discard(("labels.csv",))
@@ -139,8 +139,8 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
             result = k_means(session, features, selection.support)
             tables.write_zarr(folder, labels_file, result.labels, ("row",))
         else:
-            weighted = Source(WeightedColumns(features.matrix, weights))
-            result = k_means(session, weighted, selection.support, weights)
+            weighted_rows = Source(WeightedColumns(features.matrix, weights))
+            result = k_means(session, weighted_rows, selection.support, weights)
             tables.write_zarr(folder, labels_file, result.labels, ("row",))
             sums = sums_in_selected(session, features, labels_file, result.centers.shape[0])
             result = replace(
@@ -161,8 +161,8 @@ def sums_in_selected(session: Session, features: Source, labels_file: str, n_clu
     source = Source(features.matrix, labels)
     engine = session.iterating_engine(8 * source.n_rows * (source.n_columns + 1))
     options = session.pass_options.but(engine=engine, checkpoint=None)
-    reduced = summarize_source(source, CentroidSums(n_clusters), options, stage="means of the clusters")
-    return cast(CentroidSums, reduced.value)
+    result = summarize_source(source, CentroidSums(n_clusters), options, stage="means of the clusters")
+    return cast(CentroidSums, result.value)
 
 
 def k_means(session: Session, source: Source, columns: Any = slice(None), weights: Floats | float = 1.0) -> Clustering:
@@ -199,12 +199,12 @@ def k_means(session: Session, source: Source, columns: Any = slice(None), weight
 
 def sizes(clustering: Clustering) -> list[int]:
     """Return the number of rows in each cluster."""
-    there = clustering.labels[clustering.labels >= 0]
-    return [int(n) for n in np.bincount(there, minlength=clustering.centers.shape[0])]
+    assigned = clustering.labels[clustering.labels >= 0]
+    return [int(n) for n in np.bincount(assigned, minlength=clustering.centers.shape[0])]
 
 
 def clustering_entry(clustering: Clustering) -> dict[str, Any]:
-    """Return what the manifest says of a clustering."""
+    """Return the manifest's entry on a clustering."""
     content: dict[str, Any] = {
         "n_clusters": int(clustering.centers.shape[0]),
         "inertia_selected_columns": clustering.inertia,
@@ -222,7 +222,7 @@ FILE = "clusters.csv"
 
 
 def numbers(limits: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the numbers of clusters that ``[cluster] range`` stands for: of two, all from the first to the second.
+    """Return the numbers of clusters of ``[cluster] range``: two are the ends of a range.
 
     Examples
     --------
@@ -233,9 +233,9 @@ def numbers(limits: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def cluster_count(session: Session, features: Source | None) -> dict[str, Any] | None:
-    """Publish ``clusters.csv`` for the selected columns; return what the report shows, None where it is not asked for.
+    """Publish ``clusters.csv`` for the selected columns; return the report's figure, or None if the job sets no range.
 
-    The job's own `n_clusters` is never changed by it.
+    The job's own `n_clusters` stays.
     """
     folder, settings = session.folder, session.config.cluster
     if settings is None or settings.range is None or features is None:

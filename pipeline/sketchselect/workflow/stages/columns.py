@@ -1,6 +1,6 @@
 """The stages up to the selected columns: prepare, summarize, collect, select, write features.
 
-Each publishes its own files, and is skipped where an earlier run left the same.
+Each publishes its own files, and is skipped if an earlier run published the same.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ FILE = "prepare.sks"
 
 
 def prepare(session: Session) -> None:
-    """Fit the steps that need statistics of all rows, one pass each, and publish what they were fitted from.
+    """Fit the steps that need statistics of all rows, one pass each, and publish the statistics.
 
-    Nothing is done where no step needs any. What an earlier run of the same steps on the same source published is used
-    again; so is the file of ``[prepare] fitted``, which makes appended rows cost only themselves.
+    Without such steps nothing is done. The statistics of an earlier run of the same steps on the same source are used
+    again; so is the file of ``[prepare] fitted``, with which only appended rows are read.
     """
     if session.statistics is not None:
         raw, path = codec.encode(session.statistics), session.folder.path / FILE
@@ -57,13 +57,13 @@ def prepare(session: Session) -> None:
             session.fit_with(codec.load(session.folder.path / FILE))
             return
         options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
-        fitted = fit_steps(session.source, options)
-        assert fitted.statistics is not None
+        fit = fit_steps(session.source, options)
+        assert fit.statistics is not None
         session.require_unchanged()
         session.folder.invalidate_results()
-        session.folder.write(FILE, codec.encode(fitted.statistics))
+        session.folder.write(FILE, codec.encode(fit.statistics))
         session.folder.finish("prepare", fingerprint, [FILE], entry)
-        session.steps, session.statistics = fitted.steps, fitted.statistics
+        session.steps, session.statistics = fit.steps, fit.statistics
 
 
 def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
@@ -73,8 +73,8 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
     """
     members: dict[str, Summary[Any]] = {}
     if not (selector.makes_passes or (selector.needs_counts and config.prepare.entries)):
-        described = selector.summary_description(n_features)
-        members = dict(described.items()) if isinstance(described, Bundle) else {described.kind: described}
+        bundle = selector.summary_description(n_features)
+        members = dict(bundle.items()) if isinstance(bundle, Bundle) else {bundle.kind: bundle}
     kinds = {member.kind for member in members.values()}
     if ColumnStats.kind not in kinds:
         members[ColumnStats.kind] = ColumnStats()
@@ -87,18 +87,18 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
 
 
 def summarize(session: Session) -> Summary[Any]:
-    """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need of the rows."""
+    """Pass 1: publish ``summary.sks``, a bundle of all summaries that selection and certificate need."""
     folder = session.folder
     if not session.is_prepared:
         prepare(session)
     for text in (text for step in session.steps for text in step.notes()):
         session.note(text)
-    described = description(session.config, session.selector, session.n_columns)
+    bundle = description(session.config, session.selector, session.n_columns)
     if session.config.input.target is not None and not session.selector.uses_target:
-        # No summary of these methods keeps a target: that must not look as if it had been used.
+        # No summary of these methods keeps a target: say that it is not used.
         method = session.config.select.method
         session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
-    fingerprint = session.source_fingerprint(summaries=summary_key(described), target=session.target_fingerprint)
+    fingerprint = session.source_fingerprint(summaries=summary_key(bundle), target=session.target_fingerprint)
     with session.stage("summarize") as entry:
         if session.reusable("summarize", fingerprint, entry):
             summary = codec.load(folder.path / "summary.sks")
@@ -106,10 +106,10 @@ def summarize(session: Session) -> Summary[Any]:
             _note_units(session, summary)
             return summary
         _require_same_names(session)
-        added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
-        if added:
+        more = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
+        if more:
             session.progress.note(
-                f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
+                f"{session.config.select.method} prepares rows with {', '.join(more)}, and so does all that follows; "
                 "select.normalize = false turns that off"
             )
         if folder.was_stopped_early and session.config.execution.checkpoint == "auto":
@@ -124,22 +124,22 @@ def summarize(session: Session) -> Summary[Any]:
                 "every worker share"
             )
         source = session.rows if session.selects_apart else session.source
-        _state_projection(session, source, described)
-        reduced = summarize_source(source, described, session.pass_options)
-        session.add_statistics(entry, reduced.stats)
+        _state_projection(session, source, bundle)
+        result = summarize_source(source, bundle, session.pass_options)
+        session.add_statistics(entry, result.stats)
         session.require_unchanged()
-        # Only now: a source that cannot be read takes nothing of the earlier run away.
+        # Only now: a source that cannot be read must not cost the files of the earlier run.
         session.folder.invalidate_results()
         if session.statistics is None:
             folder.discard((FILE,))
-        folder.write("summary.sks", codec.encode(reduced.value))
+        folder.write("summary.sks", codec.encode(result.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
-        _note_units(session, reduced.value)
-        return reduced.value
+        _note_units(session, result.value)
+        return result.value
 
 
 def _require_same_names(session: Session) -> None:
-    """Raise `Incompatible` where rows were appended to a source whose columns have other names than before.
+    """Raise `Incompatible` if rows were appended and the columns have other names than before.
 
     Summaries of an earlier run would be merged with parts whose columns stand for something else.
     """
@@ -163,7 +163,7 @@ def _require_same_names(session: Session) -> None:
 
 
 def _note_units(session: Session, summary: Summary[Any]) -> None:
-    """Note where half of the columns count little in distances, because others have far larger values."""
+    """Add a note if half of the columns count little in distances, because others have far larger values."""
     same_units = all(step.keeps_units for step in session.steps)
     if session.selector.needs_target or session.matrix.is_sparse or not same_units:
         return
@@ -183,7 +183,7 @@ def _note_units(session: Session, summary: Summary[Any]) -> None:
 
 
 def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
-    """Return what the method selects from: the summary of the rows, or what its own or further passes find.
+    """Return the summary that the method selects from: of the rows, or of its own or further passes.
 
     Methods that read columns, some rows, raw counts as well as prepared rows, or the source more than once, publish
     ``columns.sks``.
@@ -197,7 +197,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         return summary
     parameters = selector.get_params()
     if selector.axis == "columns":
-        # What a stream of columns leaves does not depend on how many are selected in the end.
+        # The summary of a stream of columns does not depend on how many are selected in the end.
         del parameters["n_features_to_select"]
     labels = session.partition()
     fingerprint = session.source_fingerprint(
@@ -214,24 +214,24 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         if selector.reads_columns:
             size = column_partition_bytes(session.config.execution.partition_bytes)
             options = options.but(partition_bytes=size)
-        collected: Summary[Any]
+        summary_to_select_from: Summary[Any]
         if further is None:
             source = session.selection_source
-            collected = selector.complete(selector.collect_source(source, options), source, options)
+            summary_to_select_from = selector.complete(selector.collect_source(source, options), source, options)
         else:
-            collected = selector.complete(summary, session.source, options)
+            summary_to_select_from = selector.complete(summary, session.source, options)
         session.require_unchanged()
-        folder.write("columns.sks", codec.encode(collected))
+        folder.write("columns.sks", codec.encode(summary_to_select_from))
         folder.finish("collect", fingerprint, ["columns.sks"], entry)
-        return collected
+        return summary_to_select_from
 
 
 def select(session: Session, summary: Summary[Any], preset: Selection | None = None) -> tuple[Selection, Model | None]:
     """Publish ``selection.json`` and ``scores.csv``, and of a method with a target ``model.json`` and ``path.csv``.
 
-    The data are not read: everything comes from what `collect` returned, or from a given selection.
+    The data are not read: everything comes from the result of `collect`, or from a given selection.
     """
-    folder, chosen, model = session.folder, session.config.select, None
+    folder, settings, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
         if preset is None:
             selector = fit_selector(session, summary)
@@ -252,14 +252,14 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
             folder.write("model.json", model_json(model))
             folder.write("path.csv", path_csv(model))
     n_selected = len(selection.support) if model is None else model.terms.size
-    if preset is None and isinstance(chosen.n_features, int) and n_selected < chosen.n_features:
-        session.note(f"{chosen.method} selected {n_selected} of the {chosen.n_features} columns asked for")
+    if preset is None and isinstance(settings.n_features, int) and n_selected < settings.n_features:
+        session.note(f"{settings.method} selected {n_selected} of the {settings.n_features} columns asked for")
     require_weights(session.config, selection)
     return selection, model
 
 
 def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
-    """Return the fitted selector; what it warns of is a note of the run."""
+    """Return the fitted selector; its warnings are notes of the run."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         selector = session.selector.fit_summary(summary)
@@ -289,15 +289,15 @@ def write_selected(
         if not session.reusable("write features", fingerprint, entry):
             path = folder.staging("features.zarr")
             view = view_of(summary)
-            reduced = write_features(written_rows(session), selection.support, path, view, seed, session.pass_options)
-            session.add_statistics(entry, reduced.stats)
+            result = write_features(written_rows(session), selection.support, path, view, seed, session.pass_options)
+            session.add_statistics(entry, result.stats)
             session.require_unchanged()
             folder.publish("features.zarr")
-            entry["view"] = {"rows": reduced.value.rows.tolist(), "points": reduced.value.points.tolist()}
+            entry["view"] = {"rows": result.value.rows.tolist(), "points": result.value.points.tolist()}
             folder.finish("write features", fingerprint, ["features.zarr"], entry)
         view_sample = entry.pop("view")
-    dropped = session.config.input.nonfinite
-    return Source(open_matrix(str(folder.path / "features.zarr"), nonfinite=dropped)), view_sample
+    policy = session.config.input.nonfinite
+    return Source(open_matrix(str(folder.path / "features.zarr"), nonfinite=policy)), view_sample
 
 
 def written_rows(session: Session) -> Source:
@@ -319,21 +319,21 @@ def view_of(summary: Summary[Any]) -> View | None:
 
 
 def sketch_of(summary: Summary[Any]) -> Spectrum | None:
-    """Return the sketch in a job's summary, None where the job makes none."""
+    """Return the sketch in a job's summary; None if the job makes none."""
     members = summary.values() if isinstance(summary, Bundle) else [summary]
     return next((cast(Spectrum, member) for member in members if member.kind == FrequentDirections.kind), None)
 
 
 def _state_projection(session: Session, source: Source, description: Summary[Any]) -> None:
-    """Say, before the first pass starts, what it will need."""
-    projected, n_passes, amplification = summary_projection(source, description, session.pass_options)
+    """Report the memory and passes before the first pass starts."""
+    memory, n_passes, amplification = summary_projection(source, description, session.pass_options)
     if amplification > 1:
         session.note(
             f"{session.matrix.address}: chunks are taller than a partition, every byte is decoded {amplification:.1f} "
             "times; `sketchselect convert --chunks` makes a store that is not"
         )
     times = f"; {n_passes} passes, each over all rows" if n_passes > 1 else ""
-    session.progress.note(f"summarize: {projected.sentence()}{times}")
+    session.progress.note(f"summarize: {memory.sentence()}{times}")
 
 
 def _seed(session: Session) -> int:

@@ -1,6 +1,6 @@
-"""What is known of a clustering: its exact objective in all columns, and its certificates.
+"""Evaluation of a clustering: its exact objective in all columns, and its certificates.
 
-At the end, the search for the fewest columns whose clustering is proved to be within a tolerance of the best possible.
+Also the search for the fewest columns whose clustering is proved to be within a tolerance of the best possible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sketchselect.cluster import (
     reassign_source,
 )
 from sketchselect.cluster.certificates.block import Affordable, BlockOptions, affordable_blocks, block_pass
-from sketchselect.cluster.certificates.certificate import compared
+from sketchselect.cluster.certificates.certificate import with_row_check
 from sketchselect.cluster.certificates.labels import require_all_rows, rows_are_same
 from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.cluster.kmeans.seeding import n_starts
@@ -47,7 +47,7 @@ _TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedClustering:
     """One of several clusterings of the same rows."""
 
     columns: str  # "selected columns", "selected columns, weighted", "all columns", ...
@@ -59,25 +59,25 @@ class Compared:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is known of a clustering."""
+    """Objective, certificates and comparisons of a clustering."""
 
     objective: float  # Exact within-cluster sum of squares in all prepared columns
     means: Floats  # shape (n_clusters, n_columns): Mean of each cluster in all prepared columns
     certificates: tuple[Certificate, ...] = ()  # Bounds on objective / optimum; empty where the job wants none
     agreement: Agreement | None = None  # With known labels
-    # Objective of k-means on all columns, where the job asked for the comparison
+    # Objective of k-means on all columns, if the job compares with it
     objective_all_columns: float | None = None
-    compared: tuple[Compared, ...] = ()  # All clusterings that were made, where there are several
+    compared: tuple[ComparedClustering, ...] = ()  # All clusterings, if there are several
     # Of k-means itself: of its clustering, in the columns that it worked on
     selected_certificate: Certificate | None = None
-    # What the selected columns promised for all columns before they were clustered
+    # The bound for the selected columns before they were clustered
     selection_bound: SelectionBound | None = None
-    moved: Reassignment | None = None  # What one reassignment in all columns changed, where the job asked for it
+    moved: Reassignment | None = None  # The reassignment in all columns, if the job makes one
 
 
 @dataclass(frozen=True)
 class Reassignment:
-    """What a reassignment changed."""
+    """Changes by a reassignment."""
 
     n_rows: int  # Rows that went to another cluster
     objective_before: float  # In all prepared columns, before
@@ -94,7 +94,7 @@ class JobResults:
     clustering: Clustering | None = None  # The published one
     evaluation: Evaluation | None = None  # Its objective, certificates and agreement
     timeline: dict[str, Any] | None = None  # How the selection changed along the rows
-    cluster_count: dict[str, Any] | None = None  # What is known of a range of numbers of clusters
+    cluster_count: dict[str, Any] | None = None  # Figure of a range of numbers of clusters
 
 
 def evaluate(
@@ -111,13 +111,13 @@ def evaluate(
     for clustering in clusterings:
         with session.stage("objective" if len(clusterings) == 1 else f"objective, {clustering.variant}") as entry:
             sums.append(cluster_sums(session, clustering, entry))
-    # Of equal partitions, which differ by rounding alone, the first.
+    # Objectives of equal partitions differ by rounding alone: the first one wins.
     best = next(i for i, each in enumerate(sums) if each.objective <= min(s.objective for s in sums) * (1 + _TIE))
     clustering, objective, means = clusterings[best], float(sums[best].objective), sums[best].cluster_means
-    moved: Reassignment | None = None
+    reassignment: Reassignment | None = None
     if settings.reassign:
         clustering, after = reassigned(session, features, selection, clustering, sums[best])
-        moved = Reassignment(int(np.count_nonzero(after.labels != clusterings[best].labels)), objective)
+        reassignment = Reassignment(int(np.count_nonzero(after.labels != clusterings[best].labels)), objective)
         objective, means = float(after.objective), after.means
     elif len(clusterings) > 1:
         clustering = publish(session, clustering)
@@ -126,7 +126,7 @@ def evaluate(
         (_columns(clustering, False), clustering, float(sums[place].objective))
         for place, clustering in enumerate(clusterings)
     ]
-    candidates[best] = (_columns(clusterings[best], moved is not None), clustering, objective)
+    candidates[best] = (_columns(clusterings[best], reassignment is not None), clustering, objective)
     on_all = None
     if settings.compare_all_columns:
         with session.stage("k-means on all columns") as entry:
@@ -135,12 +135,12 @@ def evaluate(
         with session.stage("k-means on random columns") as entry:
             at_random = _on_random_columns(session, selection.support.size, entry)
         candidates += [("all columns", on_all, on_all.inertia), ("as many random columns", *at_random)]
-    known = session.vector("labels")
+    labels = session.vector("labels")
     agreements = [
-        None if known is None else agree(known, clustering, on_all, session.note) for _, clustering, _ in candidates
+        None if labels is None else agree(labels, clustering, on_all, session.note) for _, clustering, _ in candidates
     ]
-    compared = [
-        Compared(
+    comparisons = [
+        ComparedClustering(
             columns,
             cost,
             None if agreement is None else agreement.nmi,
@@ -155,10 +155,10 @@ def evaluate(
         proofs.certificates,
         agreements[best],
         None if on_all is None else on_all.inertia,
-        tuple(compared) if len(compared) > 1 else (),
+        tuple(comparisons) if len(comparisons) > 1 else (),
         proofs.selected,
         proofs.selection,
-        moved,
+        reassignment,
     )
     return clustering, evaluation
 
@@ -172,32 +172,32 @@ def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) 
     """Return the clustering on some random columns, and its objective in all columns."""
     settings = session.config.cluster
     assert settings is not None
-    drawn = np.random.default_rng(settings.random_state).choice(session.n_columns, n_columns, replace=False)
-    columns = np.sort(drawn)
+    random_columns = np.random.default_rng(settings.random_state).choice(session.n_columns, n_columns, replace=False)
+    columns = np.sort(random_columns)
     clustering = k_means(session, replace(session.rows, columns=tuple(columns.tolist())), columns)
     with_labels = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
-    reduced = summarize_source(with_labels, CentroidSums(clustering.centers.shape[0]), session.pass_options)
-    session.add_statistics(entry, reduced.stats)
-    return clustering, float(reduced.value.objective)  # type: ignore[attr-defined]
+    result = summarize_source(with_labels, CentroidSums(clustering.centers.shape[0]), session.pass_options)
+    session.add_statistics(entry, result.stats)
+    return clustering, float(result.value.objective)  # type: ignore[attr-defined]
 
 
 def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]) -> CentroidSums:
     """Return the sums of a published clustering in all prepared columns: one fused pass."""
     source, description = session.labelled_rows(clustering.labels_file), CentroidSums(clustering.centers.shape[0])
-    reduced = summarize_source(source, description, session.pass_options, stage="objective")
-    session.add_statistics(entry, reduced.stats)
+    result = summarize_source(source, description, session.pass_options, stage="objective")
+    session.add_statistics(entry, result.stats)
     session.require_unchanged()
-    return cast(CentroidSums, reduced.value)
+    return cast(CentroidSums, result.value)
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """What is proved of a clustering."""
+    """Certificates of a clustering."""
 
     certificates: tuple[Certificate, ...] = ()  # Of the published labels, in all columns
     # Of k-means itself: of the clustering that it found, in the columns that it worked on
     selected: Certificate | None = None
-    selection: SelectionBound | None = None  # What the selected columns promised before they were clustered
+    selection: SelectionBound | None = None  # The bound for the selected columns before they were clustered
 
 
 def prove(
@@ -210,7 +210,7 @@ def prove(
     sums: CentroidSums,
     objective: float,
 ) -> Certificates:
-    """Return every certificate that the job asks for.
+    """Return every certificate that the job requests.
 
     `features` are the rows of the selected columns; `clustering` is that of k-means, with its `sums` in all prepared
     columns; `published` is the same or its reassignment, with its `objective` in all prepared columns.
@@ -220,19 +220,19 @@ def prove(
     options = settings.certificate_settings
     if options is None:
         return Certificates()
-    # Where fewer clusters were found than wanted, the bound is still that of the number wanted: the lower one.
+    # If fewer clusters were found than requested, the bound is still for the requested number: the lower one.
     k = settings.n_clusters
     certificates = [certify(summary, objective, k, method="spectral")]
     scatter = certificates[0].scatter
-    selected = None
-    planned = solved_blocks(session.config, session.rows, len(selection.support))
-    if (closer := _of_rows(session, planned, objective, sums)) is not None:
+    selected_certificate = None
+    blocks = solved_blocks(session.config, session.rows, len(selection.support))
+    if (closer := _of_rows(session, blocks, objective, sums)) is not None:
         certificates.append(replace(closer, scatter=scatter))
-    # With all columns selected, it would be another draw of what the certificate above says.
-    whole = published is clustering and clustering.weighted_inertia is None
-    if options.method == "blocks" and not (whole and len(selection.support) == session.n_columns):
+    # With all columns selected, it would be another draw of the certificate above.
+    is_of_kmeans = published is clustering and clustering.weighted_inertia is None
+    if options.method == "blocks" and not (is_of_kmeans and len(selection.support) == session.n_columns):
         norms = pick_spectrum(summary).centered_column_squared_norms[selection.support]
-        selected = _of_selected(session, features, selection, clustering, planned, norms)
+        selected_certificate = _of_selected(session, features, selection, clustering, blocks, norms)
     certificates.append(dropped_columns_certificate(summary, published.inertia, selection.support, k))
     method_certificate = getattr(session.selector, "certificate_", None)
     if method_certificate is not None and published.weighted_inertia is not None and method_certificate.n_clusters == k:
@@ -240,10 +240,10 @@ def prove(
         certificates.append(bounded_certificate(method_certificate.lower_bound, bound, k, began, scatter))
     if any(certificate.objective == 0 for certificate in certificates):
         same = _rows_are_same(session, session.rows, published)
-        certificates = [compared(certificate, same) for certificate in certificates]
+        certificates = [with_row_check(certificate, same) for certificate in certificates]
     promise = certify_selection(summary, selection.support, k)
     for certificate in certificates:
-        # The columns' promise is of every clustering, so the best bound of the optimum serves it too.
+        # The bound of the columns is for every clustering, so the best bound of the optimum applies to it too.
         if (
             certificate.method == "blocks"
             and certificate.confidence == 1
@@ -251,7 +251,7 @@ def prove(
         ):
             excess = promise.dropped_scatter / certificate.lower_bound
             promise = replace(promise, excess=excess, lower_bound=certificate.lower_bound, method="blocks")
-    return Certificates(tuple(certificates), selected, promise)
+    return Certificates(tuple(certificates), selected_certificate, promise)
 
 
 def solved_blocks(config: JobConfig, source: Source, n_selected: int) -> Affordable:
@@ -264,33 +264,31 @@ def solved_blocks(config: JobConfig, source: Source, n_selected: int) -> Afforda
     blocks = BlockOptions(**options.blocks, random_state=settings.random_state)
     if options.method == "blocks":
         return Affordable(blocks.description(k), options.confidence)
-    every = config.select.tolerance_proved is not None
-    return affordable_blocks(source, n_selected, k, n_starts(settings.n_init, k, n_selected), blocks, every=every)
+    all_blocks = config.select.tolerance_proved is not None
+    return affordable_blocks(source, n_selected, k, n_starts(settings.n_init, k, n_selected), blocks, every=all_blocks)
 
 
-def _of_rows(session: Session, planned: Affordable, objective: float, sums: CentroidSums) -> Certificate | None:
-    """Return what blocks of the rows prove in all columns; None where none are solved."""
-    if planned.is_automatic and planned.n_solved < planned.n_blocks:
-        session.note(planned.sentence())
-    if planned.description is None:
+def _of_rows(session: Session, blocks: Affordable, objective: float, sums: CentroidSums) -> Certificate | None:
+    """Return the certificate by blocks of the rows in all columns; None if none are solved."""
+    if blocks.is_automatic and blocks.n_solved < blocks.n_blocks:
+        session.note(blocks.sentence())
+    if blocks.description is None:
         return None
     try:
-        bound = from_blocks(session, session.rows, planned, objective, "block certificate", sums)
+        bound = from_blocks(session, session.rows, blocks, objective, "block certificate", sums)
     except WillNotFit as error:
-        if not planned.is_automatic:
+        if not blocks.is_automatic:
             raise
-        # Nobody asked for it: what ran in this memory without it still does.
+        # The user did not request it: a job that fits in this memory without it must still run.
         session.note(f"certificate: from the spectrum alone; {error}")
         return None
-    return (
-        replace(bound, details={**bound.details, "cost_share": planned.cost_share}) if planned.is_automatic else bound
-    )
+    return replace(bound, details={**bound.details, "cost_share": blocks.cost_share}) if blocks.is_automatic else bound
 
 
 def from_blocks(
     session: Session,
     source: Source,
-    planned: Affordable,
+    blocks: Affordable,
     objective: float,
     stage: str,
     sums: CentroidSums | None = None,
@@ -301,11 +299,11 @@ def from_blocks(
     these rows is refused.
     """
     began = time.perf_counter()
-    assert planned.description is not None
-    reduced = bound_of_blocks(session, source, planned.description, stage)
+    assert blocks.description is not None
+    result = bound_of_blocks(session, source, blocks.description, stage)
     if sums is not None:
-        require_all_rows(sums, reduced.value.n_rows)
-    return blocks_certificate(reduced.value, objective, planned.confidence, began, reduced.stats)
+        require_all_rows(sums, result.value.n_rows)
+    return blocks_certificate(result.value, objective, blocks.confidence, began, result.stats)
 
 
 def bound_of_blocks(session: Session, source: Source, description: BlockBound, stage: str) -> Result[BlockBound]:
@@ -313,12 +311,12 @@ def bound_of_blocks(session: Session, source: Source, description: BlockBound, s
     if source.columns is None and source.matrix is session.matrix and session.block_bound is not None:
         return session.block_bound
     with session.stage(stage) as entry:
-        reduced = cast(Result[BlockBound], block_pass(source, description, session.pass_options, stage))
-        session.add_statistics(entry, reduced.stats)
+        result = cast(Result[BlockBound], block_pass(source, description, session.pass_options, stage))
+        session.add_statistics(entry, result.stats)
         session.require_unchanged()
     if source.matrix is session.matrix:
-        session.block_bound = reduced
-    return reduced
+        session.block_bound = result
+    return result
 
 
 def _of_selected(
@@ -326,7 +324,7 @@ def _of_selected(
     features: Source,
     selection: Selection,
     clustering: Clustering,
-    planned: Affordable,
+    blocks: Affordable,
     squared_norms: Floats,
 ) -> Certificate:
     """Return how far k-means can be from the best clustering of the columns it worked on, of these squared norms."""
@@ -335,14 +333,14 @@ def _of_selected(
         assert selection.weights is not None
         source, objective = Source(WeightedColumns(features.matrix, selection.weights)), clustering.weighted_inertia
         squared_norms = squared_norms * selection.weights**2
-    certificate = from_blocks(session, source, planned, objective, "block certificate of the selected columns")
+    certificate = from_blocks(session, source, blocks, objective, "block certificate of the selected columns")
     if certificate.objective == 0:
-        certificate = compared(certificate, _rows_are_same(session, source, clustering))
+        certificate = with_row_check(certificate, _rows_are_same(session, source, clustering))
     return replace(certificate, columns="selected", scatter=float(squared_norms.sum()))
 
 
 def _rows_are_same(session: Session, source: Source, clustering: Clustering) -> bool:
-    """Return whether an objective of 0 is one, or squares of small differences vanished."""
+    """Return whether an objective of 0 is exact, or squares of small differences vanished."""
     labels = open_vector(clustering.labels, source.n_rows, name="labels")
     with session.stage("comparing the rows of each cluster"):
         return rows_are_same(replace(source, target=labels), clustering.centers.shape[0], session.pass_options)
@@ -354,35 +352,36 @@ def reassigned(
     """Publish the labels after one step of k-means in all columns, and return them as a clustering."""
     source = session.labelled_rows(clustering.labels_file)
     with session.stage("reassign") as entry:
-        moved, stats = reassign_source(source, sums, session.pass_options)
+        reassigned_rows, stats = reassign_source(source, sums, session.pass_options)
         session.add_statistics(entry, stats)
         session.require_unchanged()
-    better = replace(clustering, labels=moved.labels, centers=moved.means[:, selection.support], weighted_inertia=None)
-    if not np.array_equal(moved.labels, clustering.labels):
+    means = reassigned_rows.means[:, selection.support]
+    better = replace(clustering, labels=reassigned_rows.labels, centers=means, weighted_inertia=None)
+    if not np.array_equal(reassigned_rows.labels, clustering.labels):
         better = replace(better, nearest=sums.cluster_means)
     published = publish(session, better)
-    here = sums_in_selected(session, features, published.labels_file, published.centers.shape[0])
-    return replace(published, inertia=float(here.objective)), moved
+    inner = sums_in_selected(session, features, published.labels_file, published.centers.shape[0])
+    return replace(published, inertia=float(inner.objective)), reassigned_rows
 
 
 STAGE = "proof"
 
 STEP = 8
-"""An eighth of the columns is added where a proof fails, and left out where it holds, until it does the other."""
+"""Share of the columns that is added if a proof fails, and left out if it holds, until the outcome changes."""
 
 
 def set_target_bound(session: Session) -> None:
-    """Make the lower bound of all clusterings, and have the selector choose columns by it, if the job asks for it."""
+    """Compute the lower bound of all clusterings, and let the selector choose columns by it, if the job requests it."""
     tolerance, settings, selector = session.config.select.tolerance_proved, session.config.cluster, session.selector
     if tolerance is None or session.has_preset:
         return
     assert settings is not None
     assert isinstance(selector, AutoSelector)
-    planned = solved_blocks(session.config, session.rows, session.n_columns)
-    assert planned.description is not None  # `load_job` refuses a job without
-    bound = bound_of_blocks(session, session.rows, planned.description, "block certificate").value
-    selector.largest_objective = (1.0 + tolerance) * bound.lower_bound(planned.confidence)
-    # A job that is run again begins where it ended.
+    blocks = solved_blocks(session.config, session.rows, session.n_columns)
+    assert blocks.description is not None  # `load_job` refuses a job without
+    bound = bound_of_blocks(session, session.rows, blocks.description, "block certificate").value
+    selector.largest_objective = (1.0 + tolerance) * bound.lower_bound(blocks.confidence)
+    # A job that is run again continues its search.
     _use(selector, session.folder.finished(STAGE, _fingerprint(session)) or {})
 
 
@@ -401,7 +400,7 @@ def _use(selector: AutoSelector, sizes: Mapping[str, Any]) -> None:
 
 
 def restore_target_bound(session: Session, selection: Selection) -> None:
-    """Have the selector choose columns by the bound that an earlier selection was made by, if it was by one."""
+    """Let the selector choose columns by the bound of an earlier selection, if it had one."""
     if isinstance(session.selector, AutoSelector) and "largest_objective" in selection.diagnostics:
         session.selector.largest_objective = selection.diagnostics["largest_objective"]
         _use(session.selector, selection.diagnostics)

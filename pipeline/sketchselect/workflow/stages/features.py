@@ -32,7 +32,7 @@ _SINGLE = 4
 
 @dataclass(frozen=True)
 class View:
-    """A plane to look at the rows in: directions of the sketch, and where its origin is."""
+    """A plane for the 2-D view of the rows: two directions of the sketch, and the origin."""
 
     mean: Floats  # shape (n_columns,): Mean of the rows
     axes: Floats  # shape (n_columns, 2): Two orthonormal directions
@@ -73,8 +73,8 @@ class WriteColumns:
         if self.view is None:
             return Sampled(np.empty(0, np.int64), np.empty((0, 2)))
         rows = np.arange(block.start, block.stop) if block.surviving is None else np.asarray(block.surviving)
-        here = np.flatnonzero(np.isin(rows, self.sample))
-        return Sampled(rows[here].astype(np.int64), self.view.project(block.values[here]))
+        sampled_rows = np.flatnonzero(np.isin(rows, self.sample))
+        return Sampled(rows[sampled_rows].astype(np.int64), self.view.project(block.values[sampled_rows]))
 
 
 @dataclass(frozen=True)
@@ -86,19 +86,19 @@ class CompareColumns:
 
     def __call__(self, block: Block) -> tuple[tuple[int, int], ...]:
         """Return the block's range of rows if any bit differs, else none."""
-        here = _features(block, self.columns, self.written.dtype)
-        there = self.written.read_rows(block.start, block.stop)
-        return () if here.tobytes() == there.tobytes() else ((block.start, block.stop),)
+        expected = _features(block, self.columns, self.written.dtype)
+        stored = self.written.read_rows(block.start, block.stop)
+        return () if expected.tobytes() == stored.tobytes() else ((block.start, block.stop),)
 
 
 def _features(block: Block, columns: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return the chosen columns of all rows of a block, those that were dropped as NaN."""
+    """Return the chosen columns of all rows of a block; dropped rows are NaN."""
     values: Array = with_dropped(block, dense_columns(block.values, columns).astype(dtype), np.nan)
     return values
 
 
 def with_dropped(block: Block, values: Any, absent: float) -> Any:
-    """Return values of a block's surviving rows for all its rows, with a mark for those that were dropped."""
+    """Return values of a block's surviving rows for all its rows, with a mark for dropped rows."""
     if block.surviving is None:
         return values
     out = np.full((block.stop - block.start, *values.shape[1:]), absent, dtype=values.dtype)
@@ -150,15 +150,15 @@ def write_features(
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
     Rows dropped for non-finite values are rows of NaN. `seed` decides which rows are sampled; without a view none are.
-    Raises `SketchSelectError` if tasks wrote where this process cannot see it.
+    Raises `SketchSelectError` if this process cannot see the files of the tasks.
     """
-    array, reduced = feature_pass(source, support, path, view, seed, options)
+    array, result = feature_pass(source, support, path, view, seed, options)
     if array.nchunks_initialized < array.nchunks:
         raise SketchSelectError(
             f"{path.parent}: of {array.nchunks} chunks that the workers wrote {array.nchunks_initialized} are there; "
             "output.dir must be a folder that this process and every worker share"
         )
-    return reduced
+    return result
 
 
 def feature_pass(

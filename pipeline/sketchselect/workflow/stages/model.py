@@ -1,4 +1,4 @@
-"""The model that a method with a target fitted: ``model.json``, ``path.csv``, and what the report shows of both."""
+"""The fitted model of a method with a target: ``model.json``, ``path.csv``, and their figures in the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_LISTED = 100
 class Model:
     """A sparse linear model and the path it was chosen from."""
 
-    # method, task: What fitted it, and whether to a number ("regression") or to classes ("classification")
+    # method, task: The method, and "regression" (to a number) or "classification" (to classes)
     method: str
     task: str
     # shape (k,): Terms with a coefficient, ascending: columns, or with ``degree = 2`` also their squares and products
@@ -39,18 +39,18 @@ class Model:
     # Labels of a classification. Two classes have one output, the log odds of the second; more have one each.
     classes: tuple[Any, ...] | None
     path: Any  # All models it was chosen from; see `sketchselect.selectors.supervised.models`
-    chosen_by: str  # What decided: the number of columns, a criterion, cross-validation
+    chosen_by: str  # The rule of choice: the number of columns, a criterion, cross-validation
     rule: str  # Which point of a cross-validation curve is taken: "min" or "1se"
     n_rows: int  # Rows it was fitted to
     prepare: tuple[str, ...]  # Steps the rows went through first
     expansion: Any = None  # How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.models`
 
     def name_of(self, term: int) -> str:
-        """Return what a term is called."""
+        """Return the name of a term."""
         return f"column {term}" if self.names is None else self.names[term]
 
     def columns_of(self, terms: NDArray[np.int64]) -> list[list[int]]:
-        """Return the columns that each term is the product of."""
+        """Return the columns whose product each term is."""
         if self.expansion is None:
             return [[int(j)] for j in terms]
         pairs = zip(*self.expansion.columns(terms), strict=True)
@@ -87,7 +87,7 @@ class Model:
         return "column" if self.expansion is None else "term"
 
     def outline(self) -> dict[str, Any]:
-        """Return what manifest and ``model.json`` say of the model, without its coefficients."""
+        """Return the model's entry in manifest and ``model.json``, without its coefficients."""
         path, i = self.path, self.path.chosen
         content: dict[str, Any] = {
             "method": self.method,
@@ -123,7 +123,7 @@ class Model:
         """
         path = self.path
         strongest = np.argsort(-np.linalg.norm(self.standardized, axis=1), kind="stable")[:MAX_LISTED]
-        followed, lines = _lines(path)
+        columns, lines = _lines(path)
         return {
             "task": self.task,
             "outputs": _outputs(self.classes, self.coefficients.shape[1]),
@@ -139,7 +139,7 @@ class Model:
             "values": path.values,
             "sizes": path.n_nonzero,
             "chosen": int(path.chosen),
-            "path_terms": [self.name_of(int(j)) for j in followed],
+            "path_terms": [self.name_of(int(j)) for j in columns],
             "path_lines": lines,
             "criteria": {name: np.asarray(values) for name, values in path.criteria.items()},
             "cv_mean": path.mean_cv_error,
@@ -159,35 +159,35 @@ class Model:
         return norms
 
 
-def model_of(fitted: BaseSelector) -> Model | None:
-    """Return the model of a fitted selector; None where it fits none."""
-    path = getattr(fitted, "path_", None)
+def model_of(selector: BaseSelector) -> Model | None:
+    """Return the model of a fitted selector; None if it fits none."""
+    path = getattr(selector, "path_", None)
     if path is None:
         return None
     terms = np.asarray(path.model.support, dtype=np.int64)
-    coefficients = np.atleast_2d(np.asarray(fitted.coef_, dtype=np.float64)).T[terms]
-    classes = getattr(fitted, "classes_", None)
-    task = str(getattr(fitted, "task", "regression"))
+    coefficients = np.atleast_2d(np.asarray(selector.coef_, dtype=np.float64)).T[terms]
+    classes = getattr(selector, "classes_", None)
+    task = str(getattr(selector, "task", "regression"))
     return Model(
-        method=fitted.method,
+        method=selector.method,
         task=task,
         terms=terms,
-        names=getattr(fitted, "_term_names", None),
+        names=getattr(selector, "_term_names", None),
         coefficients=coefficients,
-        intercepts=np.atleast_1d(np.asarray(fitted.intercept_, dtype=np.float64)),
+        intercepts=np.atleast_1d(np.asarray(selector.intercept_, dtype=np.float64)),
         standardized=path.model.coef,
         classes=None if classes is None or task != "classification" else tuple(np.asarray(classes).tolist()),
         path=path,
-        chosen_by=_chosen_by(fitted, path),
-        rule=str(getattr(fitted, "cv_rule", "min")),
-        n_rows=int(fitted.summary_.n_rows),
-        prepare=fitted.selection_.prepare,
-        expansion=getattr(fitted, "_expansion", None),
+        chosen_by=_chosen_by(selector, path),
+        rule=str(getattr(selector, "cv_rule", "min")),
+        n_rows=int(selector.summary_.n_rows),
+        prepare=selector.selection_.prepare,
+        expansion=getattr(selector, "_expansion", None),
     )
 
 
 def model_json(model: Model) -> str:
-    """Return the content of ``model.json``: enough to compute every output, and what speaks for the model."""
+    """Return the content of ``model.json``: enough to compute every output, and the model's fit."""
     content = {
         "format": 1,
         **model.outline(),
@@ -204,11 +204,11 @@ def model_json(model: Model) -> str:
 
 
 def _scaling(model: Model) -> dict[str, Any] | None:
-    """Return the means and scales that columns are standardised by before they are multiplied; None where none are."""
+    """Return means and scales by which columns are standardised before they are multiplied; None without products."""
     if model.expansion is None:
         return None
-    used = sorted({j for columns in model.columns_of(model.terms) for j in columns})
-    return {"columns": used, "mean": model.expansion.mean[used], "scale": model.expansion.scale[used]}
+    factors = sorted({j for columns in model.columns_of(model.terms) for j in columns})
+    return {"columns": factors, "mean": model.expansion.mean[factors], "scale": model.expansion.scale[factors]}
 
 
 def path_csv(model: Model) -> str:
@@ -225,23 +225,23 @@ def path_csv(model: Model) -> str:
             errors = [repr(float(path.mean_cv_error[i])), "" if deviation is None else repr(deviation)]
         value = repr(float(candidate.value)) if path.parameter == "alpha" else str(int(candidate.value))
         scores = [repr(float(path.criteria[name][i])) for name in criteria]
-        used = " ".join("*".join(map(str, columns)) for columns in model.columns_of(candidate.support))
+        columns_text = " ".join("*".join(map(str, columns)) for columns in model.columns_of(candidate.support))
         fit_of = [int(sizes[i]), repr(float(residuals[i])), repr(candidate.gap)]
-        rows.append([value, *fit_of, *scores, *errors, int(i == path.chosen), used])
+        rows.append([value, *fit_of, *scores, *errors, int(i == path.chosen), columns_text])
     return csv_text(rows)
 
 
-def _chosen_by(fitted: BaseSelector, path: Any) -> str:
-    """Return in words what decided for the model."""
-    if getattr(fitted, "n_features_to_select", None) is not None:
+def _chosen_by(selector: BaseSelector, path: Any) -> str:
+    """Return the rule that chose the model in words."""
+    if getattr(selector, "n_features_to_select", None) is not None:
         return "the number of columns asked for"
-    if getattr(fitted, "alpha", None) is not None and path.parameter == "alpha":
+    if getattr(selector, "alpha", None) is not None and path.parameter == "alpha":
         return "the alpha asked for"
     errors = path.cv_errors
     if errors is not None:
-        within = " within one standard error" if getattr(fitted, "cv_rule", "min") == "1se" else ""
+        within = " within one standard error" if getattr(selector, "cv_rule", "min") == "1se" else ""
         return f"{errors.shape[1]}-fold cross-validation{within}"
-    return str(getattr(fitted, "criterion", None) or getattr(fitted, "default_criterion", "")).upper()
+    return str(getattr(selector, "criterion", None) or getattr(selector, "default_criterion", "")).upper()
 
 
 def _standard_error(errors: Floats) -> float | None:
@@ -255,18 +255,18 @@ def _lines(path: Any) -> tuple[NDArray[np.int64], Floats]:
     for candidate in path.candidates:
         for j, size in zip(candidate.support, np.linalg.norm(candidate.coef, axis=1), strict=True):
             strongest[int(j)] = max(strongest.get(int(j), 0.0), float(size))
-    followed = sorted(strongest, key=lambda j: (-strongest[j], j))[:MAX_LINES]
-    place = {j: i for i, j in enumerate(followed)}
-    lines = np.zeros((len(path.candidates), len(followed)))
+    columns = sorted(strongest, key=lambda j: (-strongest[j], j))[:MAX_LINES]
+    positions = {j: i for i, j in enumerate(columns)}
+    lines = np.zeros((len(path.candidates), len(columns)))
     for i, candidate in enumerate(path.candidates):
         for j, row in zip(candidate.support, candidate.coef, strict=True):
-            if int(j) in place:
-                lines[i, place[int(j)]] = row[0] if row.size == 1 else np.linalg.norm(row)
-    return np.array(followed, dtype=np.int64), lines
+            if int(j) in positions:
+                lines[i, positions[int(j)]] = row[0] if row.size == 1 else np.linalg.norm(row)
+    return np.array(columns, dtype=np.int64), lines
 
 
 def _outputs(classes: tuple[Any, ...] | None, n_outputs: int) -> list[str]:
-    """Return what each output is."""
+    """Return the meaning of each output."""
     if classes is None:
         return ["target"] if n_outputs == 1 else [f"target {i}" for i in range(n_outputs)]
     if n_outputs == 1:

@@ -26,7 +26,7 @@ def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
 
     One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
     """
-    # A fresh one: that of the session has been fitted, and tasks carry the selector.
+    # An unfitted selector, since tasks carry it: the session's has been fitted.
     selector = estimator(session.config, session.target)
     window = window_of(selector, settings.window)
     fingerprint = session.source_fingerprint(
@@ -56,21 +56,21 @@ def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
 def timeline_csv(timeline: Timeline) -> str:
     """Return columns that were ever selected, at every point, as CSV: rows, column, name, score, rank, selected.
 
-    Where more than `MAX_LISTED` columns were, those are listed whose rank changed most. Names that a spreadsheet would
+    Of more than `MAX_LISTED` columns the ones whose rank changed most are listed. Names that a spreadsheet would
     run are disarmed.
     """
     lines: list[list[Any]] = [["first_row", "end_row", "column", "name", "score", "rank", "selected"]]
-    names, columns = timeline.feature_names, listed(timeline).tolist()
+    names, columns = timeline.feature_names, listed_columns(timeline).tolist()
     for t, (start, stop) in enumerate(zip(timeline.starts.tolist(), timeline.rows.tolist(), strict=True)):
         for j in columns:
             name = "" if names is None else tables.disarmed(names[j])
             score = float(timeline.scores[t, j])
-            known = ["", ""] if np.isnan(score) else [repr(score), int(timeline.ranks[t, j])]
-            lines.append([start, stop, j, name, *known, int(timeline.selected[t, j])])
+            values = ["", ""] if np.isnan(score) else [repr(score), int(timeline.ranks[t, j])]
+            lines.append([start, stop, j, name, *values, int(timeline.selected[t, j])])
     return tables.csv_text(lines)
 
 
-def listed(timeline: Timeline) -> NDArray[np.int64]:
+def listed_columns(timeline: Timeline) -> NDArray[np.int64]:
     """Return the columns of the table, ascending."""
     ever = np.flatnonzero(timeline.selected.any(axis=0))
     farthest = np.argsort(-np.abs(timeline.rises[ever]), kind="stable")[:MAX_LISTED]
@@ -81,8 +81,8 @@ def figure_of(timeline: Timeline, window: int | None = None, half_life: float | 
     """Return the content of the report's figure.
 
     `rows` (n_points,): index after the last row of each point. `n_selected` (n_points,), `n_ever`, `n_always`: columns
-    selected at each point, at any and at every one. `names`: the columns that rose most, `n_risen` of them, then those
-    that fell most. `ranks` (n_points, n_names): 1 for the best score, NaN without scores.
+    selected at each point, at any point and at all points. `names`: the `n_risen` columns that rose most, then the
+    columns that fell most. `ranks` (n_points, n_names): 1 for the best score, NaN without scores.
     """
     risen, fallen = timeline.risers(MAX_SHOWN), timeline.fallers(MAX_SHOWN)
     columns = np.concatenate([risen, fallen])
