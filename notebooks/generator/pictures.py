@@ -20,7 +20,7 @@ def draw(name: str, path: Path) -> str:
     """Draw the picture of a method into an SVG file, and return its description."""
     mpl.rcParams["svg.hashsalt"] = "sketchselect"  # The same file every time
     cls = METHODS[name]
-    kind = _path if cls.needs_target else _genes if cls.needs_counts else _pixels
+    kind = _path if cls.fits_model else _scores if cls.needs_target else _genes if cls.needs_counts else _pixels
     figure = plt.figure(figsize=(6.4, 2.8), layout="constrained")
     try:
         alt = kind(figure, name)
@@ -64,6 +64,19 @@ def _genes(figure: Any, name: str) -> str:
     axes.set(xlabel="mean of the counts", ylabel="variance", title="30 of 400 genes")
     axes.legend()
     return f"Variances of 400 genes against their means, and the 30 that {name} selects: those above the trend"
+
+
+def _scores(figure: Any, name: str) -> str:
+    """Draw the scores of the columns for a target of ten columns, the selected ones in blue."""
+    data = load_diabetes()
+    selector = METHODS[name]().fit(data.data, data.target)
+    order = np.argsort(-selector.scores_, kind="stable")
+    axes = figure.subplots()
+    colors = np.where(selector.get_support()[order], BLUE, GREY)
+    axes.bar(np.array(data.feature_names)[order], selector.scores_[order], color=colors)
+    axes.set(ylabel="score", title="scores; selected columns in blue")
+    n_selected = len(selector.support_)
+    return f"Scores of the ten columns of the diabetes data of scikit-learn, and the {n_selected} that {name} selects"
 
 
 def _path(figure: Any, name: str) -> str:
