@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Generic, TextIO, TypeVar, cast
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import format_seconds
+from sketchselect._text import counted, format_seconds
 from sketchselect.errors import BadParameter
 
 LINE_SECONDS = 5.0
@@ -159,9 +159,7 @@ class Lines(Progress):
         with self._lock:
             self._stage, self._total, self._done = stage, total_bytes, 0
             self._began = self._last = time.monotonic()
-        # Without `counted`, whose file nothing else enters before the first block is read.
-        partitions = f"{n_partitions} partition" + "s" * (n_partitions != 1)
-        self.note(f"{stage}: {partitions}, {format_bytes(total_bytes)}")
+        self.note(f"{stage}: {counted(n_partitions, 'partition')}, {format_bytes(total_bytes)}")
 
     def advance(self, nbytes: int) -> None:
         """Count, and write a line where it is time for one."""

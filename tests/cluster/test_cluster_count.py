@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 import sketchselect as sks
 from sketchselect.cluster import cluster_range
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.agreement import weighted_rand_index
+from sketchselect.linalg.agreement import weighted_adjusted_rand
 
 from .data import best_objective, blobs
 
@@ -98,7 +98,7 @@ def test_adjusted_rand_index_is_that_of_scikit_learn():
     a, b = rng.integers(4, size=200), rng.integers(3, size=200)
     b[:120] = a[:120] % 3
     for weight in (1.0, 1e-9, 0.01, 1e12):
-        ours = weighted_rand_index(a, b, np.full(200, weight))
+        ours = weighted_adjusted_rand(a, b, np.full(200, weight))
         assert ours == pytest.approx(adjusted_rand_score(a, b), rel=1e-12)
 
 
@@ -117,7 +117,7 @@ def test_weighted_agreement_of_random_labels_is_zero_on_average():
     rng = np.random.default_rng(8)
     weights = rng.pareto(1.0, 40) * 1e-3
     a = rng.integers(3, size=40)
-    values = [weighted_rand_index(a, rng.permutation(a), weights) for _ in range(4000)]
+    values = [weighted_adjusted_rand(a, rng.permutation(a), weights) for _ in range(4000)]
     assert abs(np.mean(values)) < 5 * np.std(values) / np.sqrt(4000)
 
 

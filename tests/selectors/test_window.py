@@ -222,3 +222,10 @@ def test_a_timeline_moves_the_window_of_the_selector():
     assert result.starts[-1] > 0
     with pytest.raises(BadParameter, match="window is 60, but the selector's is 100"):
         sks.timeline(X, chosen, window=60)
+
+
+def test_collecting_other_rows_leaves_the_window_of_a_stream():
+    X = np.random.default_rng(0).standard_normal((60, 5))
+    selector = sks.GreedySelector(2, window=20).partial_fit(X)
+    selector.collect(X[:30])
+    assert selector.partial_fit(X).window_.end == 120

@@ -18,7 +18,7 @@ from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
-from sketchselect.linalg.agreement import weighted_rand_index
+from sketchselect.linalg.agreement import weighted_adjusted_rand
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
@@ -267,7 +267,7 @@ def _on_coreset(
         clusterings = [points.polish(start, ITERATIONS) for start in starts]
         labels = [points.assign(best) for _, best in clusterings]
         cost, centers[k] = min(clusterings, key=lambda clustering: clustering[0])
-        stability = [weighted_rand_index(a, b, points.weights) for i, a in enumerate(labels) for b in labels[:i]]
+        stability = [weighted_adjusted_rand(a, b, points.weights) for i, a in enumerate(labels) for b in labels[:i]]
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
         counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability))))
     if spectrum is None:

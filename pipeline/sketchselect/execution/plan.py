@@ -231,7 +231,7 @@ class Plan(Generic[T]):
 
     @property
     def step_rows(self) -> int:
-        """Rows that cost as much as fewer ones."""
+        """Rows by which the cost of a block grows in steps; 1 where it grows evenly."""
         return 1
 
     @property

@@ -113,7 +113,7 @@ class Source:
         return tuple(names[j] for j in self.columns)
 
     def block(self, start: int, stop: int, rows: Rows | None = None, laps: Laps | None = None) -> Block:
-        """Return rows `start` to `stop`, or what was read of them, by the policy for non-finite values and prepared.
+        """Return one block: read (unless `rows` holds it), screened for non-finite values, and prepared.
 
         Raises `NotFinite` under the policy "error", naming the first bad row (global index) and column, and the counts;
         under "missing" for infinity, and for NaN where they are not taken as missing values.

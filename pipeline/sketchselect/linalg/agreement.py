@@ -63,7 +63,7 @@ def adjusted_rand_index(counts: Counts) -> float:
     return above / most if most else 1.0
 
 
-def weighted_rand_index(first: Labels, second: Labels, weights: Floats) -> float:
+def weighted_adjusted_rand(first: Labels, second: Labels, weights: Floats) -> float:
     """Return the adjusted Rand index of two clusterings of weighted rows: a pair of rows counts ``w_a w_b``.
 
     For equal weights of any size it is that of Hubert and Arabie (1985); for others the expectation over permutations
@@ -75,7 +75,7 @@ def weighted_rand_index(first: Labels, second: Labels, weights: Floats) -> float
     Examples
     --------
     >>> a, b = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
-    >>> weighted_rand_index(a, a, np.full(6, 0.01)), round(weighted_rand_index(a, b, np.full(6, 0.01)), 3)
+    >>> weighted_adjusted_rand(a, a, np.full(6, 0.01)), round(weighted_adjusted_rand(a, b, np.full(6, 0.01)), 3)
     (1.0, -0.111)
     """
     shares = weights / (float(weights.max(initial=0.0)) or 1.0)

@@ -245,6 +245,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         super().__init_subclass__(**options)
         inherit_parameters(cls)
 
+    # `fit` calls `inspect_target`; `collect_source`, by default the pass of `single_pass`; `complete`, which makes a
+    # second pass where `further_description` names one; and `_select`.
+
     # --- what a new selector implements ------------------------------------------------------------------------
 
     @abstractmethod
@@ -300,7 +303,6 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
         With a window the pass reads the last rows, and no others.
         """
-        self.__dict__.pop("window_", None)
         first_row = 0 if self.window is None else max(source.n_rows - int(self.window), 0)
         return SelectorPass(source, self.summary_description(source.n_columns), first_row)
 
@@ -337,6 +339,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             As in `sketchselect.summarize`.
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
+        self.__dict__.pop("window_", None)
         return self._finish(self.summary_.feature_names)
 
     def collect(

@@ -315,12 +315,10 @@ class GreedySelector(DirectionsSelector):
             # With as many directions as columns there would be no noise left to estimate.
             k = self._at_most_accurate(summary, max(min(COMPONENTS, summary.n_features // 2), 1))
         factor = self._factor(summary, k)
-        noise = np.zeros(summary.n_features)
-        if self.noise == "residual":
-            noise = factor.unexplained
-            noise += noise.mean()
+        unexplained = factor.unexplained
+        noise = unexplained + unexplained.mean() if self.noise == "residual" else np.zeros(summary.n_features)
         with one_blas_thread():
-            pivots = greedy_columns(factor.columns, noise, factor.unexplained, factor.copies.of, n_select)
+            pivots = greedy_columns(factor.columns, noise, unexplained, factor.copies.of, n_select)
         return self._result(summary, factor, pivots, n_select, n_components=k, noise=self.noise)
 
 

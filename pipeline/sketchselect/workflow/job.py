@@ -182,6 +182,7 @@ def run_config(
         summary = stages.summarize(session)
         summary_to_select_from = stages.collect(session, summary)
         set_target_bound(session)
+        # Once, unless `select.tolerance_proved` asks for a search: each round then tries another number of columns.
         while True:
             selection, model = stages.select(session, summary_to_select_from, preset)
             features, sample = stages.write_selected(session, summary, selection)

@@ -37,7 +37,9 @@ def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
         if not is_text and part.size and not (part.min() >= 1 and part.max() <= n_clusters):
             return labels
         values.update(np.unique(part).tolist())
-        if is_text and len(values) > n_clusters:
+        if len(values) > n_clusters:
+            if not is_text:
+                return labels
             raise BadParameter(
                 f"labels {labels.address}: more than {n_clusters} different values, and {n_clusters} clusters"
             )

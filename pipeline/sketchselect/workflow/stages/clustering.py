@@ -28,7 +28,6 @@ from sketchselect.workflow.session import VERSION, Session
 
 if TYPE_CHECKING:
     from sketchselect.cluster.n_clusters import ClusterRange
-    from sketchselect.execution import Source
 
 Variant = Literal["unweighted", "weighted"]
 
@@ -42,7 +41,7 @@ class Clustering:
     centers: Floats
     inertia: float  # Within-cluster sum of squares in these columns (without weights)
     n_iter: int  # Iterations of the best start
-    # "unweighted", "weighted"; Whether the columns were multiplied by the selection's weights before clustering
+    # Whether the columns were multiplied by the selection's weights before clustering
     variant: Variant = "unweighted"
     weighted_inertia: float | None = None  # The objective of k-means in the weighted columns
     labels_file: str = "labels.zarr"  # Where the labels are published
@@ -121,11 +120,12 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
     assert settings is not None
     weights = selection.weights if variant == "weighted" else None
     labels_file, centers_file = _names(variant) if apart else ("labels.zarr", "centers.zarr")
+    without = {"certificate", "compare_all_columns", "weighted", "reassign", "range"}
     fingerprint = {
         "version": VERSION,
         "files": [labels_file, centers_file],
         "features": tree_digest(folder.path / "features.zarr"),
-        "settings": settings.model_dump(exclude={"certificate", "compare_all_columns", "weighted", "reassign"}),
+        "settings": settings.model_dump(exclude=without),
         "weights": None if weights is None else [float(w).hex() for w in weights],
         "start": None if session.start is None else file_digest(folder.path / "summary.sks"),
     }
