@@ -92,7 +92,16 @@ class Statistics:
 
 
 _SUMMED = [f.name for f in fields(Statistics) if f.name not in ("projected_nbytes", "profile", "notes")]
-_COUNTS = [name for name in _SUMMED[: _SUMMED.index("worker_deaths") + 1] if name != "seconds"]
+_COUNTS = (
+    "rows_read",
+    "rows_dropped",
+    "bytes_read",
+    "n_partitions",
+    "n_tasks",
+    "n_resumed",
+    "n_saved",
+    "worker_deaths",
+)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def summarize_source(
         for panel in passes.descriptions:
             require_fit(passes.plan(panel).projected, options.engine.memory_limit, source.matrix.address)
 
-    def value(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
+    def run_pass(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
         reduction = passes.reduction(description, f"{stage}, {part}" if part else stage, caller_nbytes)
         if reduction.in_panels is not None and options.checkpoint is not None:
             options.progress.note(f"{reduction.stage}: a sketch in panels of columns is not saved in checkpoints")
@@ -203,7 +203,7 @@ def summarize_source(
         results.append(result.stats)
         return result.value
 
-    summary = with_labels(passes.assemble(value), passes.source, passes.rows)
+    summary = with_labels(passes.assemble(run_pass), passes.source, passes.rows)
     # All passes read the same rows.
     rows = {name: max(getattr(stats, name) for stats in results) for name in ("rows_read", "rows_dropped")}
     stats = replace(Statistics.total(results), **rows, n_partitions=len(passes.partitions))

@@ -32,10 +32,10 @@ def __getattr__(name: str) -> Any:
 def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
     """Read the source and write ``summary.sks`` (and, for some methods, ``columns.sks``); return the former's path."""
     from sketchselect.workflow.session import open_session
-    from sketchselect.workflow.stages import columns as stages
+    from sketchselect.workflow.stages import columns as column_stage
 
     with open_session(_config(job), client, progress=progress) as session:
-        stages.collect(session, stages.summarize(session))
+        column_stage.collect(session, column_stage.summarize(session))
         return session.folder.path / "summary.sks"
 
 
@@ -43,13 +43,13 @@ def select(job: Job) -> Path:
     """Select columns from the files of `summarize`, and write ``selection.json``; return its path."""
     from sketchselect.summaries import load
     from sketchselect.workflow.session import open_session
-    from sketchselect.workflow.stages import columns as stages
+    from sketchselect.workflow.stages import columns as column_stage
 
     with open_session(_config(job)) as session:
         # The files of `summarize` show whether the method read the rows once more.
         more = session.selector.makes_passes or (session.folder.path / "columns.sks").exists()
         name = "columns.sks" if more else "summary.sks"
-        stages.select(session, load(_needed(session.folder.path / name, "summarize")))
+        column_stage.select(session, load(_needed(session.folder.path / name, "summarize")))
         return session.folder.path / "selection.json"
 
 

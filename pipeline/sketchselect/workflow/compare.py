@@ -120,7 +120,7 @@ def compare_methods(
     from sketchselect.summaries import Folds
     from sketchselect.workflow.job import run_config
     from sketchselect.workflow.session import open_session
-    from sketchselect.workflow.stages import columns as stages
+    from sketchselect.workflow.stages import columns as column_stage
 
     config = load_job(job, overrides)
     if config.cluster is None:
@@ -139,8 +139,8 @@ def compare_methods(
     output = config.output.model_copy(update={"dir": str(Path(config.output.dir) / "compare"), "report": False})
     config = config.model_copy(update={"select": together, "output": output})
     with open_session(config, progress=progress) as session:
-        summary = stages.summarize(session)
-        bundle = stages.description(config, session.selector, session.n_columns)
+        summary = column_stage.summarize(session)
+        bundle = column_stage.description(config, session.selector, session.n_columns)
         source, options = session.source, session.pass_options
         folds: Any = summarize_source(source, Folds(bundle, FOLDS), options, stage="folds").value
     runs = []

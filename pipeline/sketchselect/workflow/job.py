@@ -28,7 +28,7 @@ from sketchselect.workflow.folder import FORMAT, PUBLISHED, OutputFolder, sealed
 from sketchselect.workflow.pages import page_figures, publish_report
 from sketchselect.workflow.session import Session, open_session, require_weights
 from sketchselect.workflow.stages import clustering
-from sketchselect.workflow.stages import columns as stages
+from sketchselect.workflow.stages import columns as column_stage
 from sketchselect.workflow.stages.clustering import Clustering, cluster_count, clustering_entry
 from sketchselect.workflow.stages.evaluation import Evaluation, JobResults, evaluate, next_size, set_target_bound
 from sketchselect.workflow.stages.model import Model
@@ -179,13 +179,13 @@ def run_config(
         if preset is not None and preset.scores.size != session.n_columns:
             raise _other_columns(preset, session)
         session.has_preset = preset is not None
-        summary = stages.summarize(session)
-        summary_to_select_from = stages.collect(session, summary)
+        summary = column_stage.summarize(session)
+        summary_to_select_from = column_stage.collect(session, summary)
         set_target_bound(session)
         # Once, unless `select.tolerance_proved` asks for a search: each round then tries another number of columns.
         while True:
-            selection, model = stages.select(session, summary_to_select_from, preset)
-            features, sample = stages.write_selected(session, summary, selection)
+            selection, model = column_stage.select(session, summary_to_select_from, preset)
+            features, sample = column_stage.write_selected(session, summary, selection)
             k_means: Clustering | None = None
             evaluation: Evaluation | None = None
             if config.cluster is not None:

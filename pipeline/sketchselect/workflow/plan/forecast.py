@@ -51,7 +51,7 @@ from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_pa
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
 from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
-from sketchselect.workflow.stages import columns as stages
+from sketchselect.workflow.stages import columns as column_stage
 from sketchselect.workflow.stages.clustering import numbers
 from sketchselect.workflow.stages.columns import prepare
 from sketchselect.workflow.stages.evaluation import solved_blocks
@@ -578,13 +578,13 @@ class _Walk:
 
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
-        bundle = stages.description(self.config, session.selector, session.n_columns)
+        bundle = column_stage.description(self.config, session.selector, session.n_columns)
         source, n_columns = session.source, session.n_columns
         sparse = replace(source, takes_sparse=bundle.accepts_sparse).is_sparse
         panels = make_panels(bundle, n_columns, source.n_targets, sparse=sparse)
         with self.stage("summarize"):
             if panels is None:
-                return stages.summarize(session)
+                return column_stage.summarize(session)
             # The whole is too much for a forecast; its panels are passes like any other.
             options = session.pass_options
             if panels.wide and options.partition_bytes is None:
@@ -612,10 +612,10 @@ class _Walk:
         support: NDArray[np.int64] | None = None
         if summary is not None:
             with self.stage("collect"):
-                summary = stages.collect(session, summary)
+                summary = column_stage.collect(session, summary)
             began = time.perf_counter()
             try:
-                selection, _ = stages.select(session, summary)
+                selection, _ = column_stage.select(session, summary)
                 support = np.asarray(selection.support, dtype=np.int64)
                 self.select_seconds = time.perf_counter() - began
             except (SketchSelectError, ValueError, ArithmeticError, np.linalg.LinAlgError):
@@ -628,7 +628,7 @@ class _Walk:
             self.notes.append(f"how many columns will be selected is unknown; {support.size} are assumed")
         elif n_features is None:
             self.notes.append(f"{support.size} columns are assumed to be selected, as by the first rows")
-        plane = None if summary is None else stages.view_of(summary)
+        plane = None if summary is None else column_stage.view_of(summary)
         return support, plane
 
     def _timeline(self) -> None:
