@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Generic, TextIO, TypeVar, cast
+from typing import Any, Generic, Literal, TextIO, TypeVar, cast
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds
@@ -19,6 +19,9 @@ from sketchselect.errors import BadParameter
 
 LINE_SECONDS = 5.0
 """Least time between two lines in a log."""
+
+SHORT_SECONDS = 2.0
+"""Passes that take less time are left out of a brief log."""
 
 T = TypeVar("T")
 
@@ -128,6 +131,10 @@ class Progress:
     def note(self, text: str) -> None:
         """Something the user should know."""
 
+    def detail(self, text: str) -> None:
+        """Something that a brief log leaves out."""
+        self.note(text)
+
     def finish(self, stage: str) -> None:
         """The pass is over, well or not."""
 
@@ -154,11 +161,15 @@ class LogStream:
 
 
 class Lines(Progress):
-    """Writes plain lines: bytes, rate and time left, at most one every `every` seconds."""
+    """Writes plain lines: bytes, rate and time left, at most one every `every` seconds.
 
-    def __init__(self, stream: TextIO | None = None, every: float = LINE_SECONDS) -> None:
+    A brief log has no details, and no lines on passes that take less than `SHORT_SECONDS`.
+    """
+
+    def __init__(self, stream: TextIO | None = None, every: float = LINE_SECONDS, *, is_brief: bool = False) -> None:
         self._stream = stream
         self._every = every
+        self._is_brief = is_brief
         self._lock = threading.Lock()
         self._stage, self._total, self._done = "", 0, 0
         self._began = self._last = 0.0
@@ -168,7 +179,7 @@ class Lines(Progress):
         with self._lock:
             self._stage, self._total, self._done = stage, total_bytes, 0
             self._began = self._last = time.monotonic()
-        self.note(f"{stage}: {counted(n_partitions, 'partition')}, {format_bytes(total_bytes)}")
+        self.detail(f"{stage}: {counted(n_partitions, 'partition')}, {format_bytes(total_bytes)}")
 
     def advance(self, nbytes: int) -> None:
         """Count, and write a line where it is time for one."""
@@ -190,10 +201,17 @@ class Lines(Progress):
         """Write a line."""
         print(text, file=LogStream(self._stream or sys.stderr), flush=True)
 
+    def detail(self, text: str) -> None:
+        """Write a line, if the log is not brief."""
+        if not self._is_brief:
+            self.note(text)
+
     def finish(self, stage: str) -> None:
         """Say what was done."""
         with self._lock:
             seconds, done = time.monotonic() - self._began, self._done
+        if self._is_brief and seconds < SHORT_SECONDS:
+            return
         rate = format_bytes(done / max(seconds, 1e-9))
         self.note(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
 
@@ -210,6 +228,7 @@ class Bar(Lines):
         from rich.console import Console
 
         self.finish(stage)
+        self._began = time.monotonic()
         self._bar = rich.Progress(
             rich.TextColumn("{task.description}", markup=False),
             rich.BarColumn(),
@@ -217,6 +236,7 @@ class Bar(Lines):
             rich.TransferSpeedColumn(),
             rich.TimeRemainingColumn(),
             console=Console(file=cast(TextIO, LogStream(self._stream or sys.stderr))),
+            transient=self._is_brief,
         )
         self._task = self._bar.add_task(stage, total=max(total_bytes, 1))
         self._bar.start()
@@ -234,10 +254,14 @@ class Bar(Lines):
             self._bar.console.print(text, markup=False, highlight=False)
 
     def finish(self, stage: str) -> None:
-        """Leave the bar as it is."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        """Leave the bar; in a brief log a line takes its place, or nothing that of a short pass."""
+        if self._bar is None:
+            return
+        self._done = int(self._bar.tasks[0].completed)
+        self._bar.stop()
+        self._bar = None
+        if self._is_brief:
+            super().finish(stage)
 
 
 class Calls(Progress):
@@ -275,31 +299,41 @@ class ThrottledProgress(Progress):
         """Pass on."""
         self._progress.note(text)
 
+    def detail(self, text: str) -> None:
+        """Pass on."""
+        give_detail(self._progress, text)
+
     def finish(self, stage: str) -> None:
         """Pass on the end of a pass that is shown."""
         if self._shown:
             self._progress.finish(stage)
 
 
-_is_silent: ContextVar[bool] = ContextVar("_is_silent", default=False)
+def give_detail(progress: Progress, text: str) -> None:
+    """Report something that a brief log leaves out; a user's object without `detail` gets a note."""
+    getattr(progress, "detail", progress.note)(text)
+
+
+_verbosity: ContextVar[Literal["silent", "brief", "all"]] = ContextVar("_verbosity", default="all")
 
 
 @contextlib.contextmanager
-def silenced(is_silent: bool) -> Iterator[None]:
-    """Show nothing, if so, where progress is asked for by True."""
-    token = _is_silent.set(is_silent)
+def reporting(verbosity: Literal["silent", "brief", "all"]) -> Iterator[None]:
+    """Show nothing, a brief log, or everything where progress is requested by True."""
+    token = _verbosity.set(verbosity)
     try:
         yield
     finally:
-        _is_silent.reset(token)
+        _verbosity.reset(token)
 
 
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
-    if progress is None or progress is False or (progress is True and _is_silent.get()):
+    if progress is None or progress is False or (progress is True and _verbosity.get() == "silent"):
         return Progress()
     if progress is True:
-        return Bar() if sys.stderr.isatty() else Lines()
+        is_brief = _verbosity.get() == "brief"
+        return Bar(is_brief=is_brief) if sys.stderr.isatty() else Lines(is_brief=is_brief)
     if all(hasattr(progress, event) for event in EVENTS):
         return progress  # type: ignore[return-value]
     if callable(progress):

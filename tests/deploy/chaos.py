@@ -99,7 +99,7 @@ class Stage:
         mark = uuid.uuid4().hex
         log = self.logs / f"run-{len(self.exits)}.log"
         address = self.cluster.address_at(self.links[2].port) if self.cluster else "local"
-        words = command(self.folder, address, str(self.out))
+        words = command(self.folder, address, str(self.out), "-v")
         with log.open("wb") as stream:
             driver = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=os.environ | {MARK: mark}

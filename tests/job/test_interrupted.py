@@ -50,7 +50,7 @@ def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: 
     sections = {"input": {"url": "rows.npy"}, "select": {"method": "variance", "n_features": 4}}
     execution = {"cluster": "threads", "partition_bytes": "1MiB", "checkpoint_seconds": 0}
     (tmp_path / "job.toml").write_text(write_toml({**sections, "execution": execution, "output": {"report": False}}))
-    run = ["run", tmp_path / "job.toml", "--set"]
+    run = ["run", tmp_path / "job.toml", "-v", "--set"]
     process = start(*run, "output.dir=out")
     while process.poll() is None and len(list((tmp_path / "out").rglob("*.sks"))) < 3:
         time.sleep(0.002)
@@ -119,7 +119,7 @@ def long_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_interrupted_runs_say_how_to_resume_and_do(
     long_job: Path, tmp_path: Path, cluster: str, number: signal.Signals, whole_group: bool, code: int
 ) -> None:
-    run = ["run", long_job, "--cluster", cluster, "--set", f"output.dir={tmp_path / 'out'}"]
+    run = ["run", long_job, "-v", "--cluster", cluster, "--set", f"output.dir={tmp_path / 'out'}"]
     process = start(*run, start_new_session=True)
     assert process.stderr is not None
     for line in process.stderr:
@@ -164,7 +164,7 @@ def test_a_signal_while_the_program_is_imported_is_an_orderly_end(number: signal
 def test_a_killed_run_leaves_no_process_and_resumes(long_job: Path, tmp_path: Path, stopped: bool) -> None:
     import psutil
 
-    run = ["run", long_job, "--set", f"output.dir={tmp_path / 'out'}"]
+    run = ["run", long_job, "-v", "--set", f"output.dir={tmp_path / 'out'}"]
     process = start(*run)
     assert process.stderr is not None
     for line in process.stderr:

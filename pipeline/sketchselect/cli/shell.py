@@ -31,7 +31,7 @@ EXIT_MESSAGE_SECONDS = 0.5
 SHARED_OPTIONS = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, the result alone.")],
-    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Also print what the libraries log.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Print every pass, and what libraries log.")],
     "debug": Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")],
 }
 RENAMED = {
@@ -98,10 +98,10 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
-    """Show no progress, or also the log of libraries."""
+    """Show no progress, a brief log, or all passes and the log of libraries."""
     import logging
 
-    from sketchselect._progress import silenced
+    from sketchselect._progress import reporting
 
     root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
     level = root.level
@@ -109,7 +109,7 @@ def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
         root.addHandler(handler)
         root.setLevel(logging.INFO)
     try:
-        with silenced(quiet):
+        with reporting("silent" if quiet else "all" if verbose else "brief"):
             yield
     finally:
         root.removeHandler(handler)

@@ -120,8 +120,14 @@ class RunResult:
             lines.append(best.sentence(closer_one(self.certificates)))
         if (cluster_range := self.manifest.get("range_of_clusters")) is not None:
             lines.append(cluster_range["sentence"])
-        times = ", ".join(f"{stage['name']} {format_seconds(stage['seconds'])}" for stage in self.manifest["stages"])
-        lines.append(f"time: {format_seconds(self.manifest['seconds'])} ({times})")
+        rounds: dict[str, list[float]] = {}
+        for stage in self.manifest["stages"]:
+            rounds.setdefault(stage["name"], []).append(stage["seconds"])
+        times = [
+            f"{name} {format_seconds(sum(seconds))}" + (f" in {len(seconds)} rounds" if len(seconds) > 1 else "")
+            for name, seconds in rounds.items()
+        ]
+        lines.append(f"time: {format_seconds(self.manifest['seconds'])} ({', '.join(times)})")
         report = self.folder / "report.html"
         lines.append(f"report: {report}" if report.exists() else f"output: {self.folder}")
         return "\n".join(lines)

@@ -338,7 +338,7 @@ class Session:
         result = self.folder.finished(stage, fingerprint)
         if result is None:
             changes = self.folder.differences(stage, fingerprint)
-            if changes:
+            if changes and stage not in {entry["name"] for entry in self.stages}:
                 self.progress.note(f"{stage}: done again, changed since the last run here: {', '.join(changes)}")
             if stage not in ("prepare", "summarize"):
                 self.folder.invalidate_results()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sketchselect._progress import Progress
+from sketchselect._progress import Progress, give_detail
 from sketchselect._text import counted
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.passes import Passes, assign_block, open_passes
@@ -426,7 +426,7 @@ def fit_kmeans(
         )
     how = "converged" if result.converged else "stopped at max_iter"
     cluster_count, iteration_count = counted(result.n_clusters, "cluster"), counted(result.n_iter, "iteration")
-    progress.note(f"k-means: {cluster_count}, {iteration_count}, {how}")
+    give_detail(progress, f"k-means: {cluster_count}, {iteration_count}, {how}")
     return result
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._progress import ThrottledProgress
+from sketchselect._progress import ThrottledProgress, give_detail
 from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.errors import BadParameter, ConfigError
@@ -87,7 +87,9 @@ def _start_from(session: Session, summary: Summary[Any]) -> None:
     labels = selector.sampled_labels(sample, k, seed) if isinstance(selector, AutoSelector) else None
     session.start = cluster_means(sample, k, seed, labels)
     if session.start is not None:
-        session.progress.note(f"k-means starts from the clusters of {sample.n_kept} sampled rows in all columns")
+        give_detail(
+            session.progress, f"k-means starts from the clusters of {sample.n_kept} sampled rows in all columns"
+        )
 
 
 def discard(session: Session) -> None:
