@@ -13,7 +13,7 @@ from sketchselect import _kernel_cache
 
 _kernel_cache.ensure_writable()
 
-# Public names are imported when they are used, so that `import sketchselect` stays light. The stub beside this file is
+# Public names are imported when they are used, so that `import sketchselect` stays light. The stub next to this file is
 # their only list: type checkers and editors read it too.
 _STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
 _MODULES = {line.split()[3]: line.split()[1] for line in _STUB.splitlines() if line.startswith("from ")}

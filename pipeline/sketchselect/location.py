@@ -71,7 +71,7 @@ class Location:
         return replace(self, url=head) if head and not head.endswith(":/") else None
 
     def sibling(self, name: str) -> Location:
-        """Return the location of `name` beside this one; there is nothing beside a bucket."""
+        """Return the location of `name` in the same folder; a bucket has no such neighbour."""
         head, _, last = self.url.rstrip("/").rpartition("/")
         if not last or (head.endswith(":/") and not head.startswith("memory")):
             raise SourceError(f"{self.address}: this is a whole bucket; name a folder in it")
@@ -346,7 +346,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
         with contextlib.suppress(OSError):
             partial.unlink()
         if isinstance(error, OSError):
-            # A full disk names no file at all, and nobody knows the temporary name.
+            # The error of a full disk names no file, and users do not know the temporary name.
             error.filename = str(path)
         raise
     if not durable:

@@ -121,7 +121,7 @@ def read_node(path: str) -> Any:
 
 
 def list_nodes(directory: str | os.PathLike[str]) -> dict[str, str]:
-    """Return name -> path of every node in a checkpoint folder; empty where there is none."""
+    """Return name -> path of every node in a checkpoint folder; empty if the folder does not exist."""
     nodes = {}
     for path in sorted(path for path, _, _ in location_of(directory).files()):
         name, dot, _ = path.rsplit("/", 1)[-1].removesuffix(SUFFIX).partition(".")

@@ -106,7 +106,7 @@ def _client_for(sources: list[Matrix | Vector]) -> Any | None:
 
 
 def surrounding_client() -> Any | None:
-    """Return the client that Dask's collections would use; None in a task of a worker, and where there is none."""
+    """Return the client that Dask's collections would use; None without one, and in a task of a worker."""
     from distributed import default_client, get_worker
 
     with contextlib.suppress(ValueError):

@@ -353,4 +353,4 @@ def require_unchanged(before: Identities, source: Source) -> None:
     """Raise `SourceChanged` where something that was read has another identity than before."""
     for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
         if old != new:
-            raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
+            raise SourceChanged(f"{address}: it was rewritten while it was read; run again when no one writes to it")

@@ -113,7 +113,7 @@ def _point(finish: Callable[[Any], T], state: Any) -> T:
 
 
 def cover(tree: MergeTree, start: int, stop: int) -> list[Node]:
-    """Return the fewest full nodes that partitions `start` to `stop` are made of, in order: O(log n) of them.
+    """Return the fewest full nodes that cover partitions `start` to `stop`, in order: O(log n) nodes.
 
     Examples
     --------

@@ -55,7 +55,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Source:
-    """Everything a task needs to make blocks: a matrix and, row by row beside it, targets and weights."""
+    """Everything a task needs to make blocks: a matrix, and the targets and weights of its rows."""
 
     matrix: Matrix  # Where the rows come from
     # target, weight: One entry per row of the matrix
@@ -94,7 +94,7 @@ class Source:
 
     @property
     def n_targets(self) -> int:
-        """Columns of the target; 0 where there is none."""
+        """Columns of the target; 0 without one."""
         if self.target is None:
             return 0
         return 1 if len(self.target.shape) == 1 else int(self.target.shape[1])

@@ -595,7 +595,7 @@ class GreedyGains:
         """Choose the sets inside of the i-th again; without the next one, if it lasted too short to pay."""
         n_sets = len(self._sets)
         self._position[self._sets[-1]] = -1
-        # Computing a set costs about as much as m / 2 updates of it.
+        # Computing a set costs about as much as m / 2 updates.
         if 2 * (self.step - self._exclusions[i].step) < self.columns.shape[1]:
             n_sets = i + 1
             self._next[n_sets] = self.step + self.step // 2

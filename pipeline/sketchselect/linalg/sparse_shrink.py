@@ -311,7 +311,7 @@ class Products(_Sized):
 
 @dataclass(frozen=True)
 class Total(_Sized):
-    """What is known of a sketch beside its panels, and how its last step shrinks them."""
+    """State of a sketch besides its panels, and how its last step shrinks them."""
 
     n_rows: int
     weight: float

@@ -42,7 +42,7 @@ def canonical(values: ArrayLike, dtype: Any = None) -> Array:
 
 
 def with_groups(target: ArrayLike, groups: NDArray[np.uint64]) -> Array:
-    """Return entries of a target with the words (`words_of`) of the groups of their rows beside them."""
+    """Return entries of a target, each with the words (`words_of`) of the group of its row."""
     entries = np.asarray(target)
     out = np.empty(len(entries), dtype=[("target", entries.dtype, entries.shape[1:]), ("group", np.uint64)])
     out["target"], out["group"] = entries, groups
@@ -259,7 +259,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def with_former_names(init: Any, renamed: dict[str, str]) -> Any:
-    """Return a constructor that also takes parameters under their former names, and warns of them."""
+    """Return a constructor that also takes parameters under their former names, with a warning."""
 
     @functools.wraps(init)
     def constructor(self: Any, *args: Any, **keywords: Any) -> None:

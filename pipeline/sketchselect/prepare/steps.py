@@ -483,7 +483,7 @@ class LibrarySize(Step):
         return Need("row-sample", {"size": SAMPLED_TOTALS}, weighted=False, before=(RowTotals(),))
 
     def learn(self, summary: Any) -> dict[str, Array]:
-        """Return the median of the totals above 0; 1 where there is none."""
+        """Return the median of the totals above 0; 1 if no total is."""
         totals = dense(summary.rows).reshape(-1)
         totals = totals[totals > 0]
         return {"target": np.asarray(np.median(totals) if totals.size else 1.0)}

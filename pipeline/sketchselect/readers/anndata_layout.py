@@ -79,8 +79,8 @@ def modality_key(names: Sequence[str], key: str | None, address: str) -> tuple[s
     """Return the modality of MuData that a key begins with, and the key of the matrix in it.
 
     `names`: All modalities.
-    `key`: "rna" or "rna/layers/counts", also with "mod/" before it; None where there is one modality.
-    Raises `SourceError` if it names none of them.
+    `key`: "rna" or "rna/layers/counts", also with "mod/" before it; None for the only modality.
+    Raises `SourceError` if it names no modality.
     """
     there = f"its modalities are: {', '.join(names) or 'none'}"
     if key is None and len(names) != 1:
@@ -99,7 +99,7 @@ def in_modality(root: StoredNode, key: str | None) -> str | None:
 
 
 def columns_of_rows(root: StoredNode, key: str | None) -> list[str]:
-    """Return the columns of the data frame beside the rows of a matrix, as `open_vector` takes them: ``obs/NAME``."""
+    """Return the columns of the data frame of a matrix's rows, as `open_vector` takes them: ``obs/NAME``."""
     names = modalities(root)
     path = "obs" if names is None else f"mod/{modality_key(names, key, root.address)[0]}/obs"
     frame = root.child(path)

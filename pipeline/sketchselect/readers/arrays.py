@@ -197,7 +197,7 @@ def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
 
 
 def without_columns(source: Any, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """Return a data frame without the columns of these names, and those columns; another object as it is."""
+    """Return a data frame without the columns of these names, and those columns; other objects unchanged."""
     if not names:
         return source, {}
     if is_pandas(source):
@@ -338,12 +338,12 @@ def is_xarray(source: Any) -> bool:
 
 
 def unwrapped(source: Any) -> Any:
-    """Return the array inside an object of xarray, lazy as it is; anything else unchanged."""
+    """Return the array of an xarray object, lazy arrays without computing them; anything else unchanged."""
     return variable_of(source).data if is_xarray(source) else source
 
 
 def variable_of(source: Any, key: str | None = None) -> Any:
-    """Return a DataArray as it is, of a Dataset the variable `key`, or the only one of two dimensions.
+    """Return a DataArray unchanged; of a Dataset the variable `key`, or the only one of two dimensions.
 
     Raises `SourceError` if that is no single variable; the message lists them.
     """
@@ -364,7 +364,7 @@ def variable_of(source: Any, key: str | None = None) -> Any:
 
 
 def xarray_matrix(source: Any, key: str | None) -> tuple[Any, tuple[str, ...] | None, Vector | None]:
-    """Return the array inside, lazy as it is, and the names of its columns and rows: text coordinates of them.
+    """Return the array, lazy arrays without computing them, and the names of columns and rows: their text coordinates.
 
     Raises `SourceError` for a Dataset without the variable `key`, or of several variables where there is no key.
     """

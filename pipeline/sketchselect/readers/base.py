@@ -256,7 +256,7 @@ class Matrix(ABC):
 
     @abstractmethod
     def identity(self, start: int, stop: int) -> str | None:
-        """Return a fingerprint of the content of these rows, from chunk versions; None where there is none.
+        """Return a fingerprint of the content of these rows, from chunk versions; None without versions.
 
         It changes when a chunk under these rows is rewritten, and does not when rows are appended behind them.
         """
@@ -379,7 +379,7 @@ class ColumnsAsRows(MatrixView):
         return self.matrix.column_identity(start, stop)
 
     def dask_rows(self) -> Any | None:
-        """Return the columns as rows of a Dask array, where there is one."""
+        """Return the columns as rows of a Dask array, if the matrix is one."""
         rows = self.matrix.dask_rows()
         return None if rows is None else rows.T
 
@@ -424,7 +424,7 @@ class Vector(ABC):
 
     @abstractmethod
     def identity(self) -> str | None:
-        """Return a fingerprint of the whole content; None where there is none."""
+        """Return a fingerprint of the whole content, or None."""
 
     def dask_rows(self) -> Any | None:
         """Return all entries as a Dask array where they come from a Dask graph."""
@@ -432,7 +432,7 @@ class Vector(ABC):
 
 
 class GroupedTarget(Vector):
-    """A target with the group of each row beside its entry; only folds of groups look at the group."""
+    """A target paired with the group of each row; only folds of groups use the group."""
 
     def __init__(self, target: Vector, groups: Vector) -> None:
         self.target, self.groups = target, groups
@@ -530,7 +530,7 @@ def row_partitions(
 
 
 def accepted_size(matrix: Matrix, partition_bytes: int) -> int:
-    """Return the least size that `row_partitions` does not refuse, from one on that nobody asked for."""
+    """Return the smallest accepted partition size at or above the default."""
     row, highest = 8 * max(1, matrix.shape[1]), _highest_chunk(matrix)
     fitting = max(1, partition_bytes // row)
     heights = (fitting, *(-(-highest // pieces) for pieces in (4, 3, 2, 1)))
@@ -539,7 +539,7 @@ def accepted_size(matrix: Matrix, partition_bytes: int) -> int:
 
 
 def even_partitions(matrix: Matrix, partition_bytes: int | str | None, dense_columns: int) -> Partitions:
-    """Cut the rows of a sparse matrix into partitions of one height, as chunks of a dense array beside it need.
+    """Cut the rows of a sparse matrix into partitions of one height, as chunks of a dense array of these rows need.
 
     The height is the largest that fits by `dense_columns` numbers a row, halved until the entries of every partition
     fit too, as far as they are known.

@@ -86,7 +86,7 @@ class DaskMatrix(Matrix):
         return as_csr(block, self.address, start) if self.is_sparse else block
 
     def dask_rows(self) -> Any | None:
-        """Return the array; None for a part of it."""
+        """Return the array; None for a part of one."""
         return self.array if self.array.shape == self.shape else None
 
     def _columns(self, start: int, stop: int) -> Array:
@@ -132,7 +132,7 @@ class DaskVector(Vector):
         return None
 
     def dask_rows(self) -> Any | None:
-        """Return the array; None for a part of it."""
+        """Return the array; None for a part of one."""
         return self.array if self.array.shape == self.shape else None
 
 
@@ -168,7 +168,7 @@ def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, A
 
 
 def futures_client(array: Any) -> Any | None:
-    """Return the client of the futures in the graph of a Dask array; None where there is none."""
+    """Return the client of the futures in the graph of a Dask array; None without futures."""
     if array is None or "distributed" not in sys.modules:
         return None
     from distributed import futures_of

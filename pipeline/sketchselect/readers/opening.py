@@ -220,7 +220,7 @@ def open_matrix(
         a local ``.npy``, ``.npz``, ``.h5ad``, ``.h5mu``, HDF5, svmlight or Matrix Market file; a NumPy array, an
         array-like or a sequence of rows, a data frame (pandas, polars, pyarrow, modin, Dask), a SciPy sparse matrix, an
         AnnData or MuData object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any
-        store (read as a Dask array where that is not a local disk). A `Matrix` is returned as it is.
+        store (read as a Dask array where that is not a local disk). A `Matrix` is returned unchanged.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
         of MuData the modality, and perhaps a matrix in it ("rna", "rna/layers/counts");
@@ -271,7 +271,7 @@ def open_matrix(
         if known is None:
             matrix = open_zarr_matrix(location, key, missing, policy)
             place = location if key is None else location.join(key)
-            # Where the store has an array of this name beside the matrix, that is meant.
+            # An array of this name in the store of the matrix has precedence.
             named = _vector_columns(
                 vectors, lambda name: _is_column(matrix, name) and zarr_vector_beside(place, name, missing) is None
             )
@@ -372,9 +372,9 @@ def open_vector(
         a Zarr array, or a column of an AnnData store; the name of an array or column in the store of the matrix, or
         in the data frame or AnnData object that it was opened from; a NumPy array, pandas Series or Dask array.
     n_rows : int or None
-        Rows of the matrix; None where there is no matrix to compare with.
+        Rows of the matrix; None without a matrix to compare with.
     matrix : Matrix, str or None
-        The matrix, or where it is; arrays and columns beside it can then be named alone.
+        The matrix, or its location; arrays and columns of the same store can then be given by name.
     storage_options : mapping or None
         Arguments of the remote file system.
     missing_chunks : {"error", "fill"}
@@ -415,7 +415,7 @@ def open_vector(
 
 
 def grouped(y: Any, groups: Any, matrix: Matrix | str | None = None) -> GroupedTarget:
-    """Return a target with the group of each row beside it: the `y` of `summarize` for ``Folds(groups=True)``.
+    """Return a target paired with the group of each row: the `y` of `summarize` for ``Folds(groups=True)``.
 
     Parameters
     ----------
@@ -455,7 +455,7 @@ def _vector_at(
     missing: MissingPolicy,
     name: str,
 ) -> Vector:
-    """Return the vector at a path or URL, or, where there is no such file, of this name in the store of the matrix."""
+    """Return the vector at a path or URL, or else the one of this name in the store of the matrix."""
     names: tuple[str, ...] = ()
     if isinstance(matrix, Matrix):
         names = (*matrix.columns_beside, *(matrix.feature_names or ()))
@@ -501,7 +501,7 @@ def format_of(location: Location) -> FileFormat | None:
     if location.is_local and (folder := Path(location.url)).is_dir():
         if name.endswith(PARQUET.endings):
             return PARQUET
-        # The documents of Zarr come first: its version 2 may have millions of chunk files beside them.
+        # The documents of Zarr come first: version 2 may have millions of chunk files next to them.
         is_zarr = any((folder / document).exists() for document in ("zarr.json", ".zarray", ".zgroup"))
         return PARQUET if not is_zarr and holds_parquet(location) else None
     return format_by_ending(name)
@@ -545,7 +545,7 @@ def _vector_columns(vectors: Sequence[Any], is_column: Callable[[str], bool]) ->
 
 
 def _without(columns: Sequence[str], key: str | None) -> str | None:
-    """Return the key of Parquet columns without some of them."""
+    """Return the key of Parquet columns without some columns."""
     if not columns:
         return key
     if key is None or key.startswith("-"):

@@ -49,7 +49,7 @@ def create_array(
     `location`: The folder.
     `shape`, `chunks`: Of the array and of its chunks.
     `dtype`: Native byte order is used.
-    `attributes`: Further attributes, beside our marker.
+    `attributes`: Further attributes, besides our marker.
     """
     import zarr
     from zarr.codecs import ZstdCodec
@@ -70,7 +70,7 @@ def create_array(
 
 
 def create_columns(location: Location, rows: Any) -> list[Any]:
-    """Return new arrays for the columns of a table beside its matrix, in ``obs`` of a group in the layout of AnnData.
+    """Return new arrays for the other columns of a table, in ``obs`` of a group in the layout of AnnData.
 
     `rows`: Has `texts`, the columns by name, `measured`, which of them are numbers, `has_row_names` and `n_rows`.
     """
@@ -144,7 +144,7 @@ def destination_of(path: str | os.PathLike[str], storage_options: Mapping[str, A
 
 @contextlib.contextmanager
 def put_in_place(destination: Location) -> Iterator[Location]:
-    """Yield a temporary folder beside `destination` that takes its name when the block ends without an error.
+    """Yield a temporary folder next to `destination` that takes its name when the block ends without an error.
 
     What was there before is replaced only if it is a store of ours. After an error, or Ctrl-C, the temporary folder is
     removed; after a crash it stays under its temporary name, and on a local disk the next successful call removes it.
@@ -347,7 +347,7 @@ def convert(
     Sparse matrices stay sparse: they become a group in the layout of AnnData, unless `chunks` asks for a dense array.
 
     Chunks are compressed with zstd and carry a checksum; the type stays (in native byte order; text becomes float64).
-    The array is written beside its destination and renamed when complete (in an object store copied, its document
+    The array is written next to its destination and renamed when complete (in an object store copied, its document
     last), so an interrupted run leaves nothing under the final name. Needs memory for a few chunk rows; archives and
     Matrix Market files are read whole.
 
@@ -446,7 +446,7 @@ def _is_in(target: Location, source: Location) -> bool:
 
 
 def _warn_of(rows: CsvRows, counting: Array) -> None:
-    """Warn of what a text file holds beside numbers, and of columns that count the rows."""
+    """Warn of a text file's entries that are not numbers, and of columns that number the rows."""
     for name in [rows.names[j] for j in counting[:8]] if rows.names else ():
         warnings.warn(
             f"{rows.address}: column {name!r:.80} rises by whole numbers, as identifiers do, and is a feature; "

@@ -241,7 +241,7 @@ class _Model:
 
 
 def _next_model(state: WorkingSet, pieces: Floats, total: float, tol: float) -> _Model:
-    """Solve for these pieces from the current state; until the duality gap is below `tol` too, where there is one."""
+    """Solve for these pieces from the current state; until the duality gap, if one is defined, is below `tol` too."""
     # The gap has a formula for one piece of non-negative slope; other penalties are held to their stationarity.
     has_gap = pieces.shape[1] == 1 and bool((pieces[..., 1] >= 0).all())
     n_sweeps, gap = 0, np.inf

@@ -24,7 +24,7 @@ from sketchselect.summaries.base import Summary, register
 OVER_RELAXATION = 1.6
 
 STIFFNESS = 2.0  # Penalty of the method, in units of ||K||_F / sqrt(k)
-SPARE = 8  # Directions followed beside those in use, so that others can replace them
+SPARE = 8  # Directions followed in addition to those in use, as replacements
 _TINY = 1e-10  # Relative square below which a direction of the search space is rounding
 
 

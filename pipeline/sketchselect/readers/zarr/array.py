@@ -292,7 +292,7 @@ class ZarrArray:
         }
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield ``(key, size)`` of every file of the array as it is now."""
+        """Yield ``(key, size)`` of every file of the array at this time."""
         if self.location.is_local:
             yield from ((name, size) for name, size, _ in self.location.files())
         else:

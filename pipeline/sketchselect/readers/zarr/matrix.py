@@ -242,7 +242,7 @@ def _stand_in(type_name: str) -> np.dtype[Any]:
 def names_of(node: ZarrNode, shape: tuple[int, ...]) -> tuple[tuple[str, ...] | None, Vector | None]:
     """Return the names of the columns of a matrix, and the vector of the names of its rows; None where there are none.
 
-    Columns, in this order: the attribute ``feature_names``; a one-dimensional array beside the matrix that has the name
+    Columns, in this order: the attribute ``feature_names``; a one-dimensional array in its group that has the name
     of its second dimension (``dimension_names`` in v3, xarray's ``_ARRAY_DIMENSIONS`` in v2); ``var`` of the AnnData
     store around it. Rows: ``obs`` of that store.
     """

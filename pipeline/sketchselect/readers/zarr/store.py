@@ -49,7 +49,7 @@ class RecentStore(WrapperStore):  # type: ignore[misc,unused-ignore]
     def __init__(self, store: FsspecStore) -> None:
         super().__init__(store)
         self._identity = object()
-        # Partitions that start together wait for the first of them.
+        # Of partitions that start together, the first fetches and the others wait.
         self._locks: WeakValueDictionary[Any, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
