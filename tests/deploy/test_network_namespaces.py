@@ -83,7 +83,9 @@ def start_job(hosts: dict[str, Host], folder: Path, address: str, out: str) -> s
             text=True,
             start_new_session=True,
         )
-    wait_until(lambda: process.poll() is not None or "summarize: 64 partitions" in log.read_text(), "a pass begun")
+    # The first thing of a job that reaches its scheduler; the pass, of eight seconds, begins right after it.
+    reached = folder / out / "checkpoints" / "cluster"
+    wait_until(lambda: process.poll() is not None or reached.is_file(), "a pass begun")
     time.sleep(2.0)
     assert process.poll() is None, log.read_text()
     return process
@@ -120,6 +122,7 @@ def test_scheduler_cut_off_is_exit_75_and_the_same_command_finishes(
     said = (job / "scheduler-cut.log").read_text()
     assert code == 75, said
     assert "Traceback" not in said
+    assert "stopped before" not in said, "nothing ran here before"
     assert time.monotonic() - began < BOUND
     # The workers have given up, too; with the cable back in, new ones join and the same command goes on.
     hosts["scheduler"].mend()

@@ -106,10 +106,11 @@ class OutputFolder:
     Nothing outside `PUBLISHED` and ``checkpoints`` is ever written, replaced or deleted.
 
     `is_read_only`: Whether it is only read: without a lock, and possibly on a read-only disk.
+    `was_stopped_early`: Whether an earlier run left neither a finished stage nor a part of one when it was opened.
     """
 
     def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
-        self.path, self.is_read_only = path, is_read_only
+        self.path, self.is_read_only, self.was_stopped_early = path, is_read_only, False
         self.checkpoints = path / "checkpoints"
         self._staging = self.checkpoints / "staging"
         self._log = self.checkpoints / "stages.json"
@@ -208,9 +209,8 @@ class OutputFolder:
         entry = self._entries().get(stage)
         return None if entry is None else dict(entry["fingerprint"])
 
-    @property
-    def was_stopped_early(self) -> bool:
-        """Whether an earlier run began here and left neither a finished stage nor a part of one."""
+    def _only_began(self) -> bool:
+        """Return whether a run began here and left neither a finished stage nor a part of one."""
         nodes = (self.checkpoints / "nodes").rglob("*.sks")
         return self.checkpoints.is_dir() and not self._entries() and not any(nodes)
 
@@ -235,6 +235,7 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
     with locked(folder.path):
         if fresh:
             folder.discard()
+        folder.was_stopped_early = folder._only_began()
         yield folder
         _remove(folder.checkpoints / "staging")
         with contextlib.suppress(OSError):
