@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -102,19 +103,12 @@ def _parameters(name: str, text: str) -> dict[str, Any]:
         key, sign, value = (part.strip() for part in item.partition("="))
         if not sign:
             raise BadParameter(f"prepare step {name!r}: expected key=value in the parentheses, got {item!r}")
-        parameters[key] = _value(value.strip("\"'"))
+        value = value.strip("\"'")
+        parameters[key] = {"true": True, "false": False}.get(value, value)
+        for kind in (float, int):
+            with contextlib.suppress(ValueError):
+                parameters[key] = kind(value)
     return parameters
-
-
-def _value(text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _require_order(steps: Sequence[Step]) -> None:
@@ -186,9 +180,6 @@ def names_after(steps: Sequence[Step], names: tuple[str, ...] | None, n_columns:
     for step in steps:
         names, n_columns = step.column_names(names, n_columns), step.n_columns(n_columns)
     return names
-
-
-# --- functions that take names ---------------------------------------------------------------------------------
 
 
 def check_steps(entries: Sequence[Any] | None) -> tuple[str, ...]:

@@ -33,14 +33,6 @@ def _deviation(summary: Any, ddof: int) -> Floats:
     return np.sqrt(variance)
 
 
-def _divided(block: Block, divisor: Floats) -> Block:
-    """Return the columns divided; zeros stay zeros."""
-    if not is_csr(block):
-        return in_pieces(block, lambda rows: np.divide(rows, divisor, out=rows))
-    values = as_floats(block.data)
-    return with_stored(block, (values / divisor[block.indices]).astype(values.dtype, copy=False))
-
-
 def _require_ddof(step: str, ddof: Any) -> None:
     if require_count(step, "ddof", ddof, 0) > 1:
         raise BadParameter(f"prepare step {step!r}: ddof must be 0 (all rows) or 1 (a sample), got {ddof!r}")
@@ -93,7 +85,24 @@ class Standardise(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Scale(Step):
+class _Division(Step):
+    """Base of steps that divide every column by a number, so that zeros stay zeros."""
+
+    acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    takes_missing: ClassVar[bool] = True
+
+    def apply(self, block: Block) -> Block:
+        """Return the scaled columns."""
+        sd = self.value("sd")
+        self.require_width(block, sd.size)
+        if not is_csr(block):
+            return in_pieces(block, lambda rows: np.divide(rows, sd, out=rows))
+        values = as_floats(block.data)
+        return with_stored(block, (values / sd[block.indices]).astype(values.dtype, copy=False))
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(_Division):
     """``x_ij / sd_j``: not centred, so zeros stay zeros; constant columns stay as they are.
 
     Parameters
@@ -103,8 +112,6 @@ class Scale(Step):
     """
 
     name: ClassVar[str] = "scale"
-    acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
-    takes_missing: ClassVar[bool] = True
 
     ddof: int = 0
 
@@ -121,15 +128,9 @@ class Scale(Step):
         sd = _deviation(summary, self.ddof)
         return {"sd": np.where(sd > 0, sd, 1.0)}
 
-    def apply(self, block: Block) -> Block:
-        """Return the scaled columns."""
-        sd = self.value("sd")
-        self.require_width(block, sd.size)
-        return _divided(block, sd)
-
 
 @dataclass(frozen=True, eq=False)
-class PilotScale(Step):
+class PilotScale(_Division):
     """``x_ij / d_j`` with d_j the standard deviation in the first partition: nearly `Scale`, without a pass of its own.
 
     Columns that are constant there get the median of the others' (1 where all are). Means and variances are taken of
@@ -138,8 +139,6 @@ class PilotScale(Step):
     """
 
     name: ClassVar[str] = "pilot-scale"
-    acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
-    takes_missing: ClassVar[bool] = True
 
     @property
     def needs(self) -> Need:
@@ -151,12 +150,6 @@ class PilotScale(Step):
         sd = _deviation(summary, 0)
         positive = sd[sd > 0]
         return {"sd": np.where(sd > 0, sd, np.median(positive) if positive.size else 1.0)}
-
-    def apply(self, block: Block) -> Block:
-        """Return the scaled columns."""
-        sd = self.value("sd")
-        self.require_width(block, sd.size)
-        return _divided(block, sd)
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,7 +98,8 @@ class Fourier(Step):
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return gamma; 1 where all sampled rows are equal."""
-        median = _median_distance(dense(summary.rows))
+        rows = dense(summary.rows)
+        median = float(np.median(pdist(rows))) if len(rows) > 1 else 0.0
         return {"gamma": np.asarray(0.5 / median**2 if median > 0 else 1.0)}
 
     def notes(self) -> list[str]:
@@ -134,8 +135,3 @@ class Fourier(Step):
             angles += offsets
             out[a:b] = np.sqrt(2 / d) * np.cos(angles)
         return out
-
-
-def _median_distance(rows: Floats) -> float:
-    """Return the median Euclidean distance between two different rows."""
-    return float(np.median(pdist(rows))) if len(rows) > 1 else 0.0

@@ -142,7 +142,11 @@ class Step(ABC):
     def description(self) -> str:
         """The step and its parameters that differ from the defaults, as `resolve` reads it."""
         defaults = {f.name: f.default for f in fields(self)}
-        changed = [f"{k}={_written(v)}" for k, v in self.parameters().items() if v != defaults[k]]
+        changed = [
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+            for name, value in self.parameters().items()
+            if value != defaults[name]
+        ]
         return f"{self.name}({', '.join(changed)})" if changed else self.name
 
     @property
@@ -204,14 +208,6 @@ class Step(ABC):
             raise Incompatible(
                 f"prepare step {self.label!r} was fitted with {width} columns, the rows have {block.shape[1]}"
             )
-
-
-def _written(value: Any) -> str:
-    """Return a parameter as text for a label."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# --- helpers of the steps -----------------------------------------------------------------------------------------
 
 
 def stored(block: Block) -> Array:

@@ -1,6 +1,6 @@
-"""Matrices and vectors in NumPy files (``.npy``): read in runs of rows, never as a whole, never unpickled.
+"""NumPy files (``.npy``), read in runs of rows, and archives (``.npz``, SciPy's too), loaded once per process.
 
-Matrices (dense or SciPy CSR) and vectors in NumPy archives (``.npz``): loaded once per process that reads them.
+Nothing is unpickled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Matrices and vectors in Parquet files: numeric columns, or one column, a row group at a time.
+"""Matrices and vectors in Parquet files and folders of them, read a row group at a time.
 
-Parquet files and folders of them: footers, and row groups as Arrow tables.
-
-Columns of Parquet files as numbers: scalars, and lists of one length (embeddings).
+Columns hold numbers, or lists of one length (embeddings).
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
 from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
 
 ZSTD_LEVEL = 1
+WRITTEN = {MARKER: {"empty_chunks": "written"}}
+"""Attribute that marks a store as ours, with a file for every chunk."""
 ROOT = "zarr.json"
 """Document that makes a folder a store."""
 TEXT_ROWS = 1 << 16
@@ -48,25 +50,33 @@ def create_array(
 
     `location`: The folder.
     `shape`, `chunks`: Of the array and of its chunks.
-    `dtype`: Native byte order is used.
-    `attributes`: Further attributes, besides our marker.
+    `dtype`: Native byte order is used; text may be `str`.
+    `attributes`: Further attributes, with our marker.
     """
     import zarr
     from zarr.codecs import ZstdCodec
 
     from sketchselect.readers.zarr.store import make_store
 
-    marker = {MARKER: {"empty_chunks": "written"}}
     return zarr.create_array(
         make_store(location, read_only=False),
         shape=shape,
         chunks=chunks,
-        dtype=np.dtype(dtype).newbyteorder("="),
+        dtype=str if dtype is str else np.dtype(dtype).newbyteorder("="),
         compressors=ZstdCodec(level=ZSTD_LEVEL, checksum=True),
-        fill_value=0,
-        attributes=marker | dict(attributes or {}),
+        attributes=WRITTEN | dict(attributes or {}),
         config={"write_empty_chunks": True},
+        **({} if dtype is str else {"fill_value": 0}),
     )
+
+
+def create_group(location: Location, attributes: Mapping[str, Any]) -> None:
+    """Make a new Zarr v3 group in a folder that does not exist yet."""
+    import zarr
+
+    from sketchselect.readers.zarr.store import make_store
+
+    zarr.create_group(make_store(location, read_only=False), attributes=dict(attributes))
 
 
 def create_columns(location: Location, rows: Any) -> list[Any]:
@@ -74,31 +84,19 @@ def create_columns(location: Location, rows: Any) -> list[Any]:
 
     `rows`: Has `texts`, the columns by name, `measured`, which of them are numbers, `has_row_names` and `n_rows`.
     """
-    import zarr
-    from zarr.codecs import ZstdCodec
-
-    from sketchselect.readers.zarr.store import make_store
-
-    marker = {MARKER: {"empty_chunks": "written"}}
     kind = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
-    zarr.create_group(make_store(location, read_only=False), attributes=marker | kind)
+    create_group(location, WRITTEN | kind)
     names = list(rows.texts)
     index = {"_index": names[0]} if rows.has_row_names else {}
     frame = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "column-order": names[bool(index) :], **index}
-    zarr.create_group(make_store(location.join("obs"), read_only=False), attributes=frame)
-    return [
-        zarr.create_array(
-            make_store(location.join(f"obs/{name}"), read_only=False),
-            shape=(rows.n_rows,),
-            chunks=(min(rows.n_rows, TEXT_ROWS),),
-            dtype=float if place in rows.measured else str,
-            compressors=ZstdCodec(level=ZSTD_LEVEL, checksum=True),
-            attributes=marker
-            | {"encoding-type": "array" if place in rows.measured else "string-array", "encoding-version": "0.2.0"},
-            config={"write_empty_chunks": True},
-        )
-        for name, place in rows.texts.items()
-    ]
+    create_group(location.join("obs"), frame)
+    columns = []
+    for name, place in rows.texts.items():
+        dtype, form = (float, "array") if place in rows.measured else (str, "string-array")
+        attributes = {"encoding-type": form, "encoding-version": "0.2.0"}
+        chunks = (min(rows.n_rows, TEXT_ROWS),)
+        columns.append(create_array(location.join(f"obs/{name}"), (rows.n_rows,), chunks, dtype, attributes))
+    return columns
 
 
 def aligned(blocks: Iterable[tuple[Array, ...]], step: int) -> Iterator[tuple[Array, ...]]:
@@ -270,22 +268,18 @@ def write_csr(
     folder: Location, matrix: Matrix, names: Sequence[str] | None, progress: Callable[[int, int], None] | None
 ) -> None:
     """Write a sparse matrix as a group of ``data``, ``indices`` and ``indptr``, a few chunks in memory at a time."""
-    import zarr
-
-    from sketchselect.readers.zarr.store import make_store
-
     n_rows, n_columns = matrix.shape
     offsets = matrix.entry_offsets
     dtype = matrix.dtype.newbyteorder("=")
     attributes: dict[str, Any] = {
-        MARKER: {"empty_chunks": "written"},
+        **WRITTEN,
         "encoding-type": "csr_matrix",
         "encoding-version": "0.1.0",
         "shape": [n_rows, n_columns],
     }
     if names is not None:
         attributes[ATTRIBUTE] = list(names)
-    zarr.create_group(make_store(folder, read_only=False), attributes=attributes)
+    create_group(folder, attributes)
     index = np.dtype(np.int32 if n_columns <= np.iinfo(np.int32).max else np.int64)
     n_entries = CHUNK_ENTRIES if offsets is None else max(int(offsets[-1]), 1)
     chunk = (min(CHUNK_ENTRIES, n_entries),)
