@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 
+import dask.array as da
 import fsspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+import xarray
 import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.storage import FsspecStore
@@ -45,44 +48,24 @@ def write(tmp_path):
 CHECKED = ZstdCodec(level=1, checksum=True)
 
 
-def plain(write, values, tmp_path):
-    return str(write(values))
+def saved(name, save=np.save):
+    """Return a maker of a file that `save(path, values)` writes."""
+
+    def make(write, values, tmp_path):
+        save(tmp_path / name, values)
+        return tmp_path / name
+
+    return make
 
 
-def checked(write, values, tmp_path):
-    return write(values, compressors=CHECKED)
+def chunked(**options):
+    """Return a maker of a Zarr array."""
+    return lambda write, values, tmp_path: write(values, **options)
 
 
-def uncompressed(write, values, tmp_path):
-    return write(values, compressors=None)
-
-
-def blosc(write, values, tmp_path):
-    return write(values, compressors=BloscCodec(cname="lz4"))
-
-
-def sharded(write, values, tmp_path):
-    return write(values, chunks=(10, 6), shards=(40, 12))
-
-
-def version_2(write, values, tmp_path):
-    return write(values, zarr_format=2)
-
-
-def version_2_fortran_big_endian(write, values, tmp_path):
-    return write(values.astype(">f4"), zarr_format=2, order="F")
-
-
-def dots(write, values, tmp_path):
-    return write(values, chunk_key_encoding={"name": "v2", "configuration": {"separator": "."}})
-
-
-def one_chunk(write, values, tmp_path):
-    return write(values, chunks=values.shape)
-
-
-def file_url(write, values, tmp_path):
-    return f"file://{write(values)}"
+def in_memory(make):
+    """Return a maker of an object in memory."""
+    return lambda write, values, tmp_path: make(values)
 
 
 def memory_url(write, values, tmp_path):
@@ -92,57 +75,10 @@ def memory_url(write, values, tmp_path):
     return url
 
 
-def npy(write, values, tmp_path):
-    np.save(tmp_path / "a.npy", values)
-    return tmp_path / "a.npy"
-
-
-def npy_fortran(write, values, tmp_path):
-    np.save(tmp_path / "f.npy", np.asfortranarray(values))
-    return str(tmp_path / "f.npy")
-
-
-def npy_big_endian(write, values, tmp_path):
-    np.save(tmp_path / "b.npy", values.astype(">f4"))
-    return str(tmp_path / "b.npy")
-
-
-def npz(write, values, tmp_path):
-    np.savez_compressed(tmp_path / "a.npz", X=values, y=np.arange(len(values)), Z=values[:3])
-    return tmp_path / "a.npz"
-
-
-def npz_only(write, values, tmp_path):
-    np.savez(tmp_path / "o.npz", anything=values, labels=np.arange(len(values)))
-    return tmp_path / "o.npz"
-
-
-def npz_csr(write, values, tmp_path):
-    sp.save_npz(tmp_path / "s.npz", sp.csr_array(values))
-    return tmp_path / "s.npz"
-
-
-def npz_csc(write, values, tmp_path):
-    sp.save_npz(tmp_path / "c.npz", sp.csc_matrix(values))
-    return tmp_path / "c.npz"
-
-
 def npz_parts(write, values, tmp_path):
     m = sp.csr_matrix(values)
     np.savez(tmp_path / "p.npz", data=m.data, indices=m.indices, indptr=m.indptr, shape=m.shape, y=np.arange(103))
     return tmp_path / "p.npz"
-
-
-def array(write, values, tmp_path):
-    return values
-
-
-def array_strided(write, values, tmp_path):
-    return np.repeat(values, 2, axis=1)[:, ::2]
-
-
-def array_fortran(write, values, tmp_path):
-    return np.asfortranarray(values)
 
 
 def array_read_only(write, values, tmp_path):
@@ -158,82 +94,16 @@ def array_unaligned(write, values, tmp_path):
     return out
 
 
-def frame(write, values, tmp_path):
-    import pandas as pd
-
-    return pd.DataFrame(values)
-
-
-def csr(write, values, tmp_path):
-    return sp.csr_matrix(values)
-
-
-def csc(write, values, tmp_path):
-    return sp.csc_array(values)
-
-
 def coo_with_duplicates(write, values, tmp_path):
     rows, columns = np.indices(values.shape).reshape(2, -1)
     half = values.ravel() / 2
     return sp.coo_array((np.r_[half, half], (np.r_[rows, rows], np.r_[columns, columns])), shape=values.shape)
 
 
-def dask_even(write, values, tmp_path):
-    import dask.array as da
-
-    return da.from_array(values, chunks=(25, 7))
-
-
-def dask_uneven(write, values, tmp_path):
-    import dask.array as da
-
-    return da.from_array(values, chunks=((1, 50, 2, 50), (3, 14)))
-
-
-def dask_sparse(write, values, tmp_path):
-    import dask.array as da
-
-    return da.from_array(values, chunks=(25, 7)).map_blocks(sp.csr_matrix)
-
-
-def dask_sparse_uneven(write, values, tmp_path):
-    import dask.array as da
-
-    return da.from_array(values, chunks=((1, 50, 2, 50), (3, 14))).map_blocks(sp.csc_array)
-
-
-def zarr_object(write, values, tmp_path):
-    return zarr.open_array(str(write(values)), mode="r")
-
-
 def zarr_zip(write, values, tmp_path):
     with zarr.storage.ZipStore(tmp_path / "z.zip", mode="w") as store:
         zarr.create_array(store, data=values, chunks=(20, 5))
     return zarr.open_array(zarr.storage.ZipStore(tmp_path / "z.zip", mode="r"), mode="r")
-
-
-def zarr_memory(write, values, tmp_path):
-    return zarr.create_array(zarr.storage.MemoryStore(), data=values, chunks=(20, 5), shards=(40, 10))
-
-
-def anndata_csr(write, values, tmp_path):
-    return anndata_store(tmp_path, sp.csr_matrix(values))
-
-
-def anndata_dense(write, values, tmp_path):
-    return anndata_store(tmp_path, values)
-
-
-def h5ad_csr(write, values, tmp_path):
-    return anndata_store(tmp_path, sp.csr_matrix(values), "h5ad")
-
-
-def h5ad_dense(write, values, tmp_path):
-    return anndata_store(tmp_path, values, "h5ad")
-
-
-def converted_csr(write, values, tmp_path):
-    return convert(sp.csr_array(values), tmp_path / "c.zarr")
 
 
 def parquet(write, values, tmp_path):
@@ -248,18 +118,6 @@ def parquet_folder(write, values, tmp_path):
     return tmp_path / "parts"
 
 
-def xarray_dense(write, values, tmp_path):
-    import xarray
-
-    return xarray.DataArray(values, dims=("row", "column"))
-
-
-def xarray_dask(write, values, tmp_path):
-    import xarray
-
-    return xarray.DataArray(values, dims=("row", "column")).chunk({"row": 25, "column": 7})
-
-
 def anndata_store(tmp_path, values, ending="zarr"):
     """Write an AnnData store, as its release here does it by default, and return its path."""
     import anndata
@@ -272,6 +130,45 @@ def anndata_store(tmp_path, values, ending="zarr"):
     return path
 
 
+@pytest.fixture
+def counts():
+    """Small counts: some rows and columns empty, one row full."""
+    values = np.random.default_rng(3).poisson(0.3, (211, 40)).astype(np.float32)
+    values[[0, 5, 210]] = 0
+    values[:, 7] = 0
+    values[100] = 9
+    return values
+
+
+def cells_in(path, counts):
+    """Write AnnData with a sparse X, layers of three kinds, raw counts, points and columns of every kind."""
+    import anndata
+
+    kinds = np.random.default_rng(1).choice(["stem", "basal"], 211)
+    obs = pd.DataFrame(
+        {
+            "kind": pd.Categorical(kinds),
+            "depth": counts.sum(1),
+            "name": kinds,
+            "batch": pd.array([None, *range(210)], dtype="Int64"),
+        },
+        index=[f"cell{i}" for i in range(211)],
+    )
+    layers = {"half": counts / 2, "twice": sp.csr_matrix(2 * counts), "columns": sp.csc_matrix(counts)}
+    var = pd.DataFrame(index=[f"gene{j}" for j in range(40)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = anndata.AnnData(
+            sp.csr_matrix(counts), obs=obs, var=var, layers=layers, obsm={"points": counts[:, :3].copy()}
+        )
+        data.raw = data
+        if path.suffix == ".zarr":
+            data.write_zarr(path)
+        else:
+            data.write_h5ad(path, compression="gzip")
+    return path
+
+
 def parquet_table(values):
     return pa.table({f"f{j}": values[:, j] for j in range(values.shape[1])})
 
@@ -281,17 +178,60 @@ NAMED = dict.fromkeys(("anndata_csr", "anndata_dense", "h5ad_csr", "h5ad_dense")
 )
 """Names of the columns of the sources that have some."""
 
+UNEVEN = ((1, 50, 2, 50), (3, 14))
+
 SOURCES = {
-    maker.__name__: maker
-    for maker in (
-        plain, checked, uncompressed, blosc, sharded, version_2, version_2_fortran_big_endian, dots, one_chunk,
-        file_url, memory_url, npy, npy_fortran, npy_big_endian, npz, npz_only, npz_csr, npz_csc, npz_parts, array,
-        array_strided, array_fortran, array_read_only, array_unaligned, frame, csr, csc, coo_with_duplicates,
-        dask_even, dask_uneven, dask_sparse, dask_sparse_uneven,
-        zarr_object, zarr_zip, zarr_memory, anndata_csr, anndata_dense, h5ad_csr, h5ad_dense, converted_csr,
-        parquet, parquet_folder, xarray_dense, xarray_dask,
-    )
-}  # fmt: skip
+    "plain": lambda write, values, tmp_path: str(write(values)),
+    "checked": chunked(compressors=CHECKED),
+    "uncompressed": chunked(compressors=None),
+    "blosc": chunked(compressors=BloscCodec(cname="lz4")),
+    "sharded": chunked(chunks=(10, 6), shards=(40, 12)),
+    "version_2": chunked(zarr_format=2),
+    "version_2_fortran_big_endian": lambda write, values, tmp_path: write(
+        values.astype(">f4"), zarr_format=2, order="F"
+    ),
+    "dots": chunked(chunk_key_encoding={"name": "v2", "configuration": {"separator": "."}}),
+    "one_chunk": lambda write, values, tmp_path: write(values, chunks=values.shape),
+    "file_url": lambda write, values, tmp_path: f"file://{write(values)}",
+    "memory_url": memory_url,
+    "npy": saved("a.npy"),
+    "npy_fortran": saved("f.npy", lambda path, values: np.save(path, np.asfortranarray(values))),
+    "npy_big_endian": saved("b.npy", lambda path, values: np.save(path, values.astype(">f4"))),
+    "npz": saved("a.npz", lambda path, X: np.savez_compressed(path, X=X, y=np.arange(len(X)), Z=X[:3])),
+    "npz_only": saved("o.npz", lambda path, X: np.savez(path, anything=X, labels=np.arange(len(X)))),
+    "npz_csr": saved("s.npz", lambda path, values: sp.save_npz(path, sp.csr_array(values))),
+    "npz_csc": saved("c.npz", lambda path, values: sp.save_npz(path, sp.csc_matrix(values))),
+    "npz_parts": npz_parts,
+    "array": in_memory(lambda values: values),
+    "array_strided": in_memory(lambda values: np.repeat(values, 2, axis=1)[:, ::2]),
+    "array_fortran": in_memory(np.asfortranarray),
+    "array_read_only": array_read_only,
+    "array_unaligned": array_unaligned,
+    "frame": in_memory(pd.DataFrame),
+    "csr": in_memory(sp.csr_matrix),
+    "csc": in_memory(sp.csc_array),
+    "coo_with_duplicates": coo_with_duplicates,
+    "dask_even": in_memory(lambda values: da.from_array(values, chunks=(25, 7))),
+    "dask_uneven": in_memory(lambda values: da.from_array(values, chunks=UNEVEN)),
+    "dask_sparse": in_memory(lambda values: da.from_array(values, chunks=(25, 7)).map_blocks(sp.csr_matrix)),
+    "dask_sparse_uneven": in_memory(lambda values: da.from_array(values, chunks=UNEVEN).map_blocks(sp.csc_array)),
+    "zarr_object": lambda write, values, tmp_path: zarr.open_array(str(write(values)), mode="r"),
+    "zarr_zip": zarr_zip,
+    "zarr_memory": in_memory(
+        lambda values: zarr.create_array(zarr.storage.MemoryStore(), data=values, chunks=(20, 5), shards=(40, 10))
+    ),
+    "anndata_csr": lambda write, values, tmp_path: anndata_store(tmp_path, sp.csr_matrix(values)),
+    "anndata_dense": lambda write, values, tmp_path: anndata_store(tmp_path, values),
+    "h5ad_csr": lambda write, values, tmp_path: anndata_store(tmp_path, sp.csr_matrix(values), "h5ad"),
+    "h5ad_dense": lambda write, values, tmp_path: anndata_store(tmp_path, values, "h5ad"),
+    "converted_csr": lambda write, values, tmp_path: convert(sp.csr_array(values), tmp_path / "c.zarr"),
+    "parquet": parquet,
+    "parquet_folder": parquet_folder,
+    "xarray_dense": in_memory(lambda values: xarray.DataArray(values, dims=("row", "column"))),
+    "xarray_dask": in_memory(
+        lambda values: xarray.DataArray(values, dims=("row", "column")).chunk({"row": 25, "column": 7})
+    ),
+}
 """Makers of sources that all hold `values`: the conformance suite runs over every one."""
 
 

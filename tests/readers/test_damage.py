@@ -209,7 +209,7 @@ def test_zstd_frame_headers(size):
 def test_a_store_rewritten_while_open(write, values, tmp_path):
     path = write(values)
     matrix = open_matrix(path)
-    sent = type(matrix)(matrix.source, None, "error")
+    sent = type(matrix)(matrix.source, None, None, "error")
     shutil.rmtree(path)
     write(values.astype(np.float64))
     from sketchselect.readers.zarr import array as zarr_array

@@ -1,13 +1,11 @@
-"""Sparse matrices in stores and files: names, labels, damage, appended rows, and conversion that keeps them sparse."""
+"""Sparse matrices in stores and files: names, appended rows, lost chunks, and conversion that keeps them sparse."""
 
 from __future__ import annotations
 
 import pickle
-import warnings
 
 import anndata
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse as sp
@@ -15,50 +13,8 @@ import zarr
 
 from sketchselect import convert, open_matrix
 from sketchselect.errors import BadParameter, MissingChunks, SourceError
-from sketchselect.readers import open_vector, row_partitions
+from sketchselect.readers import row_partitions
 from sketchselect.testing.readers import MatrixConformance
-
-
-@pytest.fixture
-def counts():
-    """Whole numbers, some rows and columns empty, one row full."""
-    rng = np.random.default_rng(3)
-    values = rng.poisson(0.3, (211, 40)).astype(np.int32)
-    values[[0, 5, 210]] = 0
-    values[:, 7] = 0
-    values[100] = 9
-    return values
-
-
-def cells(values, path, **layers):
-    """Write an AnnData store with names, a category and a layer; return its path and the table of its rows."""
-    kinds = pd.Categorical(np.random.default_rng(1).choice(["stem", "basal", "immune"], len(values)))
-    obs = pd.DataFrame({"kind": kinds, "depth": values.sum(1)}, index=[f"cell{i}" for i in range(len(values))])
-    var = pd.DataFrame(index=[f"gene{j}" for j in range(values.shape[1])])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        anndata.AnnData(sp.csr_matrix(values), obs=obs, var=var, layers=layers).write_zarr(path)
-    return path, obs
-
-
-def test_names_layers_and_categories_of_anndata(counts, tmp_path):
-    path, obs = cells(counts, tmp_path / "a.zarr", half=sp.csr_matrix(counts / 2), dense=counts * 1.5)
-    matrix = open_matrix(path)
-    names = tuple(f"gene{j}" for j in range(40))
-    MatrixConformance(matrix, counts, names).verify()
-    assert matrix.row_names.read(3, 6).tolist() == ["cell3", "cell4", "cell5"]
-    assert len(pickle.dumps(matrix)) < 6000
-    half = open_matrix(path, key="layers/half")
-    assert half.is_sparse
-    MatrixConformance(half, counts / 2, names).verify()
-    dense = open_matrix(path, key="layers/dense")
-    assert not dense.is_sparse
-    MatrixConformance(dense, counts * 1.5, names).verify()
-    for result in (open_vector("obs/kind", 211, matrix=matrix), open_vector(path / "obs/kind", 211)):
-        assert result.read(0, 211).tolist() == obs["kind"].astype(str).tolist()
-        assert result.read(50, 60).tolist() == obs["kind"].astype(str).tolist()[50:60]
-    depth = open_vector("obs/depth", 211, matrix=half)
-    assert depth.read(0, 211).tolist() == counts.sum(1).tolist()
 
 
 def test_objects_with_names(counts):
@@ -153,111 +109,8 @@ def test_appended_rows_leave_the_identity_of_accepted_size_alone(tmp_path):
     assert np.array_equal(after.read_rows(0, 1000).toarray(), values.toarray())
 
 
-def group_of(tmp_path, **changes):
-    """Write a group of three arrays, some of them wrong."""
-    values = sp.random(20, 10, 0.4, format="csr", random_state=2)
-    parts = {"data": values.data, "indices": values.indices, "indptr": values.indptr} | changes
-    attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [20, 10]}
-    attributes |= parts.pop("attributes", {})
-    group = zarr.create_group(tmp_path / "g.zarr", attributes=attributes)
-    for name, part in parts.items():
-        if part is not None:
-            group.create_array(name, shape=part.shape, chunks=(7,) * part.ndim, dtype=part.dtype)[...] = part
-    return tmp_path / "g.zarr"
-
-
-def bad(position, value, of="indices"):
-    values = sp.random(20, 10, 0.4, format="csr", random_state=2)
-    part = getattr(values, of).copy()
-    part[position] = value
-    return part
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"indices": bad(0, 10)}, r"row 0 has an entry in column 10, and there are 10 columns; restore it"),
-        ({"indices": bad(-1, -3)}, r"row 19 has an entry in column -3, and there are 10 columns"),
-        ({"indptr": bad(3, 70, "indptr")}, r"indptr decreases after row 3"),
-        ({"indptr": bad(0, 1, "indptr")}, r"indptr must begin with 0, got 1"),
-        ({"indptr": bad(-1, 99, "indptr")}, r"indptr ends at 99, there are 80 values and 80 indices"),
-        ({"indptr": np.zeros(5, np.int64)}, r"indptr has 5 entries for 20 rows"),
-        ({"indices": None}, r"a CSR group without its array 'indices'"),
-        ({"data": np.ones((80, 1))}, r"array 'data' must be one-dimensional and of numbers"),
-        ({"data": np.zeros(80, "complex128")}, r"data: .*complex128"),
-        ({"attributes": {"shape": [20]}}, r"the group has no attribute shape"),
-        ({"attributes": {"encoding-type": "csc_matrix"}}, r"stored by column .* adata.X.tocsr\(\)"),
-    ],
-)
-def test_a_damaged_group_is_one_line_that_names_it(tmp_path, changes, message):
-    path = group_of(tmp_path, **changes)
-    with pytest.raises(SourceError, match=message) as caught:
-        open_matrix(path, missing_chunks="fill").read_rows(0, 20)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_unsorted_and_repeated_indices_are_put_right(tmp_path):
-    path = group_of(tmp_path, indices=np.tile([3, 1, 3, 0], 20), data=np.arange(80.0), indptr=np.arange(0, 81, 4))
-    block = open_matrix(path, missing_chunks="fill").read_rows(1, 3)
-    assert block.toarray()[:, :4].tolist() == [[7, 5, 0, 10], [11, 9, 0, 18]]
-    assert block.has_canonical_format
-
-
 def test_a_lost_chunk_is_an_error(tmp_path, counts):
     path = convert(sp.csr_array(counts), tmp_path / "c.zarr")
     (path / "indices" / "c" / "0").unlink()
     with pytest.raises(MissingChunks, match="indices"):
         open_matrix(path)
-
-
-def test_a_code_beyond_the_categories_is_an_error(counts, tmp_path):
-    path, _ = cells(counts, tmp_path / "a.zarr")
-    zarr.open_array(path / "obs/kind/codes")[4] = 17
-    with pytest.raises(SourceError, match="outside the 3 categories"):
-        open_vector("obs/kind", 211, matrix=str(path / "X")).read(0, 211)
-
-
-def test_nullable_columns_of_anndata(counts, tmp_path):
-    numbers = pd.array([1, None, 3] * 70 + [4], dtype="Int32")
-    whole = pd.array(range(211), dtype="Int64")
-    flags = pd.array([True, None, False] * 70 + [True], dtype="boolean")
-    donors = pd.array(["x", None, "yy"] * 70 + ["z"], dtype="string")
-    index = [f"cell{i}" for i in range(211)]
-    obs = pd.DataFrame({"numbers": numbers, "whole": whole, "flags": flags, "donors": donors}, index=index)
-    adata = anndata.AnnData(counts.astype(np.float32), obs=obs)
-    with warnings.catch_warnings(), anndata.settings.override(allow_write_nullable_strings=True):
-        warnings.simplefilter("ignore")
-        adata.write_zarr(tmp_path / "a.zarr", convert_strings_to_categoricals=False)
-    encoding = zarr.open_group(tmp_path / "a.zarr" / "obs" / "donors", mode="r").attrs["encoding-type"]
-    assert encoding == "nullable-string-array"
-    matrix = open_matrix(tmp_path / "a.zarr")
-    assert matrix.row_names.read(2, 4).tolist() == ["cell2", "cell3"]
-
-    def read(name, start, stop):
-        vector = open_vector(f"obs/{name}", 211, matrix=matrix)
-        values = vector.read(start, stop)
-        assert values.dtype.kind == vector.dtype.kind == vector.read(3, 3).dtype.kind
-        assert pickle.loads(pickle.dumps(vector)).identity() == vector.identity() is not None
-        return values.tolist()
-
-    assert read("donors", 1, 4) == ["nan", "yy", "x"]
-    assert np.array_equal(read("numbers", 0, 3), [1, np.nan, 3], equal_nan=True)
-    assert read("numbers", 209, 211) == [3.0, 4.0]
-    assert read("whole", 209, 211) == [209, 210]
-    assert np.array_equal(read("flags", 0, 3), [1, np.nan, 0], equal_nan=True)
-
-
-def test_names_in_groups_of_their_own(counts, tmp_path):
-    """The index of obs and var as anndata 0.13 writes it, in a store of any release."""
-    path, _ = cells(counts, tmp_path / "a.zarr")
-    for axis, names in (("obs", [f"c{i}" for i in range(211)]), ("var", [f"g{j}" for j in range(40)])):
-        frame = zarr.open_group(path / axis)
-        del frame["_index"]
-        group = frame.create_group("_index", attributes={"encoding-type": "nullable-string-array"})
-        group.create_array("values", data=np.array(names, dtype=np.dtypes.StringDType()))
-        group.create_array("mask", data=np.zeros(len(names), bool))
-    for key in (None, "X"):
-        matrix = open_matrix(path, key=key)
-        assert matrix.feature_names == tuple(f"g{j}" for j in range(40))
-        assert matrix.row_names.read(209, 211).tolist() == ["c209", "c210"]
