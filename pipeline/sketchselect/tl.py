@@ -1,5 +1,5 @@
 """Tools for AnnData objects, as in ``scanpy.tl``."""
 
-from sketchselect.integrations.scanpy import kmeans
+from sketchselect.integrations.scanpy import kmeans, rank_genes_groups
 
-__all__ = ["kmeans"]
+__all__ = ["kmeans", "rank_genes_groups"]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import scipy.stats
 
 import sketchselect as sks
 from sketchselect.cluster.certificates import block
@@ -58,6 +59,101 @@ def test_the_genes_are_those_of_scanpy(adata):
     assert adata.var.dtypes.to_dict() == theirs.var.dtypes.to_dict()
     assert adata.var["highly_variable"].equals(theirs.var["highly_variable"])
     np.testing.assert_allclose(adata.var["variances_norm"], theirs.var["variances_norm"], rtol=1e-6)
+
+
+@pytest.fixture
+def grouped(adata):
+    """The cells with their kind in a column; three cells have none."""
+    kinds = np.repeat(["a", "b", "c"], 100).astype(object)
+    kinds[[5, 105, 205]] = None
+    adata.obs["kind"] = pd.Categorical(kinds, categories=["a", "b", "c", "no cell"])
+    dark = adata.X.toarray()
+    dark[:, 3] = 0.0
+    dark[:, 4] = np.where(adata.obs["kind"] == "a", 2.0, 1.0)
+    adata.X = sp.csr_matrix(dark)
+    return adata
+
+
+def field(adata, name, group):
+    results = adata.uns["rank_genes_groups"]
+    return pd.Series(results[name][group], index=results["names"][group]).reindex(adata.var_names).to_numpy(float)
+
+
+@pytest.mark.parametrize("reference", ["rest", "b"])
+def test_scores_of_groups_are_welchs_t(grouped, reference):
+    sks.tl.rank_genes_groups(grouped, "kind", reference=reference)
+    values = grouped.X.toarray().astype(float)
+    kind = grouped.obs["kind"]
+    names = grouped.uns["rank_genes_groups"]["names"].dtype.names
+    assert names == tuple(group for group in "abc" if group != reference)
+    for group in names:
+        mine, rest = kind == group, (kind != group) if reference == "rest" else kind == reference
+        expected = scipy.stats.ttest_ind(values[mine], values[rest], equal_var=False)
+        t, p = expected.statistic.copy(), expected.pvalue.copy()
+        t[3], p[3] = 0.0, 1.0  # dark in every cell
+        if reference == "b":  # constant in both groups, and different in "a"
+            t[4], p[4] = (np.inf, 0.0) if group == "a" else (0.0, 1.0)
+        np.testing.assert_allclose(field(grouped, "scores", group), t, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(field(grouped, "pvals", group), p, rtol=1e-9)
+        corrected = scipy.stats.false_discovery_control(p)
+        np.testing.assert_allclose(field(grouped, "pvals_adj", group), corrected, rtol=1e-9)
+    scores = grouped.uns["rank_genes_groups"]["scores"]["a"]
+    assert (np.diff(scores) <= 0).all()
+
+
+def test_genes_of_a_kind_come_first_and_survive_a_store(grouped, tmp_path):
+    sks.tl.rank_genes_groups(grouped, "kind", ["c", "a"], n_genes=10, key_added="markers")
+    grouped.write_h5ad(tmp_path / "a.h5ad")
+    results = anndata.read_h5ad(tmp_path / "a.h5ad").uns["markers"]
+    assert results["names"].dtype.names == ("c", "a")
+    assert {int(name) for name in results["names"]["c"]} >= set(range(142, 150))
+    assert (results["logfoldchanges"]["c"] > 1).sum() >= 8
+    assert results["params"]["method"] == "t-test"
+
+
+def test_a_backed_object_and_its_raw_counts_give_the_same_genes(grouped, tmp_path):
+    grouped.raw = grouped
+    grouped.write_h5ad(tmp_path / "a.h5ad")
+    sks.tl.rank_genes_groups(grouped, "kind")
+    assert grouped.uns["rank_genes_groups"]["params"]["use_raw"] is True
+    backed = anndata.read_h5ad(tmp_path / "a.h5ad", backed="r")
+    for use_raw in (True, False):
+        sks.tl.rank_genes_groups(backed, "kind", use_raw=use_raw)
+        for name in ("names", "scores", "pvals", "pvals_adj", "logfoldchanges"):
+            ours, theirs = grouped.uns["rank_genes_groups"][name], backed.uns["rank_genes_groups"][name]
+            np.testing.assert_array_equal(ours, theirs)
+    backed.file.close()
+
+
+@pytest.mark.parametrize("reference", ["rest", "b"])
+@pytest.mark.parametrize("method", ["t-test", "t-test_overestim_var"])
+def test_genes_of_groups_are_those_of_scanpy(grouped, method, reference):
+    scanpy = pytest.importorskip("scanpy")
+    for corr_method in ("benjamini-hochberg", "bonferroni"):
+        sks.tl.rank_genes_groups(grouped, "kind", method=method, reference=reference, corr_method=corr_method)
+        theirs = grouped.copy()
+        theirs.obs["kind"] = theirs.obs["kind"].cat.remove_unused_categories()
+        scanpy.tl.rank_genes_groups(theirs, "kind", method=method, reference=reference, corr_method=corr_method)
+        ours, expected = grouped.uns["rank_genes_groups"], theirs.uns["rank_genes_groups"]
+        assert ours["params"] == {**expected["params"], "reference": reference}
+        for name in ("scores", "pvals", "pvals_adj", "logfoldchanges"):
+            assert ours[name].dtype == expected[name].dtype
+            for group in ours[name].dtype.names:
+                np.testing.assert_allclose(
+                    field(grouped, name, group), field(theirs, name, group), rtol=1e-4, atol=1e-6
+                )
+
+
+def test_marked_genes_are_clustered_unless_told_otherwise(adata):
+    adata.var["highly_variable"] = np.arange(200) >= 120
+    sks.tl.kmeans(adata, 3, certificate=False)
+    marked = adata.uns["kmeans"]
+    assert marked["params"]["mask_var"] == "highly_variable"
+    expected = sks.KMeans(3, random_state=0).fit(adata.X[:, 120:])
+    assert marked["inertia"] == pytest.approx(expected.inertia_)
+    assert marked["centers"].shape == (3, 80)
+    sks.tl.kmeans(adata, 3, mask_var=None, certificate=False)
+    assert adata.uns["kmeans"]["centers"].shape == (3, 200)
 
 
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
@@ -114,6 +210,14 @@ def test_a_backed_object_is_annotated_too(adata, tmp_path):
         (lambda a: sks.pp.highly_variable_genes(a.X, 5), BadParameter, "must be an AnnData object"),
         (lambda a: sks.pp.highly_variable_genes(a, 5, "bach"), BadParameter, "no column 'bach'; there are: batch"),
         (lambda a: sks.pp.highly_variable_genes(a, 5, layer="raw"), SourceError, "no layer 'raw'; there are: counts"),
+        (lambda a: sks.tl.rank_genes_groups(a.X, "batch"), BadParameter, "must be an AnnData object"),
+        (lambda a: sks.tl.rank_genes_groups(a, "bach"), BadParameter, "no column 'bach'; there are: batch"),
+        (lambda a: sks.tl.rank_genes_groups(a, "batch", ["z"]), BadParameter, "no group 'z'; there are: x, y"),
+        (lambda a: sks.tl.rank_genes_groups(a, "batch", reference="z"), BadParameter, "no group 'z'"),
+        (lambda a: sks.tl.rank_genes_groups(a, "batch", method="logreg"), BadParameter, "method must be one of t-test"),
+        (lambda a: sks.tl.rank_genes_groups(a, "batch", corr_method="b"), BadParameter, "corr_method must be one of"),
+        (lambda a: sks.tl.rank_genes_groups(a, "batch", use_raw=True), BadParameter, "adata.raw is empty"),
+        (lambda a: sks.tl.kmeans(a, 3, mask_var="gens"), BadParameter, "adata.var has no column 'gens'"),
         (lambda a: sks.tl.kmeans(a, 3, use_rep="X_umap"), BadParameter, "no entry 'X_umap'; there are: X_pca"),
         (lambda a: sks.tl.kmeans(a, 3, use_rep="X_pca", layer="counts"), BadParameter, "leave one out"),
     ],

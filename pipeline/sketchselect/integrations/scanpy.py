@@ -1,15 +1,22 @@
-"""Verbs on AnnData objects that write the keys of scanpy: highly variable genes, and k-means with its certificate."""
+"""Verbs on AnnData objects that write the keys of scanpy: highly variable genes, genes of groups, and k-means."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
 
 from sketchselect.cluster import KMeans
 from sketchselect.cluster.certificates.certify import affordable_certificate
 from sketchselect.errors import BadParameter
-from sketchselect.readers import open_matrix
-from sketchselect.readers.arrays import is_anndata
+from sketchselect.execution import summarize
+from sketchselect.readers import Matrix, open_matrix
+from sketchselect.readers.arrays import backing_file, is_anndata
+from sketchselect.readers.views import ChosenColumns
 from sketchselect.selectors import HighlyVariableGenes
+from sketchselect.selectors.supervised.univariate import adjusted, others, welch
+from sketchselect.summaries import ColumnStats, Groups
 from sketchselect.workflow.assignment import HVG, cluster_column, cluster_entry, gene_columns
 
 
@@ -74,6 +81,7 @@ def kmeans(
     *,
     use_rep: str | None = None,
     layer: str | None = None,
+    mask_var: str | None = "highly_variable",
     certificate: bool = True,
     random_state: int = 0,
     client: Any = None,
@@ -93,6 +101,9 @@ def kmeans(
         Entry of ``obsm`` to cluster, such as "X_pca"; ``X`` by default.
     layer : str, optional
         Layer to cluster in place of ``X``.
+    mask_var : str, optional
+        Column of ``var`` that marks the genes to cluster; by default those that are highly variable, or all genes where
+        no gene is marked. None: all genes. It does not apply to `use_rep`.
     certificate : bool, default True
         Whether to prove a bound, in one more pass: from as many blocks of rows as a job solves by default (about ten
         seconds, or a fifth of the run), with probability 0.99 if these are not all. `certify` solves all blocks.
@@ -104,7 +115,7 @@ def kmeans(
     Raises
     ------
     BadParameter
-        If `adata` is no AnnData object, ``obsm`` has no such entry, or both `use_rep` and `layer` are named.
+        If `adata` is no AnnData object, ``obsm`` or ``var`` has no such entry, or both `use_rep` and `layer` are named.
     SourceError
         If there is no such layer.
 
@@ -117,13 +128,180 @@ def kmeans(
         raise BadParameter("use_rep and layer both name what to cluster; leave one out")
     if use_rep is not None and use_rep not in adata.obsm:
         raise BadParameter(f"adata.obsm has no entry {use_rep!r:.80}; there are: {_listed(adata.obsm)}")
-    matrix = open_matrix(adata, key=_layer_key(layer)) if use_rep is None else open_matrix(adata.obsm[use_rep])
+    if use_rep is None:
+        matrix, mask_var = _marked_genes(adata, open_matrix(adata, key=_layer_key(layer)), mask_var)
+    else:
+        matrix, mask_var = open_matrix(adata.obsm[use_rep]), None
     model = KMeans(n_clusters, random_state=random_state).fit(matrix, client=client)
     adata.obs[key_added] = cluster_column(model.labels_, len(model.cluster_centers_))
-    params = {"n_clusters": n_clusters, "random_state": random_state, "use_rep": use_rep, "layer": layer}
+    params = {
+        "n_clusters": n_clusters,
+        "random_state": random_state,
+        "use_rep": use_rep,
+        "layer": layer,
+        "mask_var": mask_var,
+    }
     proof = affordable_certificate(matrix, model.inertia_, n_clusters, client=client) if certificate else None
     given = {name: value for name, value in params.items() if value is not None}
     adata.uns[key_added] = cluster_entry(given, model.inertia_, model.cluster_centers_, proof)
+
+
+def rank_genes_groups(
+    adata: Any,
+    groupby: str,
+    groups: Literal["all"] | Sequence[str] = "all",
+    reference: str = "rest",
+    n_genes: int | None = None,
+    *,
+    method: Literal["t-test", "t-test_overestim_var"] = "t-test",
+    corr_method: Literal["benjamini-hochberg", "bonferroni"] = "benjamini-hochberg",
+    rankby_abs: bool = False,
+    use_raw: bool | None = None,
+    layer: str | None = None,
+    key_added: str = "rank_genes_groups",
+    client: Any = None,
+) -> None:
+    """Rank the genes that tell each group of cells from the others, as ``scanpy.tl`` does, in one pass over the cells.
+
+    Scores and p-values are those of Welch's t-test, from counts, means and variances of every group: exact to rounding.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Logarithms of counts; may be backed, or hold Dask arrays. Gets ``uns[key_added]`` with ``names``, ``scores``,
+        ``pvals``, ``pvals_adj``, ``logfoldchanges`` (a field for each group, best gene first) and ``params``.
+    groupby : str
+        Column of ``obs`` with the group of every cell. Cells without a group count as others.
+    groups : "all" or sequence of str
+        Groups to compare.
+    reference : str, default "rest"
+        Group that the others are compared with; "rest": all other cells.
+    n_genes : int, optional
+        Number of genes listed for each group; all by default.
+    method : "t-test" or "t-test_overestim_var"
+        The second counts the others as if they were as many as the group, which overestimates their variance.
+    corr_method : "benjamini-hochberg" or "bonferroni"
+        How ``pvals_adj`` accounts for the number of genes.
+    rankby_abs : bool, default False
+        Whether to order genes by the absolute score.
+    use_raw : bool, optional
+        Whether to use ``adata.raw``; by default where there is one and no `layer` is named.
+    layer : str, optional
+        Layer in place of ``X``.
+    key_added : str, default "rank_genes_groups"
+        Key of the results.
+    client : optional
+        Runs the pass, as in `sketchselect.summarize`.
+
+    Raises
+    ------
+    BadParameter
+        If `adata` is no AnnData object, a group has one cell, or a column, group, method or correction is unknown.
+    SourceError
+        If there is no such layer.
+
+    Notes
+    -----
+    Cost: one pass over the cells; 64 bytes for each gene and group.
+
+    Source: Welch, Biometrika 34, 1947; scanpy: Wolf, Angerer, Theis, Genome Biology 19, 2018.
+    """
+    _require_anndata(adata)
+    _require_choice("method", method, ("t-test", "t-test_overestim_var"))
+    _require_choice("corr_method", corr_method, ("benjamini-hochberg", "bonferroni"))
+    codes, labels = _groups(adata, groupby)
+    compared = [g for g in labels if g != reference] if isinstance(groups, str) else [str(group) for group in groups]
+    for group in [*compared, *([] if reference == "rest" else [reference])]:
+        if group not in labels:
+            raise BadParameter(f"adata.obs[{groupby!r:.80}] has no group {group!r:.80}; there are: {', '.join(labels)}")
+        if (n_cells := int((codes == labels.index(group)).sum())) < 2:
+            raise BadParameter(
+                f"group {group!r:.80} of adata.obs[{groupby!r:.80}] has {n_cells} cell; a test needs two"
+            )
+    if use_raw is None:
+        use_raw = adata.raw is not None and layer is None
+    matrix, names = _raw(adata) if use_raw else (open_matrix(adata, key=_layer_key(layer)), adata.var_names)
+    # Cells without a group make a group of their own, the last.
+    summary = summarize(matrix, Groups(ColumnStats(), range(len(labels) + 1)), y=codes, client=client)
+    counts = np.array([part.n_rows for part in summary], dtype=np.float64)
+    means = np.array([part.mean for part in summary])
+    scatters = np.array([part.centered_column_squared_norms for part in summary])
+
+    columns: dict[str, dict[str, Any]] = {
+        name: {} for name in ("names", "scores", "pvals", "pvals_adj", "logfoldchanges")
+    }
+    base = adata.uns.get("log1p", {}).get("base") or np.e
+    for group in compared:
+        i = labels.index(group)
+        if reference == "rest":
+            count, mean, scatter = others(i, counts, means, scatters)
+        else:
+            j = labels.index(reference)
+            count, mean, scatter = counts[j], means[j], scatters[j]
+        tests = welch(
+            np.array([counts[i], count]),
+            np.array([means[i], mean]),
+            np.array([scatters[i], scatter]),
+            as_many=method == "t-test_overestim_var",
+        )
+        # Genes that are constant in both groups are not different.
+        scores, pvalues = np.nan_to_num(tests.statistics, nan=0.0), np.nan_to_num(tests.pvalues, nan=1.0)
+        if corr_method == "bonferroni":
+            corrected = np.minimum(pvalues * pvalues.size, 1.0)
+        else:
+            corrected = np.exp(adjusted(np.nan_to_num(tests.log_pvalues, nan=0.0, neginf=-np.inf), "fdr"))
+        changes = np.log2((np.expm1(means[i] * np.log(base)) + 1e-9) / (np.expm1(mean * np.log(base)) + 1e-9))
+        order = np.argsort(-np.abs(scores) if rankby_abs else -scores, kind="stable")[:n_genes]
+        columns["names"][group] = np.asarray(names, dtype=object)[order]
+        columns["scores"][group] = scores[order].astype(np.float32)
+        columns["pvals"][group] = pvalues[order]
+        columns["pvals_adj"][group] = corrected[order]
+        columns["logfoldchanges"][group] = changes[order].astype(np.float32)
+    params = {
+        "groupby": groupby,
+        "reference": reference,
+        "method": method,
+        "use_raw": bool(use_raw),
+        "layer": layer,
+        "corr_method": corr_method,
+    }
+    adata.uns[key_added] = {"params": params} | {
+        name: np.rec.fromarrays(list(fields.values()), names=list(fields)) for name, fields in columns.items()
+    }
+
+
+def _groups(adata: Any, key: str) -> tuple[Any, list[str]]:
+    """Return the number of the group of each cell, one past the last for cells without one, and the groups' names."""
+    import pandas as pd
+
+    column = pd.Categorical(_column(adata, key)).remove_unused_categories()
+    labels = [str(label) for label in column.categories]
+    return np.where(column.codes < 0, len(labels), column.codes), labels
+
+
+def _raw(adata: Any) -> tuple[Matrix, Any]:
+    """Return the matrix of ``adata.raw`` and the names of its genes."""
+    if adata.raw is None:
+        raise BadParameter("use_raw: adata.raw is empty; set use_raw=False, or name a layer")
+    matrix = open_matrix(backing_file(adata), key="raw/X") if adata.isbacked else open_matrix(adata.raw.X)
+    return matrix, adata.raw.var_names
+
+
+def _marked_genes(adata: Any, matrix: Matrix, column: str | None) -> tuple[Matrix, str | None]:
+    """Return the matrix of the genes that a column of ``var`` marks, and the column, None if all genes are taken."""
+    if column is None or (column == "highly_variable" and column not in adata.var):
+        return matrix, None
+    if column not in adata.var:
+        raise BadParameter(f"adata.var has no column {column!r:.80}; there are: {_listed(adata.var)}")
+    genes = np.flatnonzero(np.asarray(adata.var[column], dtype=bool))
+    if not genes.size:
+        raise BadParameter(f"adata.var[{column!r:.80}] marks no gene; mask_var=None clusters all")
+    return ChosenColumns(matrix, genes.tolist()), column
+
+
+def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BadParameter(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
 
 
 def _require_anndata(adata: Any) -> None:

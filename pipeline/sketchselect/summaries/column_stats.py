@@ -141,8 +141,6 @@ class ColumnStats(Summary[ColumnRecord]):
         )
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> ColumnRecord:
-        pass
-
         if is_csr(block):
             return self._of_sparse(block, start, weights)
         n = block.shape[0]

@@ -59,8 +59,21 @@ def welch(weights: Floats, means: Floats, scatters: Floats, *, as_many: bool = F
         t = (means[0] - means[1]) / np.sqrt(error)
         freedom = error**2 / (shares**2 / (counts - 1.0)[:, None]).sum(axis=0)
         log = _log_tail(t * t, np.ones_like(t), freedom)
-        p = betainc(freedom / 2, 0.5, freedom / (freedom + t * t))
+        # Two constant groups that differ do so beyond doubt.
+        p = np.where(np.isinf(t), 0.0, betainc(freedom / 2, 0.5, freedom / (freedom + t * t)))
     return ColumnTests(t, *_joined(p, log))
+
+
+def others(group: int, weights: Floats, means: Floats, scatters: Floats) -> tuple[float, Floats, Floats]:
+    """Return the number of rows, means and scatters of all groups but one; arguments are as in `f_of_classes`."""
+    rest = (np.arange(weights.size) != group) & (weights > 0)
+    weights, means, scatters = weights[rest], means[rest], scatters[rest]
+    total = float(weights.sum())
+    # About the mean of the means, because columns can lie far from zero.
+    centre = means.mean(axis=0)
+    offset = means - centre
+    mean = weights @ offset / total
+    return total, centre + mean, scatters.sum(axis=0) + weights @ (offset - mean) ** 2
 
 
 def _f_test(explained: Floats, residual: Floats, numerator: float, denominator: float) -> ColumnTests:
