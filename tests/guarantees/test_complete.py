@@ -48,6 +48,7 @@ ENTRIES = {
     "mcp": "penalised_paths",
     "scad": "penalised_paths",
     "stability": "stability",
+    "univariate": "univariate",
     "SketchedPCA": "components",
     "KMeans": "kmeans",
     "certify": "certificate",

@@ -18,6 +18,7 @@ from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidge
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
+from sketchselect.selectors.supervised.univariate import UnivariateSelector
 from sketchselect.selectors.timeline import Timeline, timeline
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "StabilitySelector",
     "ThresholdedOLS",
     "Timeline",
+    "UnivariateSelector",
     "VarianceSelector",
     "make",
     "rank",

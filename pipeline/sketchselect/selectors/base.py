@@ -56,6 +56,8 @@ class Selection:
         Numbers on the reliability of the scores.
     prepare : tuple of str
         Labels of the steps that the rows went through first; prepare rows for clustering in the same way.
+    columns : dict of str to array of float, shape (n_features,)
+        Further numbers of every column, such as p-values; further columns of ``scores.csv``.
     """
 
     method: str
@@ -66,6 +68,7 @@ class Selection:
     parameters: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     prepare: tuple[str, ...] = ()
+    columns: dict[str, Floats] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Selection of {self.support.size} of {self.scores.size} columns by {self.method}>"
@@ -85,6 +88,7 @@ class Selection:
             "parameters": {k: self.parameters[k] for k in sorted(self.parameters)},
             "diagnostics": {k: self.diagnostics[k] for k in sorted(self.diagnostics)},
             "prepare": list(self.prepare),
+            **({"columns": {k: _jsonable(v) for k, v in sorted(self.columns.items())}} if self.columns else {}),
         }
 
     @classmethod
@@ -93,7 +97,7 @@ class Selection:
         for key in ("method", "support", "scores"):
             if key not in content:
                 raise DamagedFile(f"this is not a selection: the key {key!r} is missing")
-        scores = np.array([np.nan if s is None else s for s in content["scores"]], dtype=np.float64)
+        scores = _from_json(content["scores"])
         support = np.array(content["support"], dtype=np.int64)
         if support.size and not (support.min() >= 0 and support.max() < scores.size and (np.diff(support) > 0).all()):
             raise DamagedFile("the selection's support must be ascending column indices below the number of scores")
@@ -107,6 +111,7 @@ class Selection:
             parameters=dict(content.get("parameters", {})),
             diagnostics=dict(content.get("diagnostics", {})),
             prepare=tuple(content.get("prepare", ())),
+            columns={name: _from_json(values) for name, values in content.get("columns", {}).items()},
         )
 
 
@@ -117,6 +122,10 @@ def rank(scores: Floats) -> NDArray[np.int64]:
 
 def _jsonable(values: Floats) -> list[float | None]:
     return [float(v) if np.isfinite(v) else None for v in values]
+
+
+def _from_json(values: Sequence[float | None]) -> Floats:
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
 def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
@@ -583,6 +592,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         *,
         weights: Floats | None = None,
         diagnostics: dict[str, Any] | None = None,
+        columns: dict[str, Floats] | None = None,
         **computed: Any,
     ) -> Selection:
         """Return the selection from a summary; `computed` are parameters that the data resolve, and further ones."""
@@ -597,6 +607,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             feature_names=summary.feature_names,
             parameters=self._resolved(**parameters),
             diagnostics=diagnostics or {},
+            columns=columns or {},
         )
 
     def _resolved(self, **computed: Any) -> dict[str, Any]:

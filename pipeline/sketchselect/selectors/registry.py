@@ -21,6 +21,7 @@ from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidge
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
+from sketchselect.selectors.supervised.univariate import UnivariateSelector
 
 METHODS: Registry[type[BaseSelector]] = Registry(
     "methods",
@@ -43,6 +44,7 @@ METHODS: Registry[type[BaseSelector]] = Registry(
         SketchedRidgeSelector,
         StabilitySelector,
         ThresholdedOLS,
+        UnivariateSelector,
         VarianceSelector,
         DeterministicSelector,
         HighlyVariableGenes,

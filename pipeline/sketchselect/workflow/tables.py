@@ -50,18 +50,19 @@ def read_selection(path: Path) -> Selection:
 
 
 def scores_csv(selection: Selection) -> str:
-    """Return all columns, best first, as CSV: rank, column, name, score, selected.
+    """Return all columns, best first, as CSV: rank, column, name, score, selected, and further numbers of the method.
 
     Ties are in column order, columns without a score (NaN) last. Names that a spreadsheet would run are disarmed.
     """
     scores = np.asarray(selection.scores, dtype=np.float64)
     selected = {int(j) for j in selection.support}
     names = selection.feature_names
-    rows: list[list[Any]] = [["rank", "column", "name", "score", "selected"]]
+    rows: list[list[Any]] = [["rank", "column", "name", "score", "selected", *sorted(selection.columns)]]
     for position, j in enumerate(rank(scores).tolist(), 1):
         name = "" if names is None else disarmed(names[j])
-        score = "" if np.isnan(scores[j]) else repr(float(scores[j]))
-        rows.append([position, j, name, score, int(j in selected)])
+        numbers = [scores[j], *(selection.columns[key][j] for key in sorted(selection.columns))]
+        score, *more = ("" if np.isnan(number) else repr(float(number)) for number in numbers)
+        rows.append([position, j, name, score, int(j in selected), *more])
     return csv_text(rows)
 
 
