@@ -63,9 +63,9 @@ def test_matrices_of_anndata_are_read_in_place(cells, counts):
     assert np.array_equal(half.read_columns(3, 5), counts[:, 3:5] / 2)
     MatrixConformance(open_matrix(cells, key="layers/twice"), 2 * counts, GENES).verify()
     MatrixConformance(open_matrix(cells, key="raw/X"), counts, GENES).verify()
-    with pytest.raises(SourceError, match=r"layers/columns: stored by column .*tocsr"):
+    with pytest.raises(SourceError, match=r"layers/columns: .*tocsr"):
         open_matrix(cells, key="layers/columns")
-    with pytest.raises(SourceError, match=r"no matrix 'layers/hlaf' in this file.*layers/half"):
+    with pytest.raises(SourceError, match=r"'layers/hlaf'.*layers/half"):
         open_matrix(cells, key="layers/hlaf")
     with pytest.raises(SourceError, match=r"'obs' is a group, not a matrix"):
         open_matrix(cells, key="obs")
@@ -79,7 +79,7 @@ def test_columns_beside_the_matrix(cells, counts):
     assert column("obs/kind").tolist() == column("obs/name").tolist() == kinds
     assert column("obs/depth").tolist() == counts.sum(1).tolist()
     assert np.array_equal(column("obs/batch"), np.r_[np.nan, 0:210], equal_nan=True)
-    with pytest.raises(SourceError, match=r"no such file or folder.*a\.h5ad"):
+    with pytest.raises(SourceError, match=r"no such file.*a\.h5ad"):
         column("obs/kinds")
     with pytest.raises(SourceError, match="give its name in the file alone"):
         open_vector(cells, 211)
@@ -110,7 +110,7 @@ def test_a_backed_object_is_read_from_its_file(cells, counts, mode):
     assert (
         sks.VarianceSelector(3).fit(backed).support_.tolist() == sks.VarianceSelector(3).fit(counts).support_.tolist()
     )
-    with pytest.raises(SourceError, match="view of an object backed by a file"):
+    with pytest.raises(SourceError, match="view of an object"):
         open_matrix(view)
     backed.file.close()
 
@@ -127,9 +127,7 @@ def test_other_hdf5_files(tmp_path, counts):
         file["text"] = np.array([["a", "b"]], dtype=h5py.string_dtype())
         file["none"] = np.empty((0, 4))
         file["outside"] = h5py.ExternalLink(str(tmp_path / "c.h5"), "x")
-    with pytest.raises(
-        SourceError, match=r"choose one of its matrices with key= \(or --key\): inner/values, none, other"
-    ):
+    with pytest.raises(SourceError, match=r"--key.*: inner/values, none, other"):
         open_matrix(path)
     with pytest.raises(SourceError, match="not real numbers"):
         open_matrix(path, key="text")
@@ -148,7 +146,7 @@ def test_damage_is_named(cells, tmp_path):
         file.seek(chunk.byte_offset)
         file.write(bytes(chunk.size))
     os.utime(cells, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(ChunkReadError, match=r"a\.h5ad: X/data: rows 0 to \d+ cannot be read"):
+    with pytest.raises(ChunkReadError, match=r"a\.h5ad: X/data: rows 0 to \d+"):
         matrix.read_rows(0, 211)
     os.utime(cells, ns=(1, 1))
     with pytest.raises(SourceChanged, match="rewritten"):
