@@ -7,13 +7,12 @@ import importlib
 import importlib.metadata
 import pkgutil
 import re
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests.documentation.pages import python
 
 import sketchselect as sks
 
@@ -26,20 +25,6 @@ NOT_HERE = {
     *(f"sketchselect{place}.{name}" for place in ("", ".integrations") for name in ("airflow", "prefect")),
 }
 MODULES = sorted(module.name for module in WALKED if module.name not in NOT_HERE)
-
-
-def python(*words: str, cwd: Path, seconds: float = 250) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 FOLDERS = ("cluster", "execution", "prepare", "readers", "selectors", "solvers", "summaries", "testing", "workflow")

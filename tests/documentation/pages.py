@@ -12,6 +12,8 @@ import doctest
 import io
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -88,3 +90,18 @@ def run_line(line: str, place: str) -> str:
     result = cli(*words[1:])
     assert result.exit_code == 0, f"{place}: {line}\n{result.output}"
     return result.stdout
+
+
+def python(*words: str, cwd: Path, seconds: float = 250) -> str:
+    """Output of Python with these arguments, which has to succeed."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

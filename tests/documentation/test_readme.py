@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from tests.documentation.pages import ROOT, blocks, text_of
+from tests.documentation.pages import ROOT, blocks, python, text_of
 
 import sketchselect as sks
 
@@ -20,20 +19,6 @@ README = text_of("README.md")
 
 def code_blocks(language: str) -> list[str]:
     return [block.text for block in blocks(README) if block.language == language]
-
-
-def python(*words: str, cwd: Path, seconds: float = 250) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_readme_is_short() -> None:

@@ -112,7 +112,7 @@ def test_statistics_after_other_steps_are_refused(counts):
 def test_what_is_no_statistics_is_refused(counts):
     with pytest.raises(Incompatible, match="got a moments summary"):
         sks.fit_prepare(counts, ["scale"], fitted=sks.Moments().from_block(counts))
-    with pytest.raises(BadParameter, match=r"read prepare\.sks with sketchselect\.load"):
+    with pytest.raises(BadParameter, match=r"prepare\.sks.*sketchselect\.load"):
         sks.fit_prepare(counts, ["scale"], fitted="prepare.sks")
 
 
@@ -121,7 +121,7 @@ def test_statistics_of_other_columns_are_refused_by_name(counts):
 
     frames = [pd.DataFrame(counts[:, :3], columns=list(names)) for names in ("abc", "axc", "abc")]
     given = sks.fit_prepare(frames[0], ["scale"])
-    with pytest.raises(Incompatible, match="a column 1 named 'b', here it is named 'x'"):
+    with pytest.raises(Incompatible, match=r"column 1 .*'b'.*'x'"):
         sks.fit_prepare(frames[1], ["scale"], fitted=given)
     assert sks.fit_prepare(frames[2], ["scale"], fitted=given).labels == given.labels
     with pytest.raises(Incompatible, match="of 3 columns, the source has 2"):

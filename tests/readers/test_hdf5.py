@@ -50,7 +50,7 @@ def test_a_backed_object_is_read_from_its_file(cells, counts, mode):
     assert (
         sks.VarianceSelector(3).fit(backed).support_.tolist() == sks.VarianceSelector(3).fit(counts).support_.tolist()
     )
-    with pytest.raises(SourceError, match="view of an object backed by a file"):
+    with pytest.raises(SourceError, match="view of an object"):
         open_matrix(view)
     backed.file.close()
 
@@ -67,9 +67,7 @@ def test_other_hdf5_files(tmp_path, counts):
         file["text"] = np.array([["a", "b"]], dtype=h5py.string_dtype())
         file["none"] = np.empty((0, 4))
         file["outside"] = h5py.ExternalLink(str(tmp_path / "c.h5"), "x")
-    with pytest.raises(
-        SourceError, match=r"choose one of its matrices with key= \(or --key\): inner/values, none, other"
-    ):
+    with pytest.raises(SourceError, match=r"--key.*: inner/values, none, other"):
         open_matrix(path)
     with pytest.raises(SourceError, match="not real numbers"):
         open_matrix(path, key="text")
@@ -88,7 +86,7 @@ def test_damage_is_named(cells, tmp_path):
         file.seek(chunk.byte_offset)
         file.write(bytes(chunk.size))
     os.utime(cells, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(ChunkReadError, match=r"a\.h5ad: X/data: rows 0 to \d+ cannot be read"):
+    with pytest.raises(ChunkReadError, match=r"a\.h5ad: X/data: rows 0 to \d+"):
         matrix.read_rows(0, 211)
     os.utime(cells, ns=(1, 1))
     with pytest.raises(SourceChanged, match="rewritten"):

@@ -45,11 +45,11 @@ def test_columns_are_chosen_or_left_out(path, table):
     )
     assert open_matrix(path, key="b").dtype == np.int16
     assert len(pickle.dumps(matrix)) < 3000
-    with pytest.raises(SourceError, match=r"column 'kind' is of type string; .*key=\"-kind\""):
+    with pytest.raises(SourceError, match=r"'kind'.*string.*key=\"-kind\""):
         open_matrix(path)
-    with pytest.raises(SourceError, match=r"no column 'z'; there are 'a', 'b', 'c', 'kind'"):
+    with pytest.raises(SourceError, match=r"'z'.*'a', 'b', 'c', 'kind'"):
         open_matrix(path, key="a,z")
-    with pytest.raises(BadParameter, match="at least one column, and none twice"):
+    with pytest.raises(BadParameter, match="none twice"):
         open_matrix(path, key="a,a")
 
 
@@ -68,7 +68,7 @@ def test_labels_are_a_column_beside_the_matrix(path, table):
     assert labels.read(0, 100).tolist() == table["kind"].to_pylist()
     assert labels.read(28, 33).tolist() == table["kind"].to_pylist()[28:33]
     assert labels.identity() == open_vector("kind", 100, matrix=str(path)).identity()
-    with pytest.raises(SourceError, match=r"labels: .*has no column 'labels'"):
+    with pytest.raises(SourceError, match=r"labels: .*no column 'labels'"):
         open_vector(path, 100, name="labels")
 
 
@@ -101,7 +101,7 @@ def test_a_new_file_in_the_folder_leaves_the_others_as_they_are(tmp_path, table)
 def test_files_of_one_folder_must_have_the_same_columns(tmp_path, table):
     pq.write_table(table.select(["a", "b"]), tmp_path / "1.parquet")
     pq.write_table(table.select(["a", "c"]), tmp_path / "2.parquet")
-    with pytest.raises(SourceError, match=r"2\.parquet: its columns are not those of 1\.parquet.*column 1"):
+    with pytest.raises(SourceError, match=r"2\.parquet: .*1\.parquet.*column 1"):
         open_matrix(tmp_path)
 
 
@@ -111,7 +111,7 @@ def test_damage_is_named(path):
     path.write_bytes(content[:-40])
     with pytest.raises(SourceChanged, match="rewritten"):
         matrix.read_rows(0, 10)
-    with pytest.raises(SourceError, match="not a Parquet file, or it is damaged"):
+    with pytest.raises(SourceError, match="not a Parquet file"):
         open_matrix(path)
     path.write_bytes(b"\0" * 400 + content[400:])
     damaged = open_matrix(path, key="a")
@@ -165,7 +165,7 @@ def test_the_row_index_of_pandas_is_no_feature(index, names, tmp_path):
 
 def test_an_empty_folder_with_the_ending_is_named(tmp_path):
     (tmp_path / "a.parquet").mkdir()
-    with pytest.raises(SourceError, match=r"a\.parquet: there are no files \.parquet or \.pq in this folder"):
+    with pytest.raises(SourceError, match=r"a\.parquet: .*\.parquet or \.pq"):
         open_matrix(tmp_path / "a.parquet")
 
 

@@ -157,7 +157,7 @@ def test_a_bad_batch_leaves_the_stream_as_it_was():
     X = wide(p=120)
     stream = sks.OnlineLeverageSelector(sampling_rate=1.0).partial_fit(X[:, :80])
     before = stream.summary_
-    with pytest.raises(BadParameter, match="columns of 15 rows, but the columns before have 16"):
+    with pytest.raises(BadParameter, match=r"15 rows.* 16"):
         stream.partial_fit(X[:15, 80:])
     bad = X[:, 80:].copy()
     bad[3, 5] = np.nan
@@ -217,7 +217,7 @@ def test_the_user_is_told_when_everything_is_kept_and_when_too_little_is():
     X = wide(n=60, p=40)
     with pytest.warns(UserWarning, match="every one of the .* columns was selected: .* many more than"):
         sks.OnlineLeverageSelector(sampling_rate="paper").fit(X)
-    with pytest.warns(UserWarning, match="fewer than n_features_to_select = 30; raise sampling_rate"):
+    with pytest.warns(UserWarning, match="= 30; raise sampling_rate"):
         sks.OnlineLeverageSelector(30, sampling_rate=0.2).fit(X)
 
 
@@ -383,6 +383,6 @@ def test_a_sample_that_may_outgrow_the_memory_is_refused_before_the_pass():
 
     X = wide(n=50, p=120_000)
     options = PassOptions(LocalEngine(2, memory_limit=700 << 20))
-    with pytest.raises(WillNotFit, match=r"120000 columns of 50 values .* lower sampling_rate"):
+    with pytest.raises(WillNotFit, match=r"120000 .* 50 .*sampling_rate"):
         sks.OnlineLeverageSelector(sampling_rate=1e4).collect_source(Source(open_matrix(X)), options)
     assert sks.OnlineLeverageSelector(sampling_rate=0.1).collect_source(Source(open_matrix(X)), options).n_kept < 100
