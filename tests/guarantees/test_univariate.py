@@ -1,7 +1,7 @@
 """`UnivariateSelector`: ``P(any false column) <= alpha`` for fwe, ``E[false / selected] <= alpha`` for fdr and fdr-by.
 
-By simulation, of numbers and of classes, with columns that have a part in the target and others of noise, whose p-values
-are uniform.
+By simulation, of numbers and of classes, with columns that have a part in the target and others of noise. P-values of
+noise are uniform.
 """
 
 from __future__ import annotations

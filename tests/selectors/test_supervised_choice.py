@@ -185,7 +185,7 @@ def test_the_largest_model_within_the_limit_is_taken():
 
 def test_stability_selection_equals_the_halves_of_the_rows():
     X, y = linear(240, 20)
-    ours = StabilitySelector(n_pairs=3, n_buckets=6, random_state=5).fit(X, y)
+    ours = StabilitySelector(max_false=1.0, threshold=0.7, n_pairs=3, n_buckets=6, random_state=5).fit(X, y)
     bucket = folds_of(240, 6, 5)
     counts, q = np.zeros(20), ours.selection_.parameters["n_per_half"]
     assert q == int(np.sqrt(0.4 * 20))
@@ -219,9 +219,35 @@ def test_a_bound_that_no_number_of_columns_keeps_is_refused(p, max_false, least)
     X, y = linear(100, 5)
     X = np.hstack([X[:, :p], np.full((100, 7), 3.0)])  # constant columns do not loosen the bound
     with pytest.raises(BadParameter, match=f"with {p} columns that vary.*at least {least}, or raise threshold"):
-        StabilitySelector(max_false=max_false).fit(X, y)
-    kept = StabilitySelector(max_false=float(least)).fit(X, y)
+        StabilitySelector(max_false=max_false, threshold=0.7).fit(X, y)
+    kept = StabilitySelector(max_false=float(least), threshold=0.7).fit(X, y)
     assert 0 < kept.error_bound_ <= float(least)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "p", "n_true", "correlation"), [(300, 30, 5, 0.0), (500, 100, 10, 0.5)])
+def test_the_default_of_stability_selection_finds_most_related_columns_and_few_others(n, p, n_true, correlation):
+    n_found, n_false = 0, 0
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = np.sqrt(correlation) * rng.standard_normal((n, 1)) + np.sqrt(1 - correlation) * rng.standard_normal((n, p))
+        related = rng.choice(p, n_true, replace=False)
+        signal = X[:, related] @ (rng.choice([-1, 1], n_true) * rng.uniform(0.5, 1.5, n_true))
+        y = signal + rng.standard_normal(n) * signal.std()
+        found = StabilitySelector().fit(X, y)
+        n_found += np.isin(found.support_, related).sum()
+        n_false += found.support_.size - np.isin(found.support_, related).sum()
+        assert found.error_bound_ <= found.max_false_
+    assert n_found >= 5 * n_true / 2
+    assert n_false <= 5
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_the_default_of_stability_selection_does_not_take_all_of_few_columns(p):
+    X, y = linear(100, 5)
+    chosen = StabilitySelector(n_pairs=4).fit(X[:, :p], y)
+    assert chosen.selection_.parameters["n_per_half"] == max(min(int(np.sqrt(2.4 * p)), p // 2), 1)
+    assert chosen.error_bound_ <= chosen.max_false_
 
 
 @pytest.mark.slow
@@ -230,7 +256,7 @@ def test_constant_columns_do_not_loosen_the_bound_of_stability_selection():
     false = []
     for _ in range(40):
         X = np.hstack([rng.standard_normal((80, 10)), np.zeros((80, 290))])
-        chosen = StabilitySelector(max_false=1.0, n_pairs=8).fit(X, rng.standard_normal(80))
+        chosen = StabilitySelector(max_false=1.0, threshold=0.7, n_pairs=8).fit(X, rng.standard_normal(80))
         assert chosen.selection_.parameters["n_per_half"] == 2
         false.append(len(chosen.support_))
     assert np.mean(false) <= 1.0

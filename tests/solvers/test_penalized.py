@@ -18,6 +18,7 @@ from sketchselect.solvers import (
     solve_path,
     standardize,
 )
+from sketchselect.solvers.descent_kernels import _newton_step
 
 
 def dense(path):
@@ -140,6 +141,32 @@ def test_groups_are_stationary_on_the_norms(make, penalty):
 def test_collinear_groups_converge(make, penalty):
     # A warning would fail the test: without second-order steps these take more sweeps than are allowed.
     path = solve_path(make(200, 80, 8, q=3, rho=0.95).problem, penalty, n_alphas=20, target=None)
+    assert path.optimality.max() <= 1e-10
+
+
+@pytest.mark.parametrize("definite", [True, False], ids=["convex", "concave"])
+def test_newton_step_solves_the_whole_system(definite):
+    rng = np.random.default_rng(3)
+    k, q = 9, 4
+    block = np.corrcoef(rng.standard_normal((k, 40)))
+    unit = rng.standard_normal((k, q))
+    unit /= np.linalg.norm(unit, axis=1)[:, None]
+    slope = np.where(np.arange(k) % 3, 0.2, 0.0) if definite else np.full(k, -0.9)
+    across = np.where(np.arange(k) % 2, 0.3, 0.0) if definite else np.full(k, 1.2)
+    gradient = rng.standard_normal((k, q))
+    step = _newton_step(block, slope + across, across, unit, gradient)
+    hessian = np.kron(block + np.diag(slope + across), np.eye(q))
+    for i in range(k):
+        rows = slice(i * q, (i + 1) * q)
+        hessian[rows, rows] -= across[i] * np.outer(unit[i], unit[i])
+    assert (np.linalg.eigvalsh(hessian)[0] > 0) == definite
+    np.testing.assert_allclose(step.ravel(), np.linalg.solve(hessian, gradient.ravel()), rtol=1e-9, atol=1e-11)
+
+
+def test_groups_of_more_unknowns_than_a_system_of_all_targets_may_have(make):
+    # 7 targets on more columns than rows: where one system of all unknowns was too large, sweeps alone never ended.
+    path = solve_path(make(80, 400, 8, q=7, rho=0.9).problem, ElasticNet(0.5), n_alphas=40, target=None)
+    assert path.n_nonzero[-1] * 7 > 500
     assert path.optimality.max() <= 1e-10
 
 

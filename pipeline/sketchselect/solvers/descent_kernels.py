@@ -125,12 +125,16 @@ def sweep_groups(
     """Minimise over the coefficients of one column after the other, like `sweep`; arrays of shape (w, q)."""
     q = coef.shape[1]
     z = np.empty(q)
-    for n in range(max_sweeps):
+    # A target's residuals lie together, so that each step is q runs over contiguous memory.
+    by_target = residual.T.copy()
+    n, done = 0, False
+    while n < max_sweeps and not done:
+        n += 1
         largest = 0.0
         for i in range(coef.shape[0]):
             norm = 0.0
             for t in range(q):
-                z[t] = residual[i, t] + coef[i, t]
+                z[t] = by_target[t, i] + coef[i, t]
                 norm += z[t] * z[t]
             norm = np.sqrt(norm)
             # The column has unit variance, so the minimiser is the proximal step of z: along z, of shrunk length.
@@ -142,13 +146,15 @@ def sweep_groups(
                 z[t] = step
                 length += step * step
             if length > 0.0:
-                for j in range(residual.shape[0]):
-                    for t in range(q):
-                        residual[j, t] -= gram[i, j] * z[t]
+                row = gram[i]
+                for t in range(q):
+                    step, left = z[t], by_target[t]
+                    for j in range(left.shape[0]):
+                        left[j] -= row[j] * step
                 largest = max(largest, np.sqrt(length))
-        if largest <= tol:
-            return n + 1, True
-    return max_sweeps, False
+        done = largest <= tol
+    residual[:] = by_target.T
+    return n, done
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -179,45 +185,89 @@ def objective(coef: Floats, residual: Floats, xy: Floats, pieces: Floats) -> flo
     return total
 
 
-_LARGEST = 2000
+_NEWTON_STEPS = 10
+"""Steps between two rounds of sweeps: convergence is quadratic, and a wrong set of rows is left to the sweeps."""
 
 
-def newton_groups(gram: Floats, xy: Floats, coef: Floats, residual: Floats, pieces: Floats) -> None:
-    """Move `coef` (and `residual`) towards the stationary point on the non-zero rows while the violation decreases.
+def newton_groups(gram: Floats, xy: Floats, coef: Floats, residual: Floats, pieces: Floats, tol: float) -> None:
+    """Move `coef` (and `residual`) towards a stationary point while the violation decreases, down to `tol`.
 
-    Unlike coordinate descent, these steps are not slowed by collinear columns. Columns at zero stay there. Systems of
-    more than 2,000 unknowns are left unchanged.
+    Unlike coordinate descent, these steps are not slowed by collinear columns. Rows that a step turns round become
+    zero, and rows at zero stay there.
+
+    The Hessian of k rows and q targets is ``M x I - U D U'``: M the block of the Gram matrix with the penalty's
+    derivative over the norm on its diagonal, the same for all targets, and row i of U the unit vector of row i. The
+    matrix inversion lemma makes two systems of k unknowns of one of k q: 2 k^3 instead of (k q)^3 operations.
     """
     used = np.flatnonzero((coef != 0).any(axis=1))
-    k, q = used.size, coef.shape[1]
-    if k * q > _LARGEST or k == 0:
+    k = used.size
+    if k == 0:
         return
     block, parts = gram[np.ix_(used, used)], pieces[used]
     distance, allowed = np.empty(k), np.ones(k, dtype=bool)
     b, r = coef[used].copy(), residual[used].copy()
-    worst = violations(r, b, parts, allowed, distance)
-    moved = False
-    for _ in range(10):
-        size = np.sqrt((b * b).sum(axis=1))
-        unit = b / size[:, None]
-        at = (size[:, None] > parts[:, :, 0]).sum(axis=1)
-        slope, level = parts[np.arange(k), at, 1], parts[np.arange(k), at, 2]
-        around = (level + slope * size) / size
-        # The Hessian of the penalty: its curvature along the direction of a row, derivative over norm across it.
-        curve = around[:, None, None] * np.eye(q) + (slope - around)[:, None, None] * unit[:, :, None] * unit[:, None]
-        hessian = np.einsum("ij,ab->iajb", block, np.eye(q))
-        hessian[np.arange(k), :, np.arange(k), :] += curve
-        gradient = r - around[:, None] * b
-        try:
-            step = np.linalg.solve(hessian.reshape(k * q, k * q), gradient.ravel()).reshape(k, q)
-        except np.linalg.LinAlgError:
+    worst, moved, inside = violations(r, b, parts, allowed, distance), False, np.arange(k)
+    for _ in range(_NEWTON_STEPS):
+        if worst <= tol or inside.size == 0:
             break
-        new = b + step
-        left = xy[used] - block @ new
-        nearer = violations(left, new, parts, allowed, distance) if new.any(axis=1).all() else np.inf
-        if not nearer < worst:
+        old = b[inside]
+        size = np.sqrt((old * old).sum(axis=1))
+        at = (size[:, None] > parts[inside, :, 0]).sum(axis=1)
+        slope, level = parts[inside, at, 1], parts[inside, at, 2]
+        around = slope + level / size
+        square = block if inside.size == k else block[np.ix_(inside, inside)]
+        step = _newton_step(square, around, level / size, old / size[:, None], r[inside] - around[:, None] * old)
+        if step is None:
+            break
+        for length in (1.0, 0.5, 0.25):
+            new = b.copy()
+            new[inside] += length * step
+            new[(new * b).sum(axis=1) <= 0.0] = 0.0
+            left = xy[used] - block @ new
+            nearer = violations(left, new, parts, allowed, distance)
+            if nearer < worst:
+                break
+        else:
             break
         b, r, worst, moved = new, left, nearer, True
+        inside = np.flatnonzero((b != 0).any(axis=1))
     if moved:
         coef[used] = b
         residual[:] = xy - gram[:, used] @ b
+
+
+def _newton_step(block: Floats, around: Floats, across: Floats, unit: Floats, gradient: Floats) -> Floats | None:
+    """Solve ``(block + diag around) step_i - across_i unit_i (unit_i . step_i) = gradient``.
+
+    None if a matrix is singular, or the first one not positive definite.
+    """
+    from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dsysv
+
+    matrix = block.copy()
+    matrix[np.diag_indices_from(matrix)] += around
+    factor, info = dpotrf(matrix.T, lower=1, overwrite_a=1)
+    if info != 0:
+        return None
+    root = np.sqrt(across)
+    # Since entries of `across` may be 0 (beyond the pieces of a concave penalty), the lemma stands in its symmetric
+    # form. The lower triangles are all that is read.
+    small = np.asfortranarray((root[:, None] * unit) @ (unit.T * -root))
+    small *= dpotri(factor, lower=1)[0]
+    small[np.diag_indices_from(small)] += 1.0
+    turned, definite = dpotrf(small, lower=1)
+    step = np.zeros_like(gradient)
+    left = gradient
+    # The second round takes back the rounding of the first: the inverse of an ill-conditioned M is not exact.
+    for _ in range(2):
+        base = dpotrs(factor, left, lower=1)[0]
+        along = root * (unit * base).sum(axis=1)
+        if definite == 0:
+            along = dpotrs(turned, along, lower=1)[0]
+        else:
+            *_, along, info = dsysv(small, along, lower=1)
+            if info != 0:
+                return None
+        step += base + dpotrs(factor, (root * along)[:, None] * unit, lower=1)[0]
+        bent = around[:, None] * step - (across * (unit * step).sum(axis=1))[:, None] * unit
+        left = gradient - block @ step - bent
+    return step if np.isfinite(step).all() else None

@@ -397,7 +397,7 @@ class WorkingSet:
                 made, done = sweep_groups(gram, residual, coef, pieces, 0.1 * tol, 50)
                 n_sweeps += int(made)
                 if not done:
-                    newton_groups(gram, xy, coef, residual, pieces)
+                    newton_groups(gram, xy, coef, residual, pieces, 0.01 * tol)
             self.coef[self._columns] = coef
             return n_sweeps
         b, r, xy = coef[:, 0].copy(), residual[:, 0].copy(), self.xy[self._columns, 0]

@@ -1,0 +1,141 @@
+"""Whole fits of penalised paths as ratios to the nearest estimators of scikit-learn on the same rows, with five folds.
+
+Run: ``python tests/benchmarks/bench_paths.py [--quick] [NAMES]`` (``--quick``: shapes of seconds alone). A regression
+and two classes (a target of +-1) are compared with `LassoCV` and `ElasticNetCV`, more classes with the multi-task
+models on the indicators of the classes; ``--logistic`` adds `LogisticRegressionCV` with the same penalty and numbers of
+strengths and folds. Ours stops at a duality gap of 1e-10, theirs at 1e-4, or after 1,000 sweeps with a warning.
+The columns are noise, correlated (a fifth as many factors, and noise of a tenth), or skewed (exponentials of such).
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegressionCV, MultiTaskElasticNetCV, MultiTaskLassoCV
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from sketchselect.selectors import ElasticNetPath, LassoPath
+
+SHAPES = {
+    # name: rows, columns, classes (1: a regression), degree, kind of columns, penalty; the quick ones first
+    "75 x 27, 4 classes, degree 2, lasso": (75, 27, 4, 2, "skewed", "lasso"),
+    "73 x 325, 7 classes, elastic net": (73, 325, 7, 1, "correlated", "elastic net"),
+    "73 x 325, 7 classes, lasso": (73, 325, 7, 1, "correlated", "lasso"),
+    "1,800 x 64, 10 classes, lasso": (1800, 64, 10, 1, "correlated", "lasso"),
+    "1,075 x 27, 2 classes, degree 2, lasso": (1075, 27, 2, 2, "skewed", "lasso"),
+    "500 x 30, degree 2, lasso": (500, 30, 1, 2, "correlated", "lasso"),
+    "180 x 13, 3 classes, degree 2, lasso": (180, 13, 3, 2, "skewed", "lasso"),
+    "2,000 x 100, lasso": (2000, 100, 1, 1, "noise", "lasso"),
+    "2,000 x 100, elastic net": (2000, 100, 1, 1, "correlated", "elastic net"),
+    "200 x 1,000, lasso": (200, 1000, 1, 1, "noise", "lasso"),
+    "200 x 1,000, 3 classes, lasso": (200, 1000, 3, 1, "noise", "lasso"),
+    "1,075 x 24, 4 classes, degree 2, lasso": (1075, 24, 4, 2, "skewed", "lasso"),
+    "1,075 x 27, 10 classes, degree 2, lasso": (1075, 27, 10, 2, "skewed", "lasso"),
+    "1,075 x 24, 4 classes, degree 2, elastic net": (1075, 24, 4, 2, "skewed", "elastic net"),
+    "10,000 x 300, lasso": (10_000, 300, 1, 1, "correlated", "lasso"),
+    "10,000 x 300, 10 classes, lasso": (10_000, 300, 10, 1, "correlated", "lasso"),
+    "10,000 x 30, degree 2, elastic net": (10_000, 30, 1, 2, "skewed", "elastic net"),
+    "50 x 5,000, lasso": (50, 5000, 1, 1, "noise", "lasso"),
+    "50 x 5,000, 2 classes, elastic net": (50, 5000, 2, 1, "correlated", "elastic net"),
+    "50 x 5,000, 5 classes, lasso": (50, 5000, 5, 1, "correlated", "lasso"),
+}
+
+
+def rows(n: int, p: int, classes: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and target: five columns count, for each class in other ways."""
+    rng = np.random.default_rng(0)
+    factors = rng.standard_normal((n, max(p // 5, 2)))
+    mixed = factors @ rng.standard_normal((factors.shape[1], p)) / np.sqrt(factors.shape[1])
+    x = {
+        "noise": lambda: rng.standard_normal((n, p)),
+        "correlated": lambda: mixed + 0.1 * rng.standard_normal((n, p)),
+        "skewed": lambda: np.exp(0.7 * mixed + 0.3 * rng.standard_normal((n, p))),
+    }[kind]()
+    z = StandardScaler().fit_transform(x[:, :5]) @ rng.standard_normal((5, classes))
+    z += rng.standard_normal((n, classes))
+    return x, z[:, 0] if classes == 1 else z.argmax(axis=1)
+
+
+def theirs(x: np.ndarray, y: np.ndarray, degree: int, penalty: str, logistic: bool) -> Callable[[], Any]:
+    """Return the fit of scikit-learn's nearest estimator."""
+    q = len(np.unique(y)) if y.dtype.kind == "i" else 1
+    expand = PolynomialFeatures(degree, include_bias=False)
+    ratio = {} if penalty == "lasso" else {"l1_ratio": 0.5}
+    if logistic:
+        share = 1.0 if penalty == "lasso" else 0.5
+        model: Any = LogisticRegressionCV(
+            Cs=100, l1_ratios=(share,), cv=5, solver="saga", use_legacy_attributes=False, scoring="accuracy"
+        )
+        target = y
+    elif q <= 2:
+        model = (LassoCV if penalty == "lasso" else ElasticNetCV)(cv=5, **ratio)
+        target = y if q == 1 else 2.0 * y - 1.0
+    else:
+        model = (MultiTaskLassoCV if penalty == "lasso" else MultiTaskElasticNetCV)(cv=5, **ratio)
+        target = np.eye(q)[y]
+
+    def fit() -> Any:
+        columns = x if degree == 1 else StandardScaler().fit_transform(x)
+        return model.fit(StandardScaler().fit_transform(expand.fit_transform(columns)), target)
+
+    return fit
+
+
+def seconds(fit: Callable[[], Any], limit: float = np.inf) -> float:
+    """Return the seconds of one call; with a limit, in a process of its own, which is ended there."""
+    if not np.isfinite(limit):
+        start = time.perf_counter()
+        fit()
+        return time.perf_counter() - start
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: send.send(seconds(fit)))
+    process.start()
+    taken = receive.recv() if receive.poll(limit) else limit
+    process.terminate()
+    process.join()
+    return float(taken)
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="parts of the names of shapes")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--logistic", action="store_true", help="shapes of several classes, with LogisticRegressionCV")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds after which scikit-learn's fit is ended")
+    options = parser.parse_args()
+    names = list(SHAPES)[:11] if options.quick else list(SHAPES)
+    warnings.simplefilter("ignore")
+    for name in names:
+        n, p, classes, degree, kind, penalty = SHAPES[name]
+        if options.names and not any(part in name for part in options.names):
+            continue
+        if options.logistic and classes == 1:
+            continue
+        x, y = rows(n, p, classes, kind)
+        task: Any = "regression" if classes == 1 else "classification"
+        make = LassoPath if penalty == "lasso" else ElasticNetPath
+        degrees: Any = degree
+
+        def ours(make: Any = make, task: Any = task, degrees: Any = degrees, x: Any = x, y: Any = y) -> Any:
+            return make(task=task, degree=degrees).fit(x, y)
+
+        other = theirs(x, y, degree, penalty, options.logistic)
+        make(task=task).fit(x[:40, :3], np.arange(40) % max(classes, 2))
+        pairs = [(seconds(ours), seconds(other, options.limit))]
+        if sum(pairs[0]) < 5:
+            pairs += [(seconds(ours), seconds(other, options.limit)) for _ in range(4)]
+        mine, them = np.median(pairs, axis=0)
+        ratio, sign = float(np.median([a / b for a, b in pairs])), "< " if them >= options.limit else ""
+        print(f"{name:46} {mine:8.2f} s  scikit-learn {them:8.2f} s  ratio {sign}{ratio:.2f} (<= 3)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
