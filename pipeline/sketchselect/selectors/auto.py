@@ -478,7 +478,7 @@ class AutoSelector(BaseSelector):
                 stacklevel=4,
             )
         starts = "drawn in the selected columns" if self.drawn_starts else "clusters of the sample in all columns"
-        selection = with_curve(point, self.curve_, predicted_starts=starts)
+        selection = with_curve(point, self.curve_, self.drawn_starts, predicted_starts=starts)
         if surely:
             return selection
         names = ("largest_objective", "least_columns", "largest_columns")
@@ -497,17 +497,20 @@ def _names(methods: Sequence[BaseSelector]) -> list[str]:
     return names
 
 
-def with_curve(point: CurvePoint, curve: SelectionCurve, **more: Any) -> Selection:
+def with_curve(point: CurvePoint, curve: SelectionCurve, drawn: bool = True, **more: Any) -> Selection:
     """Return the selection of a point of a curve, with the curve, and more, among its diagnostics."""
-    extra = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled} | more
+    extra = {"curve": curve.to_dict(), "choice": sentence(point, curve, drawn), "sampled_rows": curve.n_sampled} | more
     selection = point.selection
     if point.method != selection.method:
         extra["competitor"] = point.method
     return replace(selection, weights=None, diagnostics=selection.diagnostics | extra)
 
 
-def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
-    """Return in words what was chosen, and what it is estimated to cost."""
+def sentence(point: CurvePoint, curve: SelectionCurve, drawn: bool = True) -> str:
+    """Return in words what was chosen, and what it is estimated to cost.
+
+    `drawn`: Whether that holds for starts that are drawn in the columns; else for those of the sample's clusters.
+    """
     low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
     among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
     these = "it" if point.n_features == 1 else "them"
@@ -515,10 +518,14 @@ def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
     gain = ""
     if share is not None:
         gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * share:.1f} % is still explained."
+    starts, anew = "", ""
+    if not drawn:
+        starts = ", begun at the sample's clusters in all columns,"
+        anew = " From other starts it can cost more: to cluster these columns again, begin at the centres of this run."
     return (
-        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} is estimated to cost "
-        f"{ratio} in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "
-        f"{curve.n_rows} rows).{gain}"
+        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these}{starts} is "
+        f"estimated to cost {ratio} in all columns, compared with k-means on all of them ({low} to {high}; "
+        f"from {curve.n_sampled} of {curve.n_rows} rows).{gain}{anew}"
     )
 
 

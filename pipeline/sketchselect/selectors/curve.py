@@ -193,6 +193,13 @@ An allowance, which the data at hand do not change: it was 0 to .0033 on five re
 digits. Starts in the sample do not show it if several end in the same clusters.
 """
 
+STARTED_DEVIATION = 0.005
+"""The same of runs from the sample's clusters: these have one start each, which shows no spread.
+
+On seven sets, raw, standardised and of unit length, with 6 and 20 clusters, 42 of 42 ratios lay in the intervals; with
+`RUN_DEVIATION` it was 37.
+"""
+
 COLUMNS = ("method", "n_features", "ratio", "low", "high")
 
 
@@ -431,7 +438,7 @@ class Curve:
         sample are a draw (delta method, for the given labels), and so are the starts of k-means. The variance between
         starts is the mean of this point's, from few starts, and the median of all points: with too few columns starts
         scatter, which says nothing about enough columns (runs from the sample's clusters have one start each). The two
-        runs on all rows that are predicted have a variance of their own (`RUN_DEVIATION`).
+        runs on all rows that are predicted have a variance of their own (`RUN_DEVIATION`, `STARTED_DEVIATION`).
         """
         weights, all_columns = self.coreset.weights, self.everything
         if clusters is all_columns:
@@ -445,7 +452,7 @@ class Curve:
         variance = (
             float(self.coreset.drawn @ influence**2) + (clusters.spread + all_columns.spread) / 2.0 + median_spread
         )
-        variance += 2.0 * RUN_DEVIATION**2
+        variance += 2.0 * (RUN_DEVIATION if self.drawn else STARTED_DEVIATION) ** 2
         half = Z * np.sqrt(variance) + abs(np.log(ratio_unseen / ratio_seen)) / 2.0 + self.doubt
         ratio = float(np.sqrt(ratio_seen * ratio_unseen))
         return ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half))
