@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import cluster
 
 import sketchselect as sks
 from sketchselect import workflow
-from sketchselect.cluster import FewerClusters
+from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
 from sketchselect.errors import ConfigError
+from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.job.load import load_job
+from sketchselect.readers import open_matrix
 from sketchselect.selectors.curve import Coreset, cluster_means
 from sketchselect.summaries import pick
 from sketchselect.summaries.codec import load
@@ -76,7 +79,8 @@ def test_stages_and_another_engine_give_the_same(job: Any, tmp_path: Path) -> No
 
 def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: Any, tmp_path: Path) -> None:
     """Three of twelve columns hold a part of what tells ten clusters apart: k-means has many optima there."""
-    for seed in range(3):
+    from_sample = []
+    for seed in (0, 3, 7):
         rng = np.random.default_rng(seed)
         X = 3.0 * rng.standard_normal((10, 12))[rng.integers(10, size=1000)] + rng.standard_normal((1000, 12))
         np.save(tmp_path / "r.npy", X)
@@ -92,9 +96,58 @@ def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: An
         assert results["k-means||"].selection.support.tolist() == support.tolist()
         start = cluster_means(pick(load(results["auto"].folder / "summary.sks"), "row-sample"), 10, 0)
         alone = sks.KMeans(10, init=start[:, support]).fit(X[:, support])
-        assert alone.labels_.tolist() == results["auto"].labels.tolist()
+        rows = Source(open_matrix(X[:, support]))
+        raced = fit_kmeans(rows, KMeansParameters(10, proposal=start[:, support]), PassOptions(LocalEngine()))
+        costs = [sks.kmeans_objective(X, labels, 10) for labels in (alone.labels_, raced.labels)]
+        lowest = (alone.labels_, raced.labels)[int(np.argmin(costs))]
+        assert lowest.tolist() == results["auto"].labels.tolist()
         other = sks.KMeans(10).fit(X[:, support])
-        assert other.labels_.tolist() == results["k-means||"].labels.tolist() != results["auto"].labels.tolist()
+        assert other.labels_.tolist() == results["k-means||"].labels.tolist()
+        from_sample.append(costs[0] < costs[1])
+    assert set(from_sample) == {False, True}
+
+
+@pytest.mark.parametrize("kind", ["outlier rows", "cauchy", "log-normal"])
+def test_with_heavy_tails_a_job_is_as_good_as_the_best_of_ten_starts_of_scikit_learn(
+    job: Any, tmp_path: Path, kind: str
+) -> None:
+    """A few rows decide, and a uniform sample of half of the rows misses half of them."""
+    rng = np.random.default_rng(0)
+    X = 4.0 * rng.standard_normal((6, 12))[rng.integers(6, size=4000)] + rng.standard_normal((4000, 12))
+    if kind == "outlier rows":
+        X[rng.choice(4000, 6, replace=False)] *= 1e3
+    else:
+        X += rng.standard_cauchy(X.shape) if kind == "cauchy" else rng.lognormal(0.0, 2.5, X.shape)
+    np.save(tmp_path / "r.npy", X)
+    sections = {"input": {"url": str(tmp_path / "r.npy")}, "cluster": {"n_clusters": 8, "certificate": False}}
+    whole = {**selecting(job, {"method": "auto", "normalize": False}), **sections}
+    whole["cluster"]["compare_all_columns"] = True
+    result = sks.run(whole)
+    chosen = X[:, result.selection.support]
+    starts = [cluster.KMeans(8, n_init=10, random_state=0).fit(rows - rows.mean(axis=0)) for rows in (chosen, X)]
+    best, best_on_all = (sks.kmeans_objective(X, start.labels_, 8) for start in starts)
+    assert result.objective is not None
+    assert result.objective <= 1.02 * best
+    assert result.manifest["objective_all_columns"] <= 1.02 * best_on_all
+    assert (result.folder / "columns.sks").exists()
+    again = {**whole, "execution": {"cluster": "threads", "partition_bytes": "16KiB"}}
+    assert sks.run(again, fresh=True).labels.tolist() == result.labels.tolist()
+
+
+def test_a_uniform_sample_of_heavy_tails_is_not_trusted() -> None:
+    """Of a summary of one pass alone, no second one can be made."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 12))
+    selector = sks.AutoSelector(4, n_clusters=4, normalize=None)
+    description = selector.summary_description(12)
+    assert selector.further_description(description.from_block(X)) is None
+    X[rng.choice(4000, 4, replace=False)] *= 1e3
+    summary = description.from_block(X)
+    assert selector.further_description(summary) is not None
+    with pytest.warns(UserWarning, match="the estimates cannot be trusted, and their intervals are wider"):
+        distrusted = selector.fit_summary(summary).curve_.points[-1]
+    trusted = sks.AutoSelector(4, n_clusters=4, normalize=None).fit(X).curve_.points[-1]
+    assert distrusted.high / distrusted.low > trusted.high / trusted.low
 
 
 def test_a_job_clusters_its_sample_on_all_columns_once_and_each_verb_for_itself(

@@ -18,6 +18,7 @@ import sketchselect as sks
 from sketchselect.errors import BadBlock, ConfigError, Incompatible, SourceError
 from sketchselect.job.load import job_toml, load_job
 from sketchselect.prepare import apply_steps
+from sketchselect.workflow.verify import verify_run
 
 from .commands import cli
 
@@ -286,3 +287,28 @@ def test_new_rows_are_clustered_as_those_of_the_selection_were_prepared(
         "cluster", new, "--selection", alone, "-o", tmp_path / "d", "--fitted", first.folder / "prepare.sks", *common
     )
     assert given.exit_code == 0, given.output
+
+
+@pytest.mark.parametrize("method", ["sketched-ridge", "auto"])
+def test_an_empty_list_of_steps_means_none(tmp_path: Path, method: str) -> None:
+    """The method's own step is not added in silence; where it is asked for by name, it is."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((60, 8)) + 5.0)
+
+    def run(prepare: dict[str, Any], **select: Any) -> tuple[list[str], Any]:
+        result = sks.run(
+            {
+                "input": {"url": str(tmp_path / "x.npy")},
+                "prepare": prepare,
+                "select": {"method": method, "n_features": 3, **select},
+                "output": {"dir": str(tmp_path / "out"), "report": False},
+                "execution": {"cluster": "serial"},
+            },
+            fresh=True,
+        )
+        assert all(check.holds is not False for check in verify_run(result.folder))
+        return result.manifest["prepare"], result.selection
+
+    prepared, selection = run({"steps": []})
+    assert prepared == []
+    assert selection.support.tolist() == run({}, normalize=False)[1].support.tolist()
+    assert run({})[0] == run({"steps": []}, normalize="l2")[0] == ["l2"]

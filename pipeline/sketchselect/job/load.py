@@ -152,7 +152,7 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
         sizing = {} if chosen.tolerance is None else {"tolerance": chosen.tolerance}
         if config.cluster is not None:
             sizing["n_clusters"] = config.cluster.n_clusters
-        selector = make_selector(chosen.method, chosen.n_features, _with_clusters(config), **sizing)
+        selector = make_selector(chosen.method, chosen.n_features, _completed(config), **sizing)
         predict_starts(selector, config.cluster)
         if target is not None and selector.uses_target:
             selector.inspect_target(target)
@@ -169,9 +169,14 @@ def predict_starts(selector: BaseSelector, settings: ClusterSettings | None) -> 
         selector.drawn_starts = settings is None or not settings.starts_open
 
 
-def _with_clusters(config: JobConfig) -> dict[str, Any]:
-    """Return the method's parameters, with the number of clusters from ``[cluster]`` for a method that takes it."""
+def _completed(config: JobConfig) -> dict[str, Any]:
+    """Return the method's parameters with what other sections say, for a method that takes it.
+
+    The number of clusters is that of ``[cluster]``; ``steps = []`` in ``[prepare]`` means none of the method.
+    """
     parameters = dict(config.select.parameters)
+    if config.prepare.steps == [] and "normalize" in method_parameters(config.select.method):
+        parameters.setdefault("normalize", False)
     has_number = "n_clusters" in parameters or parameters.get("partition", "kmeans++") != "kmeans++"
     if config.cluster is not None and not has_number and "n_clusters" in method_parameters(config.select.method):
         parameters["n_clusters"] = config.cluster.n_clusters

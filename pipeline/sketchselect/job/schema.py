@@ -176,8 +176,9 @@ class PrepareSettings(Section):
     columns: Annotated[Steps, AfterValidator(partial(_acting_on, "columns"))] = Field(
         default_factory=list, description='a list of column steps, such as ["standardise"]'
     )
-    steps: Annotated[Steps, AfterValidator(_steps)] = Field(
-        default_factory=list, description='a list of steps in order, such as ["tf-idf", "l2"]'
+    # An empty list means none, not even the method's own; None leaves those to the method.
+    steps: Annotated[Steps, AfterValidator(_steps)] | None = Field(
+        default=None, description='a list of steps in order, such as ["tf-idf", "l2"]'
     )
     fitted: Address | None = Field(
         default=None, description="the prepare.sks of an earlier run, whose statistics are reused"
@@ -186,7 +187,7 @@ class PrepareSettings(Section):
     @property
     def entries(self) -> Steps:
         """All steps in order."""
-        return [*self.rows, *self.columns, *self.steps]
+        return [*self.rows, *self.columns, *(self.steps or ())]
 
 
 SELECT_KEYS = ("method", "n_features", "tolerance", "tolerance_proved")

@@ -12,10 +12,12 @@ from sklearn.base import clone
 
 from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput
-from sketchselect.linalg.kmeans.sample import sample_size
-from sketchselect.linalg.validation import Labels, require_positive
+from sketchselect.execution import PassOptions, Source, summarize_source
+from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.kmeans.sample import row_products, sample_size
+from sketchselect.linalg.validation import Floats, Labels, require_positive
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, best
+from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, Z, best
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
@@ -24,6 +26,13 @@ AHEAD, MOST_AHEAD = 32, 512  # A nested method selects as many times the columns
 FINENESS = 8  # The number of columns is found to an eighth of itself
 FAR = 4  # From this relative excess on the number of columns is multiplied by four, not doubled
 MOST_FLOPS = 1e10  # A method that needs more to select does not compete: about a second
+
+# Effective share of a sample's rows in its error of the scatter, beyond which some rows decide too much: of a sample by
+# distance it is at most 2 (`RowSample`: a row's share of the scatter is at most twice the mean share), of a uniform one
+# 1 plus the squared coefficient of variation of the squared distances.
+UNEVEN = 2.0
+# Logarithm of the exact scatter to a sample's beyond which rows were missed: at least four standard errors.
+MISSED = 0.1
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,39 @@ def selections_by_size(
     return selection
 
 
+@dataclass(frozen=True)
+class SampleSpread:
+    """Mean and variance of sampled rows, and whether they can stand for all."""
+
+    mean: Floats
+    variance: float  # Mean squared distance to it
+    doubt: float  # 1.96 standard errors of the logarithm of the scatter; 0 where the sample's rows count about alike
+
+    @classmethod
+    def of(cls, sample: RowSample, summary: Any) -> SampleSpread:
+        """Return the spread of a sample, compared with the exact scatter that a summary of all rows may have."""
+        rows, weights, drawn = sample.rows, sample.weights, 1.0 - sample.probabilities
+        if not drawn.any():
+            return cls(np.zeros(sample.n_features), 0.0, 0.0)
+        mean = np.asarray(weights @ rows) / weights.sum()
+        if is_csr(rows):
+            squares = np.maximum(row_products(rows, rows) - 2.0 * (rows @ mean) + mean @ mean, 0.0)
+        else:
+            squares = row_products(rows - mean, rows - mean)
+        scatter = float(weights @ squares)
+        if not 0 < scatter < np.inf:
+            return cls(mean, 0.0, 0.0)
+        shares = weights * squares / scatter
+        variance = float(drawn @ shares**2)
+        members = summary.values() if isinstance(summary, Mapping) else [summary]
+        exact = next((m.centered_squared_norm for m in members if hasattr(m, "centered_squared_norm")), scatter)
+        missed = abs(float(np.log(exact / scatter))) if exact > 0 else 0.0
+        doubt = 0.0
+        if sample.n_kept * variance > UNEVEN or missed > max(MISSED, 4.0 * variance**0.5):
+            doubt = Z * float(np.sqrt(variance)) + missed
+        return cls(mean, scatter / float(weights.sum()), doubt)
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str)
 
@@ -176,7 +218,11 @@ class AutoSelector(BaseSelector):
     result does not depend on chunks, workers or order.
 
     What is predicted is k-means whose starts are drawn in the selected columns. A job that leaves its starts open
-    begins with the sample's clusters on all columns, and predicts that: one start a method and size, and fewer columns.
+    begins with the sample's clusters on all columns too, and predicts that: one start a method and size, and fewer
+    columns. Clustered anew, without these centres, such columns can cost more.
+
+    A uniform sample can miss rows far from the others, which decide where tails are heavy. It is then replaced by one
+    that prefers rows far from the mean, of a second pass; a summary of one pass warns and has wider intervals.
 
     With `n_features_to_select="auto"` the first method's sizes are doubled or quadrupled from 4 until one is within the
     tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate the share that is lost of
@@ -314,6 +360,29 @@ class AutoSelector(BaseSelector):
                     members[part.kind] = part
         return Bundle(members)
 
+    def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
+        """Return a sample by distance from the mean if the uniform one says too little of rows that decide."""
+        members = {member.kind: member for member in (summary.values() if isinstance(summary, Mapping) else [summary])}
+        sample = members.get(RowSample.kind)
+        if not isinstance(sample, RowSample):
+            return None
+        spread = SampleSpread.of(sample, summary)
+        if not spread.doubt or not 0 < spread.variance < np.inf:
+            return None
+        return RowSample(sample.size, sample.seed, spread.mean, spread.variance)
+
+    def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the summary with a sample that contains the rows that decide: this one, or that of another pass."""
+        further = self.further_description(summary)
+        if further is None:
+            return summary
+        options.progress.note(
+            f"{self.method}: a few rows far from the others decide the clusters, so rows are read again and sampled by "
+            "distance"
+        )
+        members = {member.kind: member for member in (summary.values() if isinstance(summary, Mapping) else [summary])}
+        return Bundle.of({**members, RowSample.kind: summarize_source(source, further, options).value})
+
     def fit_summary(self, summary: Any) -> Self:
         """Select from a mapping or `Bundle` with a sample of rows and what the methods need; no data are needed.
 
@@ -364,7 +433,15 @@ class AutoSelector(BaseSelector):
             for name, method in competitors.items():
                 if hasattr(method, "for_clusters"):
                     alternatives[name] = selections_by_size(method.for_clusters(k), summary, True, 1)
-        return Curve(sample, k, selections, int(self.random_state), alternatives, self.drawn_starts)
+        doubt = SampleSpread.of(sample, summary).doubt
+        if doubt:
+            warnings.warn(
+                f"a few rows far from the others decide the clusters, and {sample.n_kept} of {sample.n_rows} rows say "
+                "little of them: the estimates cannot be trusted, and their intervals are wider; fit from the rows "
+                "themselves (a second pass samples by distance), or take more sample_rows",
+                stacklevel=5,
+            )
+        return Curve(sample, k, selections, int(self.random_state), alternatives, self.drawn_starts, doubt)
 
     def sampled_labels(self, sample: RowSample, n_clusters: int, seed: int) -> Labels | None:
         """Return the clusters of sampled rows on all columns; None where others were made, or none yet."""
@@ -401,7 +478,7 @@ class AutoSelector(BaseSelector):
                 stacklevel=4,
             )
         starts = "drawn in the selected columns" if self.drawn_starts else "clusters of the sample in all columns"
-        selection = with_curve(point, self.curve_, predicted_starts=starts)
+        selection = with_curve(point, self.curve_, self.drawn_starts, predicted_starts=starts)
         if surely:
             return selection
         names = ("largest_objective", "least_columns", "largest_columns")
@@ -420,17 +497,20 @@ def _names(methods: Sequence[BaseSelector]) -> list[str]:
     return names
 
 
-def with_curve(point: CurvePoint, curve: SelectionCurve, **more: Any) -> Selection:
+def with_curve(point: CurvePoint, curve: SelectionCurve, drawn: bool = True, **more: Any) -> Selection:
     """Return the selection of a point of a curve, with the curve, and more, among its diagnostics."""
-    extra = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled} | more
+    extra = {"curve": curve.to_dict(), "choice": sentence(point, curve, drawn), "sampled_rows": curve.n_sampled} | more
     selection = point.selection
     if point.method != selection.method:
         extra["competitor"] = point.method
     return replace(selection, weights=None, diagnostics=selection.diagnostics | extra)
 
 
-def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
-    """Return in words what was chosen, and what it is estimated to cost."""
+def sentence(point: CurvePoint, curve: SelectionCurve, drawn: bool = True) -> str:
+    """Return in words what was chosen, and what it is estimated to cost.
+
+    `drawn`: Whether that holds for starts that are drawn in the columns; else for those of the sample's clusters.
+    """
     low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
     among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
     these = "it" if point.n_features == 1 else "them"
@@ -438,10 +518,14 @@ def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
     gain = ""
     if share is not None:
         gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * share:.1f} % is still explained."
+    starts, anew = "", ""
+    if not drawn:
+        starts = ", begun at the sample's clusters in all columns,"
+        anew = " From other starts it can cost more: to cluster these columns again, begin at the centres of this run."
     return (
-        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} is estimated to cost "
-        f"{ratio} in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "
-        f"{curve.n_rows} rows).{gain}"
+        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these}{starts} is "
+        f"estimated to cost {ratio} in all columns, compared with k-means on all of them ({low} to {high}; "
+        f"from {curve.n_sampled} of {curve.n_rows} rows).{gain}{anew}"
     )
 
 

@@ -195,7 +195,7 @@ def run_config(
             k_means: Clustering | None = None
             evaluation: Evaluation | None = None
             if config.cluster is not None:
-                candidates = clustering.cluster(session, summary, features, selection)
+                candidates = clustering.cluster(session, summary_to_select_from, features, selection)
                 assert features is not None  # `cluster` refuses to work without
                 k_means, evaluation = evaluate(session, summary, selection, features, candidates)
                 clustering.name_rows(session, k_means)

@@ -35,7 +35,7 @@ from sketchselect.errors import (
 from sketchselect.job.load import estimator, in_words_of_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import Floats, Labels
 from sketchselect.location import is_url
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,
@@ -48,7 +48,7 @@ from sketchselect.readers import (
 )
 from sketchselect.readers.base import require_few_dropped
 from sketchselect.selectors.registry import METHODS
-from sketchselect.summaries import codec
+from sketchselect.summaries import CentroidSums, RowSample, codec
 from sketchselect.workflow.folder import OutputFolder, open_folder
 
 if TYPE_CHECKING:
@@ -91,6 +91,21 @@ def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     return LocalEngine(engine.n_slots, memory_limit=memory) if nbytes <= CACHED_SHARE * memory else engine
 
 
+@dataclass(frozen=True, eq=False)
+class SampledStart:
+    """Clusters of a sample of the rows."""
+
+    centers: Floats  # In all prepared columns
+    sample: RowSample
+
+    def objective(self, labels: Labels) -> float:
+        """Return the objective in all columns of labels of all rows, estimated from the sample."""
+        sample = self.sample
+        sampled = labels[sample.indices]
+        sums = CentroidSums(int(sampled.max(initial=0)) + 1)
+        return sums.from_block(sample.rows, sampled, sample_weight=sample.weights).objective
+
+
 @dataclass
 class Session:
     """A job being worked on."""
@@ -106,7 +121,7 @@ class Session:
     has_preset: bool = False
     statistics: StepStatistics | None = None
     block_bound: Result[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
-    start: Floats | None = None  # Centres that k-means starts from, in all prepared columns, if the summary has rows
+    start: SampledStart | None = None  # Clusters of the summary's rows, if it has a sample of them
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
     _vectors: dict[str, Vector] = field(default_factory=dict)

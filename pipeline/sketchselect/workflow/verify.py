@@ -170,6 +170,9 @@ def job_of_run(
             f"{path}: the run's storage options were not saved: give {', '.join(names)} again, with --storage-option"
         )
     job["input"]["storage_options"] = dict(storage_options or {})
+    if content["prepare"] and not job["prepare"]["steps"]:
+        # Of an earlier version, which wrote an empty list for none given.
+        job["prepare"]["steps"] = None
     select = job.setdefault("select", {"method": VarianceSelector.method})  # absent if the columns were given
     select.update(select.pop("parameters", {}))
     if runs_on or job["execution"]["cluster"] not in CLUSTERS:

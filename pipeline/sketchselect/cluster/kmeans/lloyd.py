@@ -274,6 +274,8 @@ class KMeansParameters:
         (as in scikit-learn), or no label changes any more.
     random_state : int
         Seed.
+    proposal : array of shape (n_clusters, n_features), optional
+        Centres that compete with the starts that are drawn; not for a given `init`.
     """
 
     n_clusters: int = 8
@@ -282,6 +284,7 @@ class KMeansParameters:
     max_iter: int = 300
     tol: float = 1e-4
     random_state: int = 0
+    proposal: ArrayLike | None = None
 
     def checked(self, n_features: int) -> KMeansParameters:
         """Return the parameters, centres as float64, or raise `BadParameter`."""
@@ -301,7 +304,8 @@ class KMeansParameters:
                 )
         elif not callable(init):
             init = checked_centers(init, self.n_clusters, n_features)
-        return replace(self, init=init, tol=tol, random_state=seed)
+        proposal = None if self.proposal is None else checked_centers(self.proposal, self.n_clusters, n_features)
+        return replace(self, init=init, tol=tol, random_state=seed, proposal=proposal)
 
 
 @dataclass(frozen=True)
@@ -384,7 +388,9 @@ def fit_kmeans(
         if callable(init) and folder is not None:
             progress.note("k-means: iterations are not saved, because a function as init has no identity")
             folder = None
-        settings = (
+        proposal = checked.proposal
+        assert proposal is None or isinstance(proposal, np.ndarray)
+        settings: tuple[Any, ...] = (
             checked.n_clusters,
             init,
             starts,
@@ -392,6 +398,8 @@ def fit_kmeans(
             passes.options.partition_bytes,
             passes.options.engine.build(),
         )
+        if proposal is not None:
+            settings = (*settings, proposal)
         iterations = Iterations(folder, source, settings, progress)
         state = iterations.resume(checked.max_iter, source.n_columns)
         if state is not None and state[0]:
@@ -410,7 +418,7 @@ def fit_kmeans(
             survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
             variance = survey.sums.objective / survey.sums.n_rows
             if state is None:
-                centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts)
+                centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts, proposal)
                 state = 0, CentroidSums(centers=centers).empty(source.n_columns)
                 iterations.keep(*state)
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.

@@ -279,7 +279,13 @@ def require_rows(passes: Passes, n_rows: int, n_clusters: int) -> None:
 
 
 def initial_centers(
-    passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: int, survey: Survey, starts: int = 1
+    passes: Passes,
+    init: str | Seeding | Floats,
+    n_clusters: int,
+    seed: int,
+    survey: Survey,
+    starts: int = 1,
+    proposal: Floats | None = None,
 ) -> Floats:
     """Return the first centres, distinct; fewer than `n_clusters` only if there are fewer distinct rows.
 
@@ -287,9 +293,13 @@ def initial_centers(
     `survey`: Of the same data, method, seed and number of starts.
     `starts`: Starts that are made. Of several, each is refined on a coreset of the rows, and the best on the coreset is
         returned.
+    `proposal` of shape (n_clusters, n_features): Centres that compete with them; of one start, they are returned.
     """
     if isinstance(init, np.ndarray):
         return init
+    if proposal is not None and starts == 1:
+        # The rows are too wide for a coreset that could compare it with another.
+        return fill(passes, distinct(proposal), n_clusters)
     sample, width = survey.sample, passes.source.n_columns
     size = sample_size(n_clusters, width)
     description = coreset(survey.sums, size, derive_seed(seed, "coreset")) if starts > 1 else None
@@ -328,6 +338,8 @@ def initial_centers(
         proposals += comparison.points.starts(
             n_clusters, [derive_seed(coreset_seed, i) for i in range(starts - len(proposals))]
         )
+    if proposal is not None:
+        proposals.append(comparison.project(proposal))
     return fill(passes, distinct(comparison.best(proposals)), n_clusters)
 
 

@@ -17,14 +17,15 @@ from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.execution import Source, summarize_source
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.kmeans.sample import COST_TIE
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.readers import open_vector
 from sketchselect.selectors import AutoSelector, Selection
 from sketchselect.selectors.curve import cluster_means
 from sketchselect.summaries import Bundle, CentroidSums, RowSample, Summary
 from sketchselect.workflow import tables
 from sketchselect.workflow.folder import file_digest, tree_digest
-from sketchselect.workflow.session import VERSION, Session
+from sketchselect.workflow.session import VERSION, SampledStart, Session
 
 if TYPE_CHECKING:
     from sketchselect.cluster.n_clusters import ClusterRange
@@ -72,10 +73,10 @@ def cluster(session: Session, summary: Summary[Any], features: Source | None, se
 
 
 def _start_from(session: Session, summary: Summary[Any]) -> None:
-    """Let k-means start from the clusters of the summary's sample of rows in all columns, if it has one.
+    """Let k-means start from the clusters of the summary's sample of rows in all columns too, if it has one.
 
-    From there k-means on the selected columns ends in clusters of a lower objective in all columns than from starts
-    that are drawn and compared in the selected ones.
+    From there k-means on the selected columns often ends in clusters of a lower objective in all columns than from
+    starts that are drawn and compared in the selected ones; but a sample can miss the rows that decide.
     """
     settings = session.config.cluster
     assert settings is not None
@@ -85,10 +86,12 @@ def _start_from(session: Session, summary: Summary[Any]) -> None:
         return
     k, seed, selector = settings.n_clusters, settings.random_state, session.selector
     labels = selector.sampled_labels(sample, k, seed) if isinstance(selector, AutoSelector) else None
-    session.start = cluster_means(sample, k, seed, labels)
-    if session.start is not None:
+    centers = cluster_means(sample, k, seed, labels)
+    if centers is not None:
+        session.start = SampledStart(centers, sample)
         give_detail(
-            session.progress, f"k-means starts from the clusters of {sample.n_kept} sampled rows in all columns"
+            session.progress,
+            f"k-means starts from the clusters of {sample.n_kept} sampled rows in all columns, and from drawn starts",
         )
 
 
@@ -129,7 +132,7 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
         "features": tree_digest(folder.path / "features.zarr"),
         "settings": settings.model_dump(exclude=without),
         "weights": None if weights is None else [float(w).hex() for w in weights],
-        "start": None if session.start is None else file_digest(folder.path / "summary.sks"),
+        "start": None if session.start is None else ["best of two", file_digest(folder.path / "summary.sks")],
     }
     stage = "k-means" if weights is None else "k-means, weighted"
     with session.stage(stage) as entry:
@@ -167,11 +170,29 @@ def sums_in_selected(session: Session, features: Source, labels_file: str, n_clu
     return cast(CentroidSums, result.value)
 
 
-def k_means(session: Session, source: Source, columns: Any = slice(None), weights: Floats | float = 1.0) -> Clustering:
-    """Run k-means with the job's settings on a source of some columns, multiplied by weights."""
+def k_means(
+    session: Session, source: Source, columns: Array | None = None, weights: Floats | float = 1.0
+) -> Clustering:
+    """Run k-means with the job's settings on a source of some columns (None: all), multiplied by weights.
+
+    Drawn starts compete with the clusters of the job's sample of rows, if it has one, on a coreset of all rows. On some
+    columns a second run begins with these clusters, and of both the one is returned that costs less in all columns, by
+    the sample: few columns have several clusterings of about the same cost there.
+    """
+    settings, start = session.config.cluster, session.start
+    assert settings is not None
+    proposal = None if start is None else start.centers[:, slice(None) if columns is None else columns] * weights
+    drawn = _run(session, source, settings.seeding, proposal)
+    if start is None or proposal is None or columns is None:
+        return drawn
+    sampled = _run(session, source, proposal)
+    is_lower = start.objective(sampled.labels) <= start.objective(drawn.labels) * (1.0 + COST_TIE)
+    return sampled if is_lower else drawn
+
+
+def _run(session: Session, source: Source, init: str | Floats, proposal: Floats | None = None) -> Clustering:
     settings = session.config.cluster
     assert settings is not None
-    init = settings.seeding if session.start is None else session.start[:, columns] * weights
     parameters = KMeansParameters(
         n_clusters=settings.n_clusters,
         init=init,
@@ -179,6 +200,7 @@ def k_means(session: Session, source: Source, columns: Any = slice(None), weight
         max_iter=settings.max_iter,
         tol=settings.tol,
         random_state=settings.random_state,
+        proposal=proposal,
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
