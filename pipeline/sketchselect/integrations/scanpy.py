@@ -266,7 +266,10 @@ def rank_genes_groups(
         "corr_method": corr_method,
     }
     adata.uns[key_added] = {"params": params} | {
-        name: np.rec.fromarrays(list(fields.values()), names=list(fields)) for name, fields in columns.items()
+        name: np.rec.fromarrays(
+            list(fields.values()), dtype=[(group, column.dtype) for group, column in fields.items()]
+        )
+        for name, fields in columns.items()
     }
 
 
