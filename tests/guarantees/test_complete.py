@@ -49,6 +49,8 @@ ENTRIES = {
     "scad": "penalised_paths",
     "stability": "stability",
     "univariate": "univariate",
+    "mrmr": "mrmr",
+    "knockoffs": "knockoffs",
     "SketchedPCA": "components",
     "KMeans": "kmeans",
     "certify": "certificate",

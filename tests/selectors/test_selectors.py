@@ -127,6 +127,7 @@ def test_ranks_put_nan_last_and_break_ties_by_the_lowest_index():
     assert rank(np.array([1.0, np.nan, 3.0, 1.0, 3.0, -np.inf])).tolist() == [2, 4, 0, 3, 5, 1]
 
 
+@pytest.mark.filterwarnings("ignore:.*columns depend linearly")
 def test_duplicated_zero_and_constant_columns():
     rng = np.random.default_rng(1)
     X = np.repeat(rng.standard_normal((90, 4)), 3, axis=1)

@@ -107,6 +107,7 @@ def _context(run: RunContent) -> dict[str, Any]:
         "timeline": None if timeline is None else timeline_section(timeline),
         "cluster_count": counts,
         "curve": curve_section(run.diagnostics, run.method, run.support.size),
+        "choice": "" if "curve" in run.diagnostics else clean(str(run.diagnostics.get("choice", "")), NOTE_LENGTH),
         "diagnostics": _diagnostics(run),
         "bound": _selection_bound(run),
         "compared": _compared(run),

@@ -15,6 +15,8 @@ from sketchselect.selectors.pca import SketchedPCA
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.registry import METHODS, make
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
+from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
+from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
@@ -31,11 +33,13 @@ __all__ = [
     "GreedySelector",
     "HighlyVariableGenes",
     "HybridSelector",
+    "KnockoffSelector",
     "LaplacianScoreSelector",
     "LassoPath",
     "LeverageSelector",
     "MCFSSelector",
     "MCPPath",
+    "MRMRSelector",
     "OnlineLeverageSelector",
     "PivotedQRSelector",
     "RandomizedSelector",

@@ -18,6 +18,8 @@ from sketchselect.selectors.leverage import LeverageSelector
 from sketchselect.selectors.online import OnlineLeverageSelector
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
+from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
+from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
@@ -32,11 +34,13 @@ METHODS: Registry[type[BaseSelector]] = Registry(
         ElasticNetPath,
         FeatureSelectionAnnealing,
         GreedySelector,
+        KnockoffSelector,
         LaplacianScoreSelector,
         LassoPath,
         LeverageSelector,
         MCFSSelector,
         MCPPath,
+        MRMRSelector,
         OnlineLeverageSelector,
         PivotedQRSelector,
         SCADPath,

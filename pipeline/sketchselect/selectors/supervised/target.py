@@ -17,6 +17,8 @@ from sketchselect.readers.base import GroupedTarget
 from sketchselect.readers.opening import grouped
 
 Task = Literal["regression", "classification"]
+MAX_AUTO_CLASSES = 20
+"""A target of whole numbers with more distinct values is taken for a quantity, unless the task is given."""
 MAX_CLASSES = 1000
 """More distinct values are numbers, not classes: their summary would not fit in memory either."""
 
@@ -204,3 +206,47 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         """
         with self._grouped(groups):
             return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+
+
+class GuessedTaskMixin(TargetMixin):
+    """Mixin of the selectors whose `task` is "auto" by default, and whose target is one column without groups."""
+
+    @property
+    def _implied_task(self) -> Task | None:
+        """The task that other parameters imply; None where they go with both."""
+        return None
+
+    @property
+    def target_task(self) -> Task:
+        """The task: as given, as other parameters imply, or as the target inspected last shows."""
+        if self.task != "auto":
+            task: Task = self.task
+            return task
+        seen: Task = getattr(self, "_seen_task", "classification")
+        return self._implied_task or seen
+
+    def inspect_target(self, y: Vector) -> None:
+        """Learn whether the target is classes, and which."""
+        if isinstance(y, GroupedTarget):
+            raise BadParameter(
+                f"groups are for cross-validation, which {type(self).__name__} does not use; leave them out"
+            )
+        if len(y.shape) == 2 and y.shape[1] != 1:
+            raise BadParameter(f"target {y.address}: {y.shape[1]} columns; {type(self).__name__} takes one")
+        self._seen_task = self._guess(y)
+        super().inspect_target(y)
+
+    def _guess(self, y: Vector) -> Task:
+        if self.task != "auto" or self._implied_task is not None or y.dtype.kind in "Ub":
+            return self.target_task if y.dtype.kind not in "Ub" else "classification"
+        check_target(y)
+        try:
+            classes = classes_of(y)
+        except BadParameter:
+            return "regression"
+        return "classification" if len(classes) <= MAX_AUTO_CLASSES else "regression"
+
+    def _start_stream(self, target: Vector | None, classes: Any) -> None:
+        if classes is not None and self.task == "auto":
+            self._seen_task = "classification"
+        super()._start_stream(target, classes)

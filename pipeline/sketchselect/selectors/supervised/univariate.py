@@ -9,15 +9,11 @@ from scipy.special import betainc, betaln, chdtrc, fdtrc, gammaln
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.validation import Floats
-from sketchselect.readers import Vector
-from sketchselect.readers.base import GroupedTarget
 from sketchselect.selectors.base import BaseSelector, Selection, rank
 from sketchselect.selectors.parameters import Share, Size
-from sketchselect.selectors.supervised.target import TargetMixin, Task, check_target, classes_of, require_several
+from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, require_several
 from sketchselect.summaries import ColumnStats, Groups, Moments, Summary
 
-MAX_AUTO_CLASSES = 20
-"""A target of whole numbers with more distinct values is taken for a quantity, unless the task is given."""
 _SERIES_BELOW = 1e-290
 _MAX_TERMS = 100_000
 
@@ -44,6 +40,29 @@ def f_of_classes(weights: Floats, means: Floats, scatters: Floats) -> ColumnTest
     grand = weights @ offset / total
     between = (weights[:, None] * (offset - grand) ** 2).sum(axis=0)
     return _f_test(between, scatters.sum(axis=0), weights.size - 1.0, total - weights.size)
+
+
+def f_of_moments(moments: Moments) -> ColumnTests:
+    """Return the F test of every column from moments with a target: of classes, or of a regression."""
+    if moments.classes is None:
+        return f_of_regression(correlations_with_target(moments), float(moments.weight))
+    weights, variances = moments.class_weights, moments.covariance().diagonal()
+    filled = weights > 0
+    shares = weights / weights.sum()
+    if len(weights) == 2:
+        between = moments.xy[:, 0] ** 2 / max(4.0 * float(shares.prod()), np.finfo(float).tiny)
+    else:
+        between = (moments.xy[:, filled] ** 2 / shares[filled]).sum(axis=1)
+    within = np.maximum(variances - between, 0.0)
+    return _f_test(between, within, np.count_nonzero(filled) - 1.0, float(moments.weight) - np.count_nonzero(filled))
+
+
+def correlations_with_target(moments: Moments) -> Floats:
+    """Return the correlation of every column with the one numeric target; NaN for a constant column."""
+    scale = np.sqrt(np.maximum(moments.covariance().diagonal(), 0.0) * np.ravel(moments.yy)[0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlations: Floats = np.clip(np.where(scale > 0, np.ravel(moments.xy) / scale, np.nan), -1.0, 1.0)
+    return correlations
 
 
 def f_of_regression(correlations: Floats, n_rows: float) -> ColumnTests:
@@ -205,7 +224,7 @@ def _log_chi_squared_tail(x: Floats, freedom: float) -> Floats:
     return logarithm
 
 
-class UnivariateSelector(TargetMixin, BaseSelector):
+class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     """Select the columns that a test of each column alone connects with the target; one pass.
 
     Every column is tested by itself: columns that matter only together are not seen, and of columns that say the same
@@ -288,8 +307,8 @@ class UnivariateSelector(TargetMixin, BaseSelector):
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a score that does not go with the task."""
         super().check_parameters()
-        if self.task != "auto" and self._task_of_score not in (None, self.task):
-            raise BadParameter(f'score="{self.score}" is for task="{self._task_of_score}", got {self.task!r}')
+        if self.task != "auto" and self._implied_task not in (None, self.task):
+            raise BadParameter(f'score="{self.score}" is for task="{self._implied_task}", got {self.task!r}')
         size = self.n_features_to_select
         if self.mode not in ("k", "percentile") and size is not None:
             raise BadParameter(f'n_features_to_select goes with mode="k" or "percentile", not with "{self.mode}"')
@@ -297,7 +316,7 @@ class UnivariateSelector(TargetMixin, BaseSelector):
             raise BadParameter(f"n_features_to_select is a percentage in this mode, at most 100, got {size}")
 
     @property
-    def _task_of_score(self) -> Task | None:
+    def _implied_task(self) -> Task | None:
         """The task that the score is for; None for "f", which is for both."""
         tasks: dict[str, Task] = {
             "t-test": "classification",
@@ -305,39 +324,6 @@ class UnivariateSelector(TargetMixin, BaseSelector):
             "correlation": "regression",
         }
         return tasks.get(self.score)
-
-    @property
-    def target_task(self) -> Task:
-        """The task: as given, as the score implies, or as the target inspected last shows."""
-        if self.task != "auto":
-            task: Task = self.task
-            return task
-        seen: Task = getattr(self, "_seen_task", "classification")
-        return self._task_of_score or seen
-
-    def inspect_target(self, y: Vector) -> None:
-        """Learn whether the target is classes, and which."""
-        if isinstance(y, GroupedTarget):
-            raise BadParameter("groups are for cross-validation, which tests of columns do not need; leave them out")
-        if len(y.shape) == 2 and y.shape[1] != 1:
-            raise BadParameter(f"target {y.address}: {y.shape[1]} columns; columns are tested against one")
-        self._seen_task = self._guess(y)
-        super().inspect_target(y)
-
-    def _guess(self, y: Vector) -> Task:
-        if self.task != "auto" or self._task_of_score is not None or y.dtype.kind in "Ub":
-            return self.target_task if y.dtype.kind not in "Ub" else "classification"
-        check_target(y)
-        try:
-            classes = classes_of(y)
-        except BadParameter:
-            return "regression"
-        return "classification" if len(classes) <= MAX_AUTO_CLASSES else "regression"
-
-    def _start_stream(self, target: Vector | None, classes: Any) -> None:
-        if classes is not None and self.task == "auto":
-            self._seen_task = "classification"
-        super()._start_stream(target, classes)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the statistics of the columns in each class, or the moments with a numeric target."""
@@ -376,7 +362,7 @@ class UnivariateSelector(TargetMixin, BaseSelector):
     def _tests(self, summary: Any) -> tuple[ColumnTests, Floats]:
         """Return the tests of all columns, and the sizes of the effects."""
         if isinstance(summary, Groups):
-            if self._task_of_score == "regression" or self.task == "regression":
+            if self._implied_task == "regression" or self.task == "regression":
                 raise Incompatible('this summary is of groups; score="correlation" and regressions need Moments()')
             return self._tests_of_classes(summary)
         if summary.n_targets < 1:
@@ -386,16 +372,14 @@ class UnivariateSelector(TargetMixin, BaseSelector):
                 "moments with one numeric target are needed for a regression, and Groups(ColumnStats(), classes) for "
                 "classes"
             )
-        scale = np.sqrt(np.maximum(summary.covariance().diagonal(), 0.0) * np.ravel(summary.yy)[0])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            correlations = np.clip(np.where(scale > 0, np.ravel(summary.xy) / scale, np.nan), -1.0, 1.0)
+        correlations = correlations_with_target(summary)
         tests = f_of_regression(correlations, float(summary.weight))
         return (tests._replace(statistics=correlations) if self.score == "correlation" else tests), correlations
 
     @property
     def _is_for_classes(self) -> bool:
         """Whether score or task, as given, are for classes."""
-        return "classification" in (self.task, self._task_of_score)
+        return "classification" in (self.task, self._implied_task)
 
     def _tests_of_classes(self, summary: Any) -> tuple[ColumnTests, Floats]:
         parts: list[Any] = [part for part in summary if part.n_rows]

@@ -1,0 +1,108 @@
+"""Selection by knockoffs: rows, merged files and streams; what is proved is said, what is not is refused."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.selectors import KnockoffSelector, MRMRSelector
+from sketchselect.summaries import Moments
+
+N_TRUE = 12
+
+
+def problem(seed: int = 0, n: int = 300, p: int = 40, strength: float = 0.6) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) @ (np.eye(p) + 0.3 * np.eye(p, k=1)) * np.geomspace(1e-3, 1e3, p) + 50.0
+    varied = (X - X.mean(axis=0)) / X.std(axis=0)
+    return X, strength * varied[:, :N_TRUE].sum(axis=1) + rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"knockoffs": "model"}, {"draws": 5, "fdr": 0.2}, {"statistic": "ridge"}])
+def test_strong_columns_are_selected_and_the_sentence_says_what_is_proved(parameters: dict[str, Any]) -> None:
+    X, y = problem()
+    selector = KnockoffSelector(**{"fdr": 0.1, **parameters}).fit(X, y)
+    true = np.count_nonzero(selector.support_ < N_TRUE)
+    assert true >= N_TRUE - 1
+    np.testing.assert_array_equal(selector.support_, np.flatnonzero(selector.statistics_ >= selector.threshold_))
+    sentence = selector.selection_.diagnostics["choice"]
+    assert f"{selector.support_.size} columns at most {selector.fdr * 100:g} %" in sentence
+    assert ("Gaussian errors" in sentence) == (selector.selection_.parameters["knockoffs"] == "fixed")
+
+
+def test_merged_files_of_sites_and_streams_select_what_all_rows_do(tmp_path: Any) -> None:
+    X, y = problem()
+    whole = KnockoffSelector().fit(X, y)
+    paths = []
+    for i, part in enumerate(np.array_split(np.arange(len(X)), 5)):
+        paths.append(tmp_path / f"{i}.sks")
+        sks.save(sks.summarize(X[part], Moments(), y=y[part]), paths[-1])
+    merged = KnockoffSelector().fit_summary(functools.reduce(lambda a, b: a.merge(b), map(sks.load, paths)))
+    stream = KnockoffSelector()
+    for part in np.array_split(np.arange(len(X)), 3):
+        stream.partial_fit(X[part], y[part])
+    for other in (merged, stream):
+        np.testing.assert_array_equal(other.support_, whole.support_)
+        np.testing.assert_allclose(other.statistics_, whole.statistics_, rtol=1e-6, atol=1e-9)
+
+
+def test_units_of_columns_and_target_and_constant_columns_change_nothing() -> None:
+    X, y = problem()
+    whole = KnockoffSelector().fit(X, y)
+    scaled = KnockoffSelector().fit(np.column_stack([X * 1e3 - 7.0, np.full(len(X), 2.0)]), 5.0 * y + 1.0)
+    np.testing.assert_array_equal(scaled.support_, whole.support_)
+    np.testing.assert_allclose(scaled.statistics_[:-1], 5.0 * whole.statistics_, rtol=1e-6, atol=1e-8)
+    assert scaled.statistics_[-1] == 0
+
+
+def test_classes_and_wide_rows_get_model_knockoffs() -> None:
+    X, y = problem(strength=1.0)
+    labels = np.digitize(y, np.quantile(y, [0.4, 0.7]))
+    for target in (labels, np.where(labels == 0, "low", "high")):
+        selector = KnockoffSelector(fdr=0.2).fit(X, target)
+        assert selector.selection_.parameters["knockoffs"] == "model"
+        assert np.count_nonzero(selector.support_ < N_TRUE) >= N_TRUE - 3
+    assert KnockoffSelector().fit(X[:60], y[:60]).selection_.parameters["knockoffs"] == "model"
+    assert KnockoffSelector(fdr=0.5).fit(X[:30], y[:30]).statistics_.shape == (40,)
+
+
+def test_copies_are_named_and_not_selected() -> None:
+    X, y = problem()
+    X[:, 20] = 3.0 * X[:, 0]
+    with pytest.warns(UserWarning, match="columns 0, 20"):
+        selector = KnockoffSelector().fit(X, y)
+    assert not {0, 20} & set(selector.support_.tolist())
+    assert set(range(1, N_TRUE)) <= set(selector.support_.tolist())
+
+
+def test_what_the_proof_does_not_cover_is_refused(tmp_path: Any) -> None:
+    X, y = problem()
+    with pytest.raises(BadParameter, match="81 rows, got 80"):
+        KnockoffSelector(knockoffs="fixed").fit(X[:80], y[:80])
+    assert KnockoffSelector(knockoffs="fixed").fit(X[:81], y[:81]).selection_.parameters["knockoffs"] == "fixed"
+    with pytest.raises(BadParameter, match="classes"):
+        KnockoffSelector(knockoffs="fixed").fit(X, y > 0)
+    with pytest.raises(Incompatible, match="float32"):
+        KnockoffSelector().fit_summary(sks.summarize(X.astype(np.float32), Moments(), y=y))
+    for selector in (KnockoffSelector(), MRMRSelector(3)):
+        with pytest.raises(Incompatible, match="missing"):
+            selector.fit_summary(sks.summarize(X, Moments(missing="pairwise"), y=y))
+        with pytest.raises(Incompatible, match="no target"):
+            selector.fit_summary(sks.summarize(X, Moments()))
+        with pytest.raises(Incompatible, match="2 targets"):
+            selector.fit_summary(sks.summarize(X, Moments(), y=np.column_stack([y, y])))
+
+
+def test_too_few_columns_for_any_selection_are_said() -> None:
+    X, y = problem(p=15)
+    with pytest.warns(UserWarning, match="at least 20 columns"):
+        selector = KnockoffSelector(fdr=0.05).fit(X, y)
+    assert selector.support_.size == 0
+    assert selector.threshold_ == np.inf
+    assert "at least 20 columns" in selector.selection_.diagnostics["choice"]
+    assert KnockoffSelector(task="regression", fdr=0.2).fit(X, np.full(len(X), 3.0)).support_.size == 0
