@@ -23,7 +23,10 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
 _NEARLY_URL = re.compile(r"/(s3|gs|az|abfs|https?):/*([^/].*)")
 _PACKAGES = {"gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_VERSION_FIELDS = ("ETag", "etag", "md5Hash", "generation", "mtime", "last_modified", "LastModified", "created")
+_VERSION_FIELDS = (
+    *("ETag", "etag", "md5Hash", "generation", "mtime", "last_modified", "LastModified", "created"),
+    *("Content-MD5", "Digest", "Last-Modified"),  # of web servers without ETag
+)
 
 
 @dataclass(frozen=True)

@@ -252,11 +252,11 @@ def test_no_file_of_a_run_can_run_script_or_formulas(tmp_path: Path) -> None:
             for row in csv.reader(table.read_text(encoding="utf-8").splitlines()):
                 for cell in row:
                     number_like = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", cell)
-                    assert number_like or not cell.startswith(("=", "+", "-", "@")), (table.name, cell)
+                    assert number_like or not cell.startswith(("=", "+", "-", "@", "|")), (table.name, cell)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "|", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
 @pytest.mark.parametrize("before", ["", "x;", "x\t", 'x;"', '"', ";;", "\r", "\x00", " "])
 def test_a_name_is_no_formula_whatever_separates_the_cells(delimiter: str, sign: str, before: str) -> None:
     from sketchselect.workflow.tables import csv_text, disarmed

@@ -111,6 +111,16 @@ def test_awkward_text(tmp_path, monkeypatch):
         assert matrix.shape == (4, 2)
 
 
+def test_a_field_may_be_longer_than_the_usual_limit_of_csv(tmp_path):
+    (tmp_path / "rows.csv").write_text(
+        "a,story,b\n" + "".join(f"{i}.5,{'x' * 140_000},0.{'0' * 140_000}1\n" for i in range(3))
+    )
+    with pytest.warns(UserWarning, match="story"):
+        matrix = open_matrix(convert(tmp_path / "rows.csv", tmp_path / "rows.zarr"))
+    assert matrix.feature_names == ("a", "b")
+    assert np.array_equal(matrix.read_rows(0, 3), [[0.5, 0], [1.5, 0], [2.5, 0]])
+
+
 def test_columns_left_out_of_text(tmp_path):
     path = tmp_path / "a.csv"
     lines = [f"{1000 + 3 * i},{i % 5},{'' if i == 7 else i / 2},{i * i % 11}" for i in range(30)]

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import os
 import re
 import threading
 from pathlib import Path
@@ -47,6 +48,10 @@ def serve(tmp_path):
             self.end_headers()
             self.wfile.write(content[first : last + 1])
 
+        def send_header(self, keyword, value):
+            if keyword != "Last-Modified" or self.server.dated:
+                super().send_header(keyword, value)
+
         def end_headers(self):
             if self.server.ranges:
                 self.send_header("Accept-Ranges", "bytes")
@@ -55,7 +60,7 @@ def serve(tmp_path):
             super().end_headers()
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
-        server.tagged, server.ranges, server.together = "", False, None
+        server.tagged, server.ranges, server.dated, server.together = "", False, False, None
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -85,6 +90,21 @@ def test_a_store_of_a_web_server(serve, tmp_path):
     assert np.array_equal(matrix.read_rows(0, 20), values[:20])
     with pytest.raises(MissingChunks, match=r"rows\.zarr: chunk c/1/0"):
         matrix.read_rows(10, 50)
+
+
+def test_a_chunk_that_is_rewritten_on_a_server_with_times_alone_is_seen(serve, tmp_path):
+    """As of `python -m http.server`, which gives no ETag."""
+    zarr.create_array(tmp_path / "rows.zarr", data=np.ones((60, 7)), chunks=(20, 7))
+    serve.dated = True
+    matrix = opened(serve, "rows.zarr")
+    before = matrix.identity(0, 60)
+    assert before is not None
+    assert matrix.identity(0, 60) == before
+    chunk = tmp_path / "rows.zarr/c/1/0"
+    chunk.write_bytes(chunk.read_bytes())
+    os.utime(chunk, (0, chunk.stat().st_mtime + 5))
+    assert matrix.identity(0, 60) != before
+    assert matrix.identity(0, 20) == opened(serve, "rows.zarr").identity(0, 20)
 
 
 def test_chunks_are_asked_about_side_by_side_and_rows_are_read_ahead(serve, tmp_path):

@@ -45,6 +45,16 @@ def frame_rows(frame: Any) -> Any:
     return plain.to_dask_array(lengths=True)
 
 
+def as_graph(array: Any) -> Any:
+    """Return a Dask array that is a graph, as the code here reads them, of one that is an expression."""
+    if not hasattr(array, "expr"):
+        return array
+    lowered = array.optimize()
+    from dask.array.core import Array as GraphArray
+
+    return GraphArray(dict(lowered.__dask_graph__()), lowered.name, lowered.chunks, dtype=array.dtype, meta=array._meta)
+
+
 def require_known_chunks(array: Any, name: str) -> None:
     """Raise `SourceError` if the sizes of some chunks are not known."""
     if any(math.isnan(size) for size in itertools.chain(*array.chunks)):
@@ -63,6 +73,7 @@ class DaskMatrix(Matrix):
     """
 
     def __init__(self, array: Any, source_id: str | None = None, nonfinite: Nonfinite = "error") -> None:
+        array = as_graph(array)
         require_known_chunks(array, "Dask array")
         require_matrix(array.shape, np.dtype(array.dtype), "Dask array")
         heights = [int(rows) for rows in array.chunks[0] if rows]
@@ -115,7 +126,7 @@ class DaskVector(Vector):
     """Entries of a Dask array with known chunks, computed in the task that needs them."""
 
     def __init__(self, array: Any) -> None:
-        self.array = array
+        self.array = array = as_graph(array)
         self.shape = tuple(array.shape)
         self.dtype = np.dtype(array.dtype)
         self.address = "Dask array"

@@ -41,6 +41,9 @@ def _opened(location: Location, mode: str = "rt") -> Iterator[IO[Any]]:
         raise SourceError(f"{location.address}: not a text file in UTF-8, or it is cut off; save it again") from error
 
 
+csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # by default 131,072 characters, and there is only one
+
+
 def _rows_of(lines: Iterable[str], delimiter: str | None = None) -> list[list[str]]:
     """Return the fields of some lines; without a `delimiter`, by that which is most frequent in the first line."""
     lines = list(lines)

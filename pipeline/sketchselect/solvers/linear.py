@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr, stdtrit
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.threads import one_blas_thread
@@ -53,6 +54,58 @@ def least_squares(problem: Problem, support: ArrayLike) -> Floats:
         with blas_threads(columns.size):
             coef[columns] = _solve(problem.correlation[np.ix_(columns, columns)], problem.xy[columns])
     return coef
+
+
+@dataclass(frozen=True)
+class CoefficientTests:
+    """Least squares on all columns, with the t-test of each coefficient, in the columns' original units.
+
+    `coef`, `errors`, `pvalues`, shape (p,): Coefficients, their standard errors, and two-sided p-values.
+    `intervals`, shape (p, 2): 95 % confidence intervals. NaN for constant columns.
+    """
+
+    coef: Floats
+    errors: Floats
+    pvalues: Floats
+    intervals: Floats
+
+
+def coefficient_tests(problem: Problem) -> CoefficientTests | None:
+    """Return least squares of one target on all columns with tests of the coefficients; None where there are none.
+
+    ``var(b_j) = s^2 (S^-1)_jj`` with ``s^2 = (yy - c'b) / (n - p - 1)``, exact for a target that is linear in the
+    columns, with Gaussian errors of one variance (or, with weights, of variances inverse to them). There are none for
+    several targets, fewer than p + 2 rows, or columns in a linear relation. Cost: p^3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sketchselect.solvers import standardize
+    >>> problem = standardize(np.eye(1), [2.0], 5.0, mean=[0.0], y_mean=0.0, n=102)
+    >>> tests = coefficient_tests(problem)
+    >>> float(tests.coef[0]), float(tests.errors[0])
+    (2.0, 0.1)
+    """
+    active = np.flatnonzero(problem.active)
+    freedom = problem.n - active.size - 1.0
+    if problem.n_targets != 1 or freedom < 1.0 or not active.size:
+        return None
+    correlation, xy = problem.correlation[np.ix_(active, active)], problem.xy[active, 0]
+    with blas_threads(active.size):
+        values, vectors = np.linalg.eigh(correlation)
+        if values[0] <= active.size * _EPS * values[-1]:
+            return None
+        coef = vectors @ ((xy @ vectors) / values)
+        variances = (vectors**2 / values).sum(axis=1)
+    rss = max(float(problem.yy[0, 0] - coef @ xy), 0.0)
+    errors = np.sqrt(variances * rss / freedom)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pvalues = 2.0 * stdtr(freedom, -np.abs(coef / errors))
+    half = errors * stdtrit(freedom, 0.975)
+    out = np.full((5, problem.n_features), np.nan)
+    scale = problem.scale[active]
+    out[:, active] = coef / scale, errors / scale, pvalues, (coef - half) / scale, (coef + half) / scale
+    return CoefficientTests(out[0], out[1], out[2], out[3:].T)
 
 
 def ridge(problem: Problem, penalty: float) -> Floats:

@@ -441,6 +441,11 @@ def open_session(
         looked_at if read_only else open_folder(config.output.dir, fresh=fresh) as session.folder,
         library_logs(None if read_only else session.folder.path / "run.log"),
     ):
+        if session.matrix.is_remote and session.identity is None:
+            address = session.matrix.address
+            session.note(
+                f"{address}: the server states no versions of its files, so a change during the run is not seen"
+            )
         for text in (*session.matrix.notes, *_kernel_notes(config.execution.blas_kernel)):
             session.note(text)
         try:

@@ -62,9 +62,11 @@ def cluster(session: Session, summary: Summary[Any], features: Source | None, se
     settings = session.config.cluster
     assert settings is not None
     if features is None:
+        choice = selection.diagnostics.get("choice")
         raise ConfigError(
-            f"cluster: {selection.method} selected no column, so there is nothing to cluster; ask for more "
-            "columns, or leave [cluster] out"
+            f"cluster: {selection.method} selected no column, so there is nothing to cluster"
+            + (f" ({choice}): raise its bound" if choice else "; ask for more columns")
+            + ", or leave [cluster] out"
         )
     apart = len(settings.variants) > 1 or settings.reassign
     _start_from(session, summary)
