@@ -27,6 +27,7 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
 from sketchselect.readers.arrays import is_anndata, is_xarray, variable_of
 from sketchselect.readers.base import Nonfinite
+from sketchselect.readers.dask import as_graph
 from sketchselect.readers.opening import is_array_like, open_features, require_width
 from sketchselect.selectors.parameters import check_declared, inherit_parameters
 from sketchselect.summaries import Summary, pick
@@ -643,7 +644,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             return (variable_of(X) if is_xarray(X) else X)[:, self.support_]
         if hasattr(X, "__dask_graph__"):
             require_width(self, X.shape[-1])
-            return X[self.get_feature_names_out(X.columns).tolist()] if hasattr(X, "columns") else X[:, self.support_]
+            if hasattr(X, "columns"):
+                return X[self.get_feature_names_out(X.columns).tolist()]
+            return as_graph(X)[:, self.support_]
         matrix = self._open(X, reset=False)
         rows = Source(matrix, takes_sparse=True, takes_missing=matrix.nonfinite == "missing")
         with run_options(matrix, **run) as options:
