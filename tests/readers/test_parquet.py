@@ -55,12 +55,37 @@ def test_columns_are_chosen_or_left_out(path, table):
 
 def test_only_the_chosen_columns_are_read(path, monkeypatch):
     seen = []
-    read = pq.ParquetFile.read_row_group
-    monkeypatch.setattr(
-        pq.ParquetFile, "read_row_group", lambda self, i, **k: seen.append((i, k["columns"])) or read(self, i, **k)
-    )
+    read = pq.ParquetFile.iter_batches
+
+    def recorded(self, size, groups, **options):
+        seen.append((groups, options["columns"]))
+        return read(self, size, groups, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
     open_matrix(path, key="a").read_rows(35, 61)
-    assert seen == [(1, ["a"]), (2, ["a"])]
+    assert seen == [([1], ["a"]), ([2], ["a"])]
+
+
+def test_rows_of_a_tall_row_group_are_decoded_in_batches(table, tmp_path, monkeypatch):
+    """pandas writes one row group by default: a batch, and not the group, is in memory beside the rows."""
+    monkeypatch.setattr("sketchselect.readers.parquet._BATCH_ENTRIES", 1)
+    monkeypatch.setattr("sketchselect.readers.parquet._BATCH_ROWS", 7)
+    heights = []
+    read = pq.ParquetFile.iter_batches
+
+    def recorded(self, *arguments, **options):
+        for batch in read(self, *arguments, **options):
+            heights.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
+    pq.write_table(table, tmp_path / "tall.parquet")
+    matrix = open_matrix(tmp_path / "tall.parquet", key="a,c")
+    MatrixConformance(matrix, numbers(table, "a", "c"), ("a", "c")).verify()
+    assert max(heights) == 7
+    heights.clear()
+    matrix.read_rows(10, 12)
+    assert heights == [7, 7], "what lies behind the rows is not decoded"
 
 
 def test_labels_are_a_column_beside_the_matrix(path, table):

@@ -29,6 +29,10 @@ FOOTERS = LRUCache(16)
 """Parsed footers: of a file with many columns and row groups reading it takes longer than a row group."""
 
 
+_BATCH_ENTRIES, _BATCH_ROWS = 1 << 20, 1024
+"""Entries of a batch of rows that is decoded at once, and its least number of rows."""
+
+
 @dataclass(frozen=True)
 class ParquetFile:
     """One file, as its footer described it when it was opened."""
@@ -38,9 +42,12 @@ class ParquetFile:
     groups: tuple[int, ...]  # Rows of each row group
     keys: tuple[tuple[str, int | str], ...] = ()  # Names and values of the folders ``name=value`` around it
 
-    def tables(self, groups: Iterable[int], columns: tuple[str, ...]) -> Iterator[Any]:
-        """Yield some columns of row groups as Arrow tables; keys of its folders are columns of one value.
+    def tables(self, group_rows: Iterable[tuple[int, int, int]], columns: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
+        """Yield (row group, Arrow table of some columns) of runs of rows; keys of its folders are columns.
 
+        A row group is decoded in batches, so that its height costs no memory.
+
+        `group_rows`: Row groups, each with its first row and the row after the last, counted in the group.
         Raises `SourceChanged` if the file was rewritten since it was opened; `ChunkReadError` if a row group cannot be
         decoded; file and row group are named.
         """
@@ -49,29 +56,40 @@ class ParquetFile:
         self.location.require_version(self.version)
         constants = dict(self.keys)
         stored = [name for name in columns if name not in constants]
+        height = max(_BATCH_ENTRIES // max(len(stored), 1), _BATCH_ROWS)
         with contextlib.ExitStack() as stack:
             file = in_order = None
-            for group in groups:
-                try:
-                    if file is None:
-                        footer = FOOTERS.get((self.location.url, self.version), self._footer)
-                        file = stack.enter_context(_opened(self.location, footer))
-                        in_order = tuple(file.schema_arrow.names) == columns
-                    # Looking up two thousand columns by name takes as long as reading them.
-                    table = file.read_row_group(group, columns=None if in_order else stored, use_threads=False)
-                except MemoryError:
-                    raise
-                except Exception as error:
-                    raise ChunkReadError(
-                        f"{self.location.address}: row group {group} cannot be read ({type(error).__name__}: it is cut "
-                        "off or damaged); restore it or write it again"
-                    ) from error
-                for name in constants.keys() & columns:
-                    table = table.append_column(name, pa.array([constants[name]] * table.num_rows))
-                result = [table if in_order else table.select(list(columns))]
-                # The memory of one table is used for the next.
-                del table
-                yield result.pop()
+            for group, start, stop in group_rows:
+                batches = None
+                at = 0
+                while at < stop:
+                    try:
+                        if file is None:
+                            footer = FOOTERS.get((self.location.url, self.version), self._footer)
+                            file = stack.enter_context(_opened(self.location, footer))
+                            in_order = tuple(file.schema_arrow.names) == columns
+                        if batches is None:
+                            # Looking up two thousand columns by name takes as long as reading them.
+                            chosen = None if in_order else stored
+                            batches = file.iter_batches(height, [group], columns=chosen, use_threads=False)
+                        table = pa.Table.from_batches([next(batches)])
+                    except MemoryError:
+                        raise
+                    except Exception as error:
+                        raise ChunkReadError(
+                            f"{self.location.address}: row group {group} cannot be read ({type(error).__name__}: it is "
+                            "cut off or damaged); restore it or write it again"
+                        ) from error
+                    first, at = at, at + table.num_rows
+                    if at <= start:
+                        continue
+                    table = _rows(table, max(start - first, 0), min(stop - first, table.num_rows))
+                    for name in constants.keys() & columns:
+                        table = table.append_column(name, pa.array([constants[name]] * table.num_rows))
+                    result = [table if in_order else table.select(list(columns))]
+                    # The memory of one table is used for the next.
+                    del table
+                    yield group, result.pop()
 
     def _footer(self) -> Any:
         with _opened(self.location) as file:
@@ -100,14 +118,12 @@ class RowGroups:
                 first += rows
 
     def tables(self, start: int, stop: int, columns: tuple[str, ...]) -> Iterator[tuple[str, int, Any]]:
-        """Yield (address, first row, table of some columns) of rows `start` to `stop`, in runs of one row group."""
+        """Yield (address, first row, table of some columns) of rows `start` to `stop`, in runs below a row group."""
         for file, run in itertools.groupby(self.below(start, stop), key=lambda item: item[0]):
-            items = list(run)
-            tables = file.tables((group for _, group, _, _ in items), columns)
-            for _, group, first, rows in items:
-                low, high = max(start, first), min(stop, first + rows)
-                address = f"{file.location.address}: row group {group}"
-                yield address, low, _rows(next(tables), low - first, high - first)
+            items = [(group, max(start - first, 0), min(stop - first, rows)) for _, group, first, rows in run]
+            for group, table in file.tables(items, columns):
+                yield f"{file.location.address}: row group {group}", start, table
+                start += table.num_rows
 
 
 @dataclass(frozen=True)
@@ -343,7 +359,7 @@ def _first_length(footers: Footers, name: str) -> int:
     for file in footers.groups.files:
         for group, rows in enumerate(file.groups):
             if rows:
-                first = next(file.tables([group], (name,))).column(0)[0].as_py()
+                first = next(file.tables([(group, 0, 1)], (name,)))[1].column(0)[0].as_py()
                 return len(first or ())
     return 0
 
