@@ -172,6 +172,8 @@ def plan(
 ) -> Outcome:
     """Forecast the passes, memory, traffic and time of a job. Nothing is written, and no cluster started.
 
+    The exit code is 1 if the job's own memory limit is too low for it.
+
     The time is estimated from one timed partition and one merge of every pass: full waves of partitions on the workers,
     then merges up the tree; no less than the scheduler takes for all tasks.
     """
@@ -180,7 +182,7 @@ def plan(
 
     overrides = with_storage(with_cluster(settings or (), cluster), storage)
     forecast = forecast_job(job, overrides=overrides, n_workers=workers, calibrate=calibrate, price=price)
-    return Outcome(forecast.text(), forecast.to_dict())
+    return Outcome(forecast.text(), forecast.to_dict(), is_good=forecast.refusal is None)
 
 
 def method_facts() -> dict[str, dict[str, Any]]:

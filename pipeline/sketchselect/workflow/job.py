@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sketchselect._text import format_seconds
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
-from sketchselect.errors import ConfigError
+from sketchselect.errors import ConfigError, WillNotFit
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.threads import blas_builds
@@ -167,7 +167,21 @@ def run(
         For all other errors, see `sketchselect.errors`.
     """
     config = job if isinstance(job, JobConfig) else load_job(job, overrides)
+    if config.execution.memory_limit is not None and client is None:
+        _require_memory(config)
     return run_config(config, client=client, fresh=fresh, progress=progress)
+
+
+def _require_memory(config: JobConfig) -> None:
+    """Raise `WillNotFit` if a pass of the job may need more than its memory limit; by a dry run on a few rows.
+
+    Every pass compares its own need with the limit, but the last ones only when the others are done.
+    """
+    from sketchselect.workflow.plan.forecast import forecast_job
+
+    refusal = forecast_job(config, calibrate=False).refusal
+    if refusal is not None:
+        raise WillNotFit(refusal)
 
 
 def run_config(

@@ -92,7 +92,6 @@ class MRMRSelector(GuessedTaskMixin, BaseSelector):
 
     method: ClassVar[str] = "mrmr"
     requires: ClassVar[tuple[str, ...]] = ("moments",)
-    is_nested: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -152,6 +152,18 @@ class JobForecast:
         return self.idle_nbytes + max(rises, default=0)
 
     @property
+    def refusal(self) -> str | None:
+        """Why a run with the job's memory limit is refused; None where it fits, or there is no limit."""
+        limit = self.cluster.memory_limit
+        if limit is None or self.projected_nbytes <= limit:
+            return None
+        largest = max(self._on_workers(), key=lambda one: one.projected_bytes)
+        return (
+            f"execution.memory_limit is {format_bytes(limit)}, up to {format_bytes(self.projected_nbytes)} may be "
+            f"needed (by the pass {largest.name!r}): a run is refused. Raise it, or lower execution.partition_bytes"
+        )
+
+    @property
     def limit_nbytes(self) -> int:
         """The memory limit that a worker should be given: the projection, and the share that Dask leaves unused."""
         if self.cluster.memory_limit is not None:
@@ -315,12 +327,8 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
             "execution.partition_bytes (not below the chunks of the store), or take fewer workers"
         )
     yield from _of_passes(plan, on_workers)
-    limit = plan.cluster.memory_limit
-    if limit is not None and plan.projected_nbytes > limit:
-        yield (
-            f"execution.memory_limit is {format_bytes(limit)}, up to {format_bytes(plan.projected_nbytes)} may be "
-            "needed: a run is refused. Raise it, or lower execution.partition_bytes"
-        )
+    if (refusal := plan.refusal) is not None:
+        yield refusal
     if plan.cluster.kind == "dask" and plan.cluster.address != "local":
         yield from _of_cluster(plan)
 

@@ -1,0 +1,57 @@
+"""A memory limit that a later pass of a job exceeds: refused before the first pass, by `run` and by `plan`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import sketchselect as sks
+from sketchselect.errors import WillNotFit
+from sketchselect.workflow.plan.forecast import forecast_job
+
+from .commands import cli
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, Any]:
+    rows = np.random.default_rng(0).standard_normal((50_000, 100)).astype(np.float32)
+    zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(5_000, 100))
+    return {
+        "input": {"url": str(tmp_path / "rows.zarr")},
+        "select": {"method": "greedy", "n_features": 20},
+        "cluster": {"n_clusters": 5, "max_iter": 3, "n_init": 1},
+        "execution": {"cluster": "threads", "n_workers": 2, "partition_bytes": 4_000_000},
+        "output": {"dir": str(tmp_path / "out"), "report": False},
+    }
+
+
+def as_toml(job: dict[str, Any]) -> str:
+    sections = ({f"[{name}]": "", **{f"{k} = ": json.dumps(v) for k, v in keys.items()}} for name, keys in job.items())
+    return "".join(f"{key}{value}\n" for section in sections for key, value in section.items())
+
+
+def limited(job: dict[str, Any], nbytes: int) -> dict[str, Any]:
+    return {**job, "execution": {**job["execution"], "memory_limit": nbytes}}
+
+
+def test_a_limit_that_a_later_pass_exceeds_is_refused_before_the_first(job: dict[str, Any], tmp_path: Path) -> None:
+    passes = forecast_job(job, calibrate=False).passes
+    needs = [one.projected_bytes for one in passes if one.where == "workers"]
+    assert needs[0] < max(needs), "the first pass is not the largest"
+    with pytest.raises(WillNotFit, match="memory_limit"):
+        sks.run(limited(job, (needs[0] + max(needs)) // 2))
+    assert not (tmp_path / "out").exists()
+    assert sks.run(limited(job, max(needs))).selection.support.size == 20
+
+
+@pytest.mark.parametrize(("limit", "code"), [(330_000_000, 1), (8_000_000_000, 0)])
+def test_plan_of_such_a_job_is_no_success(job: dict[str, Any], tmp_path: Path, limit: int, code: int) -> None:
+    (tmp_path / "job.toml").write_text(as_toml(limited(job, limit)))
+    ran = cli("plan", tmp_path / "job.toml", "--no-calibrate")
+    assert ran.exit_code == code
+    assert ("execution.memory_limit" in ran.output) == bool(code)
