@@ -37,6 +37,7 @@ ENTRIES = {
     "hybrid": "weighted_columns",
     "leverage": "leverage_scores",
     "online-leverage": "leverage_sample",
+    "osinsky": "osinsky",
     "auto": "auto",
     "sketched-lasso": "sketch",
     "hvg": "hvg",

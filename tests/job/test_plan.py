@@ -13,6 +13,7 @@ import scipy.sparse
 import zarr
 
 import sketchselect as sks
+from sketchselect.cluster import fit_kmeans
 from sketchselect.execution import PassOptions, Source
 from sketchselect.execution.engine import reduce_blocks
 from sketchselect.execution.tasks import Reduction
@@ -138,6 +139,35 @@ def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest
     assert "read in every iteration" in text
     assert "1 partition for 40 tasks at a time; more than 1 worker help little" in text
     assert "40 workers" in text
+
+
+@pytest.mark.parametrize("init", ["auto", "k-means||"])
+def test_runs_that_begin_with_the_clusters_of_a_sample_are_planned(
+    init: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the selected and on random columns k-means runs twice, on all columns once; by the runs that are made."""
+    job = described(dense_job(tmp_path), tmp_path, cluster="threads")
+    job["select"] = {"method": "auto", "n_features": 30, "methods": ["greedy"]}
+    job["cluster"] |= {"compare_all_columns": True, "init": init, "certificate": "spectral"}
+    plan = forecast_job(job, calibrate=False)
+    widths: list[int] = []
+
+    def counted(source: Source, *arguments: Any) -> Any:
+        widths.append(source.n_columns)
+        return fit_kmeans(source, *arguments)
+
+    monkeypatch.setattr("sketchselect.workflow.stages.clustering.fit_kmeans", counted)
+    run(job)
+    planned = {name: [one for one in plan.passes if one.stage == name] for name in (one.stage for one in plan.passes)}
+    runs = {name: sum(one.repeats_most > 1 for one in passes) for name, passes in planned.items()}
+    selected, at_random = runs["k-means"], runs["k-means on random columns"]
+    assert widths == [30] * selected + [256] * runs["k-means on all columns"] + [30] * at_random
+    assert selected == at_random == (2 if init == "auto" else 1)
+    # Each run reads its rows once, and the objective of random columns is another pass.
+    (once,) = {one.bytes_read for one in planned["k-means on all columns"] if one.bytes_read}
+    assert [one.bytes_read for one in planned["k-means on random columns"] if one.bytes_read] == [once] * (
+        at_random + 1
+    )
 
 
 def test_timeline_is_planned_as_it_is_run(tmp_path: Path) -> None:

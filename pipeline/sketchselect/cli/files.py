@@ -321,7 +321,7 @@ def merge(
 @command
 def select(
     file: Annotated[Path, typer.Argument(help="A summary file (.sks).")],
-    method: Annotated[str, typer.Option("--method", help="Selection method, such as sketched-ridge.")],
+    method: Annotated[str, typer.Option("--method", help="Selection method, such as greedy.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
     features: Annotated[
         int | None,

@@ -11,6 +11,7 @@ from sketchselect.selectors.greedy import GreedySelector, PivotedQRSelector
 from sketchselect.selectors.highly_variable import HighlyVariableGenes
 from sketchselect.selectors.leverage import LeverageSelector
 from sketchselect.selectors.online import OnlineLeverageSelector
+from sketchselect.selectors.osinsky import OsinskySelector
 from sketchselect.selectors.pca import SketchedPCA
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.registry import METHODS, make
@@ -41,6 +42,7 @@ __all__ = [
     "MCPPath",
     "MRMRSelector",
     "OnlineLeverageSelector",
+    "OsinskySelector",
     "PivotedQRSelector",
     "RandomizedSelector",
     "SCADPath",

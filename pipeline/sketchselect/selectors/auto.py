@@ -33,37 +33,41 @@ MOST_FLOPS = 1e10  # A method that needs more to select does not compete: about 
 UNEVEN = 2.0
 # Logarithm of the exact scatter to a sample's beyond which rows were missed: at least four standard errors.
 MISSED = 0.1
+LITTLE = 0.05  # Share of the scatter that clusters explain, below which columns chosen for them say little
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Largest ratio that a point may have: of the upper end of its interval, and of the estimate."""
+    """Largest ratio of a point: the upper end of its interval, the estimate, and that of the clustered rows alone."""
 
     high: float = np.inf
     ratio: float = np.inf
+    seen: float = np.inf
 
     def excess(self, point: CurvePoint) -> float:
         """Return by how much a point exceeds the limit; at most 0 within it."""
-        return max(point.high - self.high, point.ratio - self.ratio)
+        return max(point.high - self.high, point.ratio - self.ratio, point.ratio_seen - self.seen)
 
     def relative_excess(self, point: CurvePoint) -> float:
         """Return a point's excess over k-means on all columns, relative to the tolerance; above 1 beyond the limit."""
-        parts = ((point.high, self.high), (point.ratio, self.ratio))
+        parts = ((point.high, self.high), (point.ratio, self.ratio), (point.ratio_seen, self.seen))
         return max(((value - 1.0) / (most - 1.0) for value, most in parts if 1.0 < most < np.inf), default=np.inf)
 
 
 def limit_of(curve: Curve, tolerance: float) -> Limit:
-    """Return the limits of a tolerance: of the objective by its interval, of the explained scatter by the estimate.
+    """Return the limits of a tolerance: of the objective by its interval, of the explained scatter by two estimates.
 
-    Where clusters explain little of the scatter, a few columns may be within the tolerance of the objective
-    and lose most of the possible gain. The second limit applies to the estimate alone: runs of k-means with other seeds
-    may differ by more. Clusters that explain nothing of unseen rows have nothing to lose.
+    Where clusters explain little of the scatter, a few columns (even one) may be within the tolerance of the objective
+    and lose most of the possible gain. The limit of that applies to the estimate and to the clustered rows, not to an
+    interval: runs of k-means with other seeds may differ by more. It applies also where clusters explain nothing of
+    rows that they have not seen: that is said (`LITTLE`), and is no reason for any columns.
     """
     all_columns, scatter = curve.everything, curve.coreset.scatter
     gain = scatter - all_columns.objective
-    if not (all_columns.objective > 0 and gain > 0 and all_columns.unseen < scatter):
+    if not (all_columns.objective > 0 and gain > 0):
         return Limit(high=1.0 + tolerance)
-    return Limit(1.0 + tolerance, 1.0 + tolerance * gain / all_columns.objective)
+    most = 1.0 + tolerance * gain / all_columns.objective
+    return Limit(1.0 + tolerance, most, most)
 
 
 def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> CurvePoint:
@@ -225,10 +229,11 @@ class AutoSelector(BaseSelector):
     that prefers rows far from the mean, of a second pass; a summary of one pass warns and has wider intervals.
 
     With `n_features_to_select="auto"` the first method's sizes are doubled or quadrupled from 4 until one is within the
-    tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate the share that is lost of
-    what clusters explain of the scatter. The smallest such size is searched to an eighth of itself; there all compete,
-    and fewer columns are tried for the methods within the tolerance. If no size is, all columns up to 2,048 are
-    selected and a warning says so. A method that would need more than 1e10 operations to select does not compete by
+    tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate and on the clustered rows
+    the share that is lost of what clusters explain of the scatter. Where they explain less than 5 % of it, a warning
+    says that columns chosen for them say little. The smallest such size is searched to an eighth of itself; there all
+    compete, and fewer columns are tried for the methods within the tolerance. If no size is, all columns up to 2,048
+    are selected and a warning says so. A method that would need more than 1e10 operations to select does not compete by
     default.
 
     Parameters
@@ -470,6 +475,13 @@ class AutoSelector(BaseSelector):
             for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
                 curve.add((choice.method,), fewer)
         self.curve_ = curve.result()
+        if self.curve_.scatter > 0 and (explained := self.curve_.explained) < LITTLE:
+            warnings.warn(
+                f"{self.curve_.n_clusters} clusters explain {100.0 * explained:.1f} % of the scatter, on all columns "
+                "too, so columns chosen for them say little; another number of clusters or another preparation of the "
+                "rows may explain more",
+                stacklevel=4,
+            )
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
         if is_open and surely and limit.excess(point) > 0:
             warnings.warn(
@@ -507,7 +519,7 @@ def with_curve(point: CurvePoint, curve: SelectionCurve, drawn: bool = True, **m
 
 
 def sentence(point: CurvePoint, curve: SelectionCurve, drawn: bool = True) -> str:
-    """Return in words what was chosen, and what it is estimated to cost.
+    """Return in words what clusters explain, what was chosen, and what it is estimated to cost.
 
     `drawn`: Whether that holds for starts that are drawn in the columns; else for those of the sample's clusters.
     """
@@ -522,8 +534,11 @@ def sentence(point: CurvePoint, curve: SelectionCurve, drawn: bool = True) -> st
     if not drawn:
         starts = ", begun at the sample's clusters in all columns,"
         anew = " From other starts it can cost more: to cluster these columns again, begin at the centres of this run."
+    explained = ""
+    if curve.scatter > 0:
+        explained = f"{curve.n_clusters} clusters explain {100.0 * curve.explained:.1f} % of the scatter. "
     return (
-        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these}{starts} is "
+        f"{explained}{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these}{starts} is "
         f"estimated to cost {ratio} in all columns, compared with k-means on all of them ({low} to {high}; "
         f"from {curve.n_sampled} of {curve.n_rows} rows).{gain}{anew}"
     )

@@ -16,6 +16,7 @@ from sketchselect.selectors.greedy import GreedySelector, PivotedQRSelector
 from sketchselect.selectors.highly_variable import HighlyVariableGenes
 from sketchselect.selectors.leverage import LeverageSelector
 from sketchselect.selectors.online import OnlineLeverageSelector
+from sketchselect.selectors.osinsky import OsinskySelector
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
@@ -42,6 +43,7 @@ METHODS: Registry[type[BaseSelector]] = Registry(
         MCPPath,
         MRMRSelector,
         OnlineLeverageSelector,
+        OsinskySelector,
         PivotedQRSelector,
         SCADPath,
         SketchedLassoSelector,

@@ -43,10 +43,11 @@ from sketchselect.job.load import load_job
 from sketchselect.job.schema import ClusterSettings, JobConfig
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.readers.base import accepted_size
 from sketchselect.selectors.timeline import scan_plan
-from sketchselect.summaries import BlockBound, CentroidSums, Summary
+from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
 from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
@@ -395,8 +396,22 @@ class Iterated:
         return placement(source, self.settings.n_clusters, limited_engine)
 
 
-def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
-    """Plan every pass of k-means over a source; return the bytes that the client holds meanwhile."""
+def forecast_kmeans(iterated: Iterated, source: Source, name: str, *, from_sample: bool = False) -> int:
+    """Plan every pass of k-means over a source; return the bytes that the client holds meanwhile.
+
+    `from_sample`: Whether a second run begins with the clusters of the summary's sample of rows.
+    """
+    client_nbytes, centers = _forecast_run(iterated, source, name)
+    if from_sample:
+        _forecast_run(iterated, source, name, centers)
+    return client_nbytes
+
+
+def _forecast_run(iterated: Iterated, source: Source, name: str, given: Floats | None = None) -> tuple[int, Floats]:
+    """Plan every pass of one run; return the bytes that the client holds meanwhile, and centres.
+
+    `given`: Centres, of which the first iteration takes the place of a survey.
+    """
     settings = iterated.settings
     source = replace(source, takes_sparse=True)
     k = settings.n_clusters
@@ -411,9 +426,12 @@ def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
     passes = Passes(rows, options)
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)
     seed = derive_seed(settings.random_state, "k-means", 0)
-    with iterated.stage(name, where=where):
-        survey = seeding.survey(passes, settings.seeding, k, seed, starts)
-        centers = seeding.initial_centers(passes, settings.seeding, k, seed, survey, starts)
+    centers = given
+    if centers is None or source.weight is not None:
+        init = settings.seeding if given is None else given
+        with iterated.stage(name, where=where):
+            survey = seeding.survey(passes, init, k, seed, starts)
+            centers = seeding.initial_centers(passes, init, k, seed, survey, starts)
     most = settings.max_iter
     with iterated.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
         passes.sums(CentroidSums(centers=centers), "k-means: iterations")
@@ -421,7 +439,7 @@ def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
             _measure_iterations(iterated, rows, options)
     with iterated.stage(name, where=where):
         label_rows(passes, centers)
-    return prepared_nbytes(source, k) if location == "client" else 0
+    return prepared_nbytes(source, k) if location == "client" else 0, centers
 
 
 def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOptions) -> None:
@@ -666,6 +684,9 @@ class _Walk:
         everything = session.rows
         with_labels = replace(everything, target=CyclicLabels(everything.n_rows, k))
         variants = settings.variants
+        described = column_stage.description(self.config, session.selector, session.n_columns)
+        kinds = {member.kind for member in described.values()} if isinstance(described, Bundle) else {described.kind}
+        from_sample = settings.starts_open and RowSample.kind in kinds
         starts_cluster = self.config.execution.cluster == "local"
         limit = self.config.execution.memory_limit
         if limit is None and not starts_cluster:
@@ -677,7 +698,8 @@ class _Walk:
             forecast_range(iterated, features)
             for variant in variants:
                 name = "k-means" if variant == "unweighted" else "k-means, weighted"
-                self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, features, name))
+                nbytes = forecast_kmeans(iterated, features, name, from_sample=from_sample)
+                self.client_nbytes = max(self.client_nbytes, nbytes)
         finally:
             self.engine.most_rows = None
         sums: Any = None
@@ -691,8 +713,13 @@ class _Walk:
         self._certificate(features, support.size, rows)
         if settings.compare_all_columns:
             some = replace(everything, columns=tuple(range(support.size)))
-            for source, name in ((everything, "k-means on all columns"), (some, "k-means on random columns")):
-                self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, source, name))
+            # Of all columns the clusters of the sample are one of the starts of the only run.
+            for source, name, again in (
+                (everything, "k-means on all columns", False),
+                (some, "k-means on random columns", from_sample),
+            ):
+                nbytes = forecast_kmeans(iterated, source, name, from_sample=again)
+                self.client_nbytes = max(self.client_nbytes, nbytes)
             with self.stage("k-means on random columns"):
                 summarize_source(with_labels, CentroidSums(k), session.pass_options, stage="objective")
 
