@@ -50,6 +50,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     draws : int, default 1
         Number of draws of knockoffs. A selection by one draw is random; by several it is stable, from their mean
         e-values.
+    random_state : int, default 0
+        Seed of the draws.
     statistic : {"entry", "ridge"}
         What compares a column with its knockoff: "entry" the penalties at which they enter the lasso path; "ridge"
         their coefficients, which is faster and, for few true columns, weaker.
@@ -211,7 +213,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             )
         drawn = []
         for i in range(int(self.draws)):
-            seed = derive_seed(int(self.random_state), "knockoffs", i)
+            seed = derive_seed(int(self.random_state), self.method, i)
             if kind == "fixed":
                 moments = draw_fixed(made, correlation, xy[:, 0], rss, left, seed)
             else:
