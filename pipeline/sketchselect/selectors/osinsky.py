@@ -38,7 +38,7 @@ def near_columns(tail: Floats, vectors: Floats, extra: Floats, alive: NDArray[np
     Column j is predicted by V alone up to e_j, and ``sum_j ||e_j||^2 / sum_j ||v_j||^2`` is error / r: some column has
     ``||e_j||^2 / ||v_j||^2`` at most that. When it is taken, the error grows by that, and a direction is left out of V.
 
-    Cost: ``r (4 m + 8 r) p`` flops. Source: Osinsky 2023; Cortinovis and Kressner 2024, algorithm 3 and theorem 9.
+    Cost: ``r (4 m + 8 r) p`` flops. Source: Osinsky 2023; Cortinovis and Kressner 2024.
     """
     r, p = vectors.shape
     left, tail = vectors.copy(), tail.copy()
@@ -93,9 +93,9 @@ class OsinskySelector(DirectionsSelector):
 
     With r = `n_components` and A the rows about their mean, ``||A - P_J A||_F^2 <= (r + 1) ||A - A_r||_F^2`` for an
     exact sketch, where P_J projects on the span of the selected columns and A_r is the best approximation of rank r: no
-    other method has a smaller factor in r (it is attained). A sketch B that was shrunk by Delta has ``(r + 1) (||A -
-    A_r||_F^2 + min{(p - r) Delta, (r + 1) (||A||_F^2 - ||B||_F^2)})``. What holds for the columns selected, usually
-    far less, is in ``selection_.diagnostics``: ``error_bound`` of the left side, ``least_error`` of the right one, and
+    method that takes r columns of every matrix has a smaller factor (Deshpande et al. 2006). A sketch B that was shrunk
+    by Delta has ``(r + 1) (||A - A_r||_F^2 + min{(p - r) Delta, (r + 1) (||A||_F^2 - ||B||_F^2)})``. What holds for the
+    columns selected, usually far less, is in ``selection_.diagnostics``: ``error_bound`` of the left side, ``least_error`` of the right one, and
     their quotient ``proven_factor``. Columns have no weights, and none is selected twice.
 
     Parameters
@@ -112,9 +112,9 @@ class OsinskySelector(DirectionsSelector):
     ranks: n_features_to_select for the first column chosen down to 1 for the last; the others below 1/2, by their
     norms.
 
-    Cost after the pass: 4 m p flops a column for m rows of the sketch, and 8 r p. Source: Osinsky 2023, arXiv
-    2308.16097 (one singular value decomposition); Cortinovis and Kressner 2024, arXiv 2412.13992 (derandomised adaptive
-    randomised pivoting).
+    Cost after the pass: 4 m p flops a column for m rows of the sketch, and 8 r p. Source: Osinsky 2023 (column
+    approximations with a single singular value decomposition); Cortinovis and Kressner 2024, arXiv 2412.13992
+    (derandomised adaptive randomised pivoting); Deshpande, Rademacher, Vempala and Wang 2006 (the factor).
 
     Examples
     --------
