@@ -95,8 +95,9 @@ class OsinskySelector(DirectionsSelector):
     exact sketch, where P_J projects on the span of the selected columns and A_r is the best approximation of rank r: no
     method that takes r columns of every matrix has a smaller factor (Deshpande et al. 2006). A sketch B that was shrunk
     by Delta has ``(r + 1) (||A - A_r||_F^2 + min{(p - r) Delta, (r + 1) (||A||_F^2 - ||B||_F^2)})``. What holds for the
-    columns selected, usually far less, is in ``selection_.diagnostics``: ``error_bound`` of the left side, ``least_error`` of the right one, and
-    their quotient ``proven_factor``. Columns have no weights, and none is selected twice.
+    columns selected, usually far less, is in ``selection_.diagnostics``: ``error_bound`` of the left side,
+    ``least_error`` of the right one, and their quotient ``proven_factor``. Columns have no weights, and none is
+    selected twice.
 
     Parameters
     ----------
