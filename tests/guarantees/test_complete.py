@@ -48,6 +48,7 @@ ENTRIES = {
     "elastic-net": "penalised_paths",
     "mcp": "penalised_paths",
     "scad": "penalised_paths",
+    "auto-target": "cross_validation",
     "stability": "stability",
     "univariate": "univariate",
     "mrmr": "mrmr",

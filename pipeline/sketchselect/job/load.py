@@ -56,6 +56,19 @@ def with_current_names(text: JobText) -> JobText:
     return replace(text, values={**text.values, "select": values}, lines=lines)
 
 
+def for_target(text: JobText) -> JobText:
+    """Return the text with the method "auto" for a target, if the job has one, no clusters, and no keys for these."""
+    from sketchselect.selectors import AutoSelector, TargetAutoSelector
+
+    select, data = text.values.get("select"), text.values.get("input")
+    if not isinstance(select, dict) or select.get("method") != AutoSelector.method:
+        return text
+    known = {*SELECT_KEYS, *method_parameters(TargetAutoSelector.method)} - {"tolerance", "tolerance_proved"}
+    if not isinstance(data, dict) or data.get("target") is None or "cluster" in text.values or {*select} - known:
+        return text
+    return replace(text, values={**text.values, "select": {**select, "method": TargetAutoSelector.method}})
+
+
 def parameter_problems(text: JobText) -> list[str]:
     """Check the method's parameters against its estimator: names, types and ranges."""
     from sketchselect import selectors
@@ -221,7 +234,7 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overr
         text = read_job_text(Path(source))
     if overrides:
         text = _without_local_cluster(with_overrides(text, overrides))
-    text = with_current_names(text)
+    text = for_target(with_current_names(text))
     config, problems = None, []
     try:
         config = JobConfig.model_validate(text.values)

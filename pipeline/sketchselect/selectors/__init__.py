@@ -16,6 +16,7 @@ from sketchselect.selectors.pca import SketchedPCA
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.registry import METHODS, make
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
+from sketchselect.selectors.supervised.auto import TargetAutoSelector
 from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
 from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
@@ -52,6 +53,7 @@ __all__ = [
     "SketchedPCA",
     "SketchedRidgeSelector",
     "StabilitySelector",
+    "TargetAutoSelector",
     "ThresholdedOLS",
     "Timeline",
     "UnivariateSelector",

@@ -19,6 +19,7 @@ from sketchselect.selectors.online import OnlineLeverageSelector
 from sketchselect.selectors.osinsky import OsinskySelector
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
+from sketchselect.selectors.supervised.auto import TargetAutoSelector
 from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
 from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
@@ -49,6 +50,7 @@ METHODS: Registry[type[BaseSelector]] = Registry(
         SketchedLassoSelector,
         SketchedRidgeSelector,
         StabilitySelector,
+        TargetAutoSelector,
         ThresholdedOLS,
         UnivariateSelector,
         VarianceSelector,

@@ -403,7 +403,7 @@ class Design:
 def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Design:
     """Return the design of a summary.
 
-    Raises `Incompatible` if the summary has no target, one of another kind than the task's, or moments of another
+    Raises `Incompatible` if the summary has no target, one of another kind than the task's, or moments of a lower
     degree; `EmptyInput` if fewer than two folds have rows.
     """
     folds: Any = summary if isinstance(summary, Folds) else None
@@ -419,7 +419,8 @@ def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Desi
         )
     if task == "regression" and classes is not None:
         raise Incompatible('the target of this summary is classes; set task="classification"')
-    if getattr(moments, "degree", 1) != degree:
+    # Moments of degree 2 contain those of degree 1.
+    if getattr(moments, "degree", 1) < degree:
         raise Incompatible(
             f"this summary has moments of degree {getattr(moments, 'degree', 1)}, the estimator's degree is {degree}"
         )

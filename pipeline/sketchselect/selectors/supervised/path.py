@@ -395,7 +395,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         if self.cv is not None and getattr(summary, "n_folds", None) != self.cv:
             were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
             raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
-        with_folds = self.cv is not None or (self.n_folds is not None and _can_validate(summary))
+        with_folds = self.cv is not None or (self.n_folds is not None and can_validate(summary))
         if self.n_folds is not None and summary.kind == Moments.kind:
             nbytes = Folds(summary.describe(), self.n_folds).projected_nbytes(summary.n_features, 1)
             if nbytes > MOST_FOLDS_NBYTES:
@@ -433,7 +433,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         return with_task(super().__sklearn_tags__(), self.task)
 
 
-def _can_validate(summary: Any) -> bool:
+def can_validate(summary: Any) -> bool:
     """Return whether a summary has at least two folds with rows."""
     return isinstance(summary, Folds) and sum(np.max(fold.weight, initial=0.0) > 0 for fold in summary) >= 2
 

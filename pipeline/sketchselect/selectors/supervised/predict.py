@@ -100,7 +100,7 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
 
 
 def _classifies(estimator: Any) -> bool:
-    if estimator.task != "classification":
+    if estimator.target_task != "classification":
         raise AttributeError('decision_function needs task="classification"')
     return True
 
@@ -108,7 +108,7 @@ def _classifies(estimator: Any) -> bool:
 class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
     """Mixin of selectors that fit a linear model: `predict`, `decision_function`, `score`, `transform`."""
 
-    task: Any
+    target_task: Any
     coef_: Floats
     intercept_: Any
     classes_: Array
@@ -134,7 +134,7 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
             For NaN or infinity in X, also where the policy of X drops such rows: each row has a prediction.
         """
         values = self._linear(X, run)
-        if self.task != "classification":
+        if self.target_task != "classification":
             is_single = np.ndim(self.intercept_) == 0
             return like_rows(X, values[:, 0]) if is_single else like_rows(X, values, "target")
         if is_dask(values):
@@ -162,7 +162,7 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         n_rows = matrix.shape[0]
         target = open_vector(y, n_rows, matrix=matrix, name="target").read(0, n_rows)
         predicted = self.predict(matrix, **run)
-        measure = accuracy_score if self.task == "classification" else r2_score
+        measure = accuracy_score if self.target_task == "classification" else r2_score
         return float(measure(target, predicted, sample_weight=sample_weight))
 
     def _linear(self, X: Any, run: RunKeywords) -> Any:

@@ -209,7 +209,10 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
 
 
 class GuessedTaskMixin(TargetMixin):
-    """Mixin of the selectors whose `task` is "auto" by default, and whose target is one column without groups."""
+    """Mixin of the selectors whose `task` is "auto" by default, and whose target is one column."""
+
+    validates: ClassVar[bool] = False
+    """Whether the selector cross-validates, and so takes groups of rows."""
 
     @property
     def _implied_task(self) -> Task | None:
@@ -227,13 +230,14 @@ class GuessedTaskMixin(TargetMixin):
 
     def inspect_target(self, y: Vector) -> None:
         """Learn whether the target is classes, and which."""
-        if isinstance(y, GroupedTarget):
+        if isinstance(y, GroupedTarget) and not self.validates:
             raise BadParameter(
                 f"groups are for cross-validation, which {type(self).__name__} does not use; leave them out"
             )
-        if len(y.shape) == 2 and y.shape[1] != 1:
-            raise BadParameter(f"target {y.address}: {y.shape[1]} columns; {type(self).__name__} takes one")
-        self._seen_task = self._guess(y)
+        target = getattr(y, "target", y)
+        if len(target.shape) == 2 and target.shape[1] != 1:
+            raise BadParameter(f"target {target.address}: {target.shape[1]} columns; {type(self).__name__} takes one")
+        self._seen_task = self._guess(target)
         super().inspect_target(y)
 
     def _guess(self, y: Vector) -> Task:

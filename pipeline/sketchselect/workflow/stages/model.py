@@ -167,7 +167,7 @@ def model_of(selector: BaseSelector) -> Model | None:
     terms = np.asarray(path.model.support, dtype=np.int64)
     coefficients = np.atleast_2d(np.asarray(selector.coef_, dtype=np.float64)).T[terms]
     classes = getattr(selector, "classes_", None)
-    task = str(getattr(selector, "task", "regression"))
+    task = str(getattr(selector, "target_task", "regression"))
     return Model(
         method=selector.method,
         task=task,

@@ -1,0 +1,239 @@
+"""Method for a target chosen by the data: paths of models compete by their cross-validated errors."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect._text import counted
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.validation import Floats
+from sketchselect.selectors.base import BaseSelector, Selection
+from sketchselect.selectors.parameters import SeedNumber, Size
+from sketchselect.selectors.supervised import models
+from sketchselect.selectors.supervised.models import Candidate, Rule
+from sketchselect.selectors.supervised.mrmr import mrmr_order
+from sketchselect.selectors.supervised.path import (
+    DEFAULT_FOLDS,
+    Folded,
+    PathSelector,
+    can_validate,
+    ignore_early_warnings,
+    n_columns,
+)
+from sketchselect.selectors.supervised.penalized import LassoPath
+from sketchselect.selectors.supervised.predict import LinearModelMixin
+from sketchselect.selectors.supervised.subsets import SizedSelector
+from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
+from sketchselect.solvers import Problem, least_squares
+from sketchselect.summaries import Folds, Moments, Summary
+
+MOST_TERMS = 500
+"""Squares and products compete if they and the columns are at most so many: moments of 12 MB in all folds, and seconds
+for the path. So they do up to 30 columns."""
+
+
+class RankedPath(SizedSelector):
+    """Base of the paths of least squares on the first columns of an order."""
+
+    @abstractmethod
+    def _order(self, problem: Problem, explained: Floats, n_select: int) -> NDArray[np.int64]:
+        """Return the first `n_select` columns; `explained` is the share of the target's variance that each explains."""
+
+    def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
+        explained = self._explained(problem)
+        order = self._order(problem, explained, max(sizes))
+        supports = [np.sort(order[:size]) for size in sizes]
+        out = [
+            Candidate.of(problem, size, least_squares(problem, support), support)
+            for size, support in zip(sizes, supports, strict=True)
+        ]
+        return out, explained
+
+    def _explained(self, problem: Problem) -> Floats:
+        """Return the share of variance between classes, or that of the target explained, by every column alone."""
+        squares = problem.xy**2
+        if self.task != "classification":
+            shares = squares.sum(axis=1) / max(float(problem.yy.trace()), np.finfo(float).tiny)
+        elif problem.n_targets == 1:
+            shares = squares[:, 0] / max(float(problem.yy[0, 0]), np.finfo(float).tiny)
+        else:
+            filled = problem.y_mean > 0
+            shares = (squares[:, filled] / problem.y_mean[filled]).sum(axis=1)
+        clipped: Floats = np.clip(np.where(problem.active, shares, 0.0), 0.0, 1.0)
+        return clipped
+
+
+class UnivariatePath(RankedPath):
+    """Least squares on the columns of the largest F statistics."""
+
+    method: ClassVar[str] = "univariate"
+
+    def _order(self, problem: Problem, explained: Floats, n_select: int) -> NDArray[np.int64]:
+        ranking = np.where(problem.active, explained, -1.0)
+        return np.argsort(-ranking, kind="stable")[:n_select].astype(np.int64)
+
+
+class MRMRPath(RankedPath):
+    """Least squares on the columns of maximum relevance and minimum redundancy."""
+
+    method: ClassVar[str] = "mrmr"
+
+    def _order(self, problem: Problem, explained: Floats, n_select: int) -> NDArray[np.int64]:
+        # The quotient of two columns' F statistics is that of these, whatever the number of rows.
+        with np.errstate(divide="ignore"):
+            relevance = np.where(problem.active, explained / (1.0 - explained), np.nan)
+        return mrmr_order(relevance, problem.correlation, n_select, "quotient")[0]
+
+
+class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
+    """Select for a target by the method of the least cross-validated error; one pass.
+
+    From moments in the same folds there compete: the lasso; least squares on the columns of the largest F statistics
+    (tests of each column alone); least squares on the columns of maximum relevance and minimum redundancy (mRMR); and,
+    up to 30 columns, the lasso on all squares and products too. The method whose chosen model has the least mean
+    squared error on held-out folds wins; of equal ones the first. The estimator is then that model.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of columns (or of terms, where squares and products win) of every model that is compared, the nearest
+        not above it on each path; by default each method's number is that of its least error.
+    cv : int, default 5
+        Number of folds.
+    cv_rule : "min" or "1se"
+        The model of a path that competes: the best, or the sparsest within one standard error of it.
+    task : {"auto", "regression", "classification"}
+        Whether the target is numbers or classes; by default classes if it is text, truth values, or whole numbers with
+        at most 20 distinct values.
+    random_state : int
+        Seed of the folds.
+
+    Attributes
+    ----------
+    best_ : PathSelector
+        The winner, fitted.
+    errors_ : dict of str to float
+        Method -> mean squared error of its model on held-out folds, over the variance of the target: 1 - R2.
+    coef_, intercept_, classes_, path_
+        Of the winner, as for every selector with a path of models.
+
+    Notes
+    -----
+    Guarantee: exact errors of all models on the folds (`cross_validation_errors`), from moments alone. The least of
+    several errors is a little too small as an estimate for new rows.
+    Cost a row: that of `Moments`, of degree 2 up to 30 columns; after the pass each path, on all rows and each fold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 6))
+    >>> y = X[:, 4] + X[:, 1] ** 2 + 0.1 * rng.standard_normal(500)
+    >>> chosen = TargetAutoSelector(cv_rule="1se").fit(X, y)
+    >>> chosen.selection_.support.tolist(), min(chosen.errors_, key=chosen.errors_.get)
+    ([1, 4], 'lasso of degree 2')
+    """
+
+    method: ClassVar[str] = "auto-target"
+    fits_model: ClassVar[bool] = True
+    validates: ClassVar[bool] = True
+    automatic: ClassVar[dict[str, Any] | None] = {"cv_rule": "1se"}
+    requires: ClassVar[tuple[str, ...]] = ("folds",)
+
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        cv: Folded = DEFAULT_FOLDS,
+        *,
+        cv_rule: Rule = "min",
+        task: Literal["auto"] | Task = "auto",
+        random_state: SeedNumber = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.cv = cv
+        self.cv_rule: Rule = cv_rule
+        self.task = task
+        self.random_state = random_state
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return the moments of columns and target in folds, with squares and products of few columns."""
+        self.check_parameters()
+        degree = 2 if n_columns(n_features, 2) <= MOST_TERMS else 1
+        moments = Moments(degree=degree, classes=self.seen_classes)
+        return Folds(moments, int(self.cv), int(self.random_state), self.has_groups)
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **options: Any) -> Any:
+        """Add a batch of rows to the stream and fit again, as `TargetMixin.partial_fit` says."""
+        with warnings.catch_warnings():
+            # A stream may begin with rows of one value, or with few.
+            ignore_early_warnings()
+            return super().partial_fit(X, y, classes, **options)
+
+    def _n_select(self, n_features: int) -> int:
+        # 0 leaves the number to cross-validation.
+        return 0 if self.n_features_to_select is None else super()._n_select(n_features)
+
+    def _competitors(self, summary: Any) -> dict[str, PathSelector]:
+        """Return the methods by name, unfitted, in the order that decides ties."""
+        task = self._seen_task = "regression" if summary.total.classes is None else "classification"
+        shared: dict[str, Any] = {"cv": summary.n_folds, "cv_rule": self.cv_rule, "task": task}
+        out: dict[str, PathSelector] = {cls.method: cls(**shared) for cls in (LassoPath, UnivariatePath, MRMRPath)}
+        if summary.total.degree == 2:
+            out["lasso of degree 2"] = LassoPath(degree=2, **shared)
+        return out
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        if summary.n_folds != self.cv:
+            raise BadParameter(f"this summary is in {summary.n_folds} folds, but cv is {self.cv}; set it to match")
+        competitors = self._competitors(summary)
+        if not can_validate(summary):
+            # The first rows of a stream may be in one fold: nothing can be compared yet, and a criterion chooses.
+            competitors = {LassoPath.method: competitors[LassoPath.method].set_params(cv=None)}
+        errors, shares, notes = {}, {}, {}
+        for name, selector in competitors.items():
+            with warnings.catch_warnings(record=True) as notes[name]:
+                warnings.simplefilter("always")
+                path = selector.fit_summary(summary).path_
+            place = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
+            variance = float(path.target_squares.sum())
+            if path.cv_errors is not None:
+                errors[name] = float(path.cv_errors[place].mean()) / variance if variance > 0 else 0.0
+                terms = counted(path.candidates[place].support.size, "term" if selector.degree == 2 else "column")
+                shares[name] = f"{100.0 * (1.0 - errors[name]):.1f} % with {terms}"
+        winner = min(errors, key=lambda name: errors[name], default=LassoPath.method)
+        self.errors_, self.best_ = errors, competitors[winner]
+        if n_select:
+            self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(summary)
+        else:
+            for note in notes[winner]:
+                warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
+        for name in ("path_", "coef_", "intercept_", "classes_", "_terms", "_term_scores", "_term_names", "_expansion"):
+            self.__dict__.pop(name, None)
+            if hasattr(self.best_, name):
+                setattr(self, name, getattr(self.best_, name))
+        choice = f"{winner}: the rows seen so far are in one fold, so that nothing is compared"
+        if shares:
+            others = [
+                f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
+            ]
+            choice = f"{winner} predicts best: on held-out folds it explains {shares[winner]}{''.join(others)}"
+        selection = self.best_.selection_
+        return replace(
+            selection,
+            method=self.method,
+            parameters=self._resolved(task=self.target_task),
+            diagnostics=selection.diagnostics | {"competitor": winner, "choice": choice, "errors": errors},
+        )
+
+    def _finish(self, names: tuple[str, ...] | None) -> Any:
+        super()._finish(names)
+        # As for its winner, attributes are of the terms that were fitted.
+        self.support_, self.scores_ = self._terms, self._term_scores
+        return self
