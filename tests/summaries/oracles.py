@@ -231,6 +231,19 @@ def check_top(s, X, y, w):
     assert s.is_whole == bool((rows == np.floor(rows)).all())
 
 
+def check_histogram(s, X, y, w):
+    """Brute force: the bin of a value is the last one whose edge is not above it, or the first."""
+    edges = np.broadcast_to(s.edges, (X.shape[1], s.n_bins))
+    classes = y if s.target_edges is None else np.maximum((s.target_edges <= y[:, None]).sum(axis=1) - 1, 0)
+    for j, column in enumerate(X.astype(float).T):
+        bins = np.maximum((edges[j] <= column[:, None]).sum(axis=1) - 1, 0)
+        expected = np.zeros((s.n_bins, s.n_classes))
+        np.add.at(expected, (bins, classes), w)
+        assert (s.counts[j] == expected).all()
+        assert s.is_exact[j] == bool((edges[j][bins] == column)[w > 0].all())
+    assert s.weight == w.sum()
+
+
 def check_bundle(s, X, y, w):
     check_columns(s["stats"], X, y, w)
     check_moments(s["moments"], X, y, w)

@@ -47,6 +47,11 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
                 assert -1e-9 < gap[0] <= gap[-1] <= member.shrinkage + 1e-9
             if member.kind == "top-values":
                 assert (member.top == -np.sort(-X, axis=0)[:5]).all()
+            if member.kind == "target-histogram":
+                bins = (X.astype(int) + 8) // 2
+                y = np.maximum(np.arange(len(X)) % 4 - 1, 0)
+                for j, bins_of_column in enumerate(np.minimum(bins, 7).T):
+                    assert (member.counts[j] == np.histogram2d(bins_of_column, y, (range(9), range(4)))[0]).all()
             if member.kind == "decayed-moments":
                 weights = 0.5 ** np.arange(len(X))[::-1]
                 assert np.allclose(member.mean, weights @ X / weights.sum(), rtol=1e-13, atol=1e-13)

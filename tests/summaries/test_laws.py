@@ -18,6 +18,7 @@ from tests.summaries.oracles import (
     check_directions,
     check_folds,
     check_groups,
+    check_histogram,
     check_labels,
     check_moments,
     check_pairs,
@@ -52,6 +53,7 @@ from sketchselect.summaries import (
     Moments,
     RowSample,
     StepStatistics,
+    TargetHistogram,
     TopValues,
 )
 from sketchselect.testing.laws import SummaryLaws
@@ -120,6 +122,19 @@ LAWS = {
         other=Groups(ColumnStats(), [0, 2, 1]),
     ),
     "top-values": SummaryLaws(TopValues(7), check_top, other=TopValues(8)),
+    "target-histogram": SummaryLaws(
+        TargetHistogram(range(5), classes=[0, 1, 2]),
+        check_histogram,
+        targets=three_labels,
+        other=TargetHistogram(range(5), classes=[0, 2, 1]),
+    ),
+    "target-histogram of numbers": SummaryLaws(
+        TargetHistogram.of_sample(np.concatenate(list(WIDE_40.values())), 7, target_edges=[-1.0, 0.0, 3.0]),
+        check_histogram,
+        targets=lambda X: some_targets(X)[:, 0],
+        other=TargetHistogram(range(7), target_edges=[-1.0, 0.0, 3.0]),
+        matrices=WIDE_40,
+    ),
     "centroid-sums": SummaryLaws(
         CentroidSums(n_clusters=3), check_centroids, targets=three_labels, other=CentroidSums(n_clusters=4)
     ),

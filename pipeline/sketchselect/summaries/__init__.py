@@ -12,6 +12,7 @@ from sketchselect.summaries.moment_panels import ComomentPanel
 from sketchselect.summaries.moments import DecayedMoments, Moments
 from sketchselect.summaries.partitioned import Folds, Groups
 from sketchselect.summaries.row_sample import RowSample
+from sketchselect.summaries.target_histogram import TargetHistogram
 from sketchselect.summaries.top_values import TopValues
 from sketchselect.summaries.window import SlidingWindow
 
@@ -38,6 +39,7 @@ __all__ = [
     "SlidingWindow",
     "StepStatistics",
     "Summary",
+    "TargetHistogram",
     "TopValues",
     "decode",
     "encode",

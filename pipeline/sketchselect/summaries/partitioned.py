@@ -244,19 +244,27 @@ class Groups(PartitionedSummary):
         BadBlock
             If a row has no label or an unknown one, naming the first such row.
         """
-        if y is None:
-            raise BadBlock("groups need a label for every row; pass y")
-        row_labels = as_labels(y, n_rows)
-        groups = np.full(n_rows, -1, dtype=np.intp)
-        for i, label in enumerate(self.labels):
-            groups[row_labels == label] = i
-        unknown = np.flatnonzero(groups < 0)
-        if unknown.size:
-            raise BadBlock(
-                f"the label of row {int(unknown[0])} of the block is none of the {len(self)} groups "
-                f"({unknown.size} such rows); list every label that occurs"
-            )
-        return groups
+        return label_numbers(y, self.labels, n_rows, "groups")
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> MembersRecord:
         return self._summarise_parts(block, None, start, weights, self.group_of(targets, block.shape[0]))
+
+
+def label_numbers(y: Any, labels: Sequence[Any], n_rows: int, name: str) -> NDArray[np.intp]:
+    """Return the place among `labels` of the label of each row.
+
+    Raises `BadBlock` if a row has no label or an unknown one, naming the first such row.
+    """
+    if y is None:
+        raise BadBlock(f"{name} need a label for every row; pass y")
+    row_labels = as_labels(y, n_rows)
+    numbers = np.full(n_rows, -1, dtype=np.intp)
+    for i, label in enumerate(labels):
+        numbers[row_labels == label] = i
+    unknown = np.flatnonzero(numbers < 0)
+    if unknown.size:
+        raise BadBlock(
+            f"the label of row {int(unknown[0])} of the block is none of the {len(labels)} {name} "
+            f"({unknown.size} such rows); list every label that occurs"
+        )
+    return numbers

@@ -29,6 +29,7 @@ from sketchselect.summaries import (
     RowSample,
     StepStatistics,
     Summary,
+    TargetHistogram,
     TopValues,
     save,
 )
@@ -63,6 +64,7 @@ def descriptions() -> dict[str, Summary]:
         "folds": Folds(Moments(), n_folds=2, seed=3),
         "groups": Groups(ColumnStats(), [0, 1, 2, 3]),
         "top-values": TopValues(5),
+        "target-histogram": TargetHistogram(range(-8, 8, 2), target_edges=[1, 2, 3]),
         "comoment-panel": ComomentPanel(1, 5),
         "column-stats": ColumnStats(),
         "centroid-sums": CentroidSums(n_clusters=4),
