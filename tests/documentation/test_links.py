@@ -46,3 +46,11 @@ def test_capitalised_names_in_code_font_are_public(name: str) -> None:
     for folder, each in names:
         public = getattr(sks, folder).__all__ if folder else [*sks.__all__, *sks.selectors.__all__]
         assert each in public or each in THEIRS, f"{folder}.{each}"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_shell_loops_that_wait_have_an_end(name: str) -> None:
+    for command in re.findall(
+        r"^.*\b(?:until|while) .*; do .*$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        assert command.startswith("timeout "), f"{name}: waits for ever where nothing comes: {command}"

@@ -51,6 +51,8 @@ def bad_sources(folder: Path) -> dict[str, tuple[Path, str]]:
     made["objects"] = (folder / "objects.npy", "objects.npy")
     np.save(folder / "rowless.npy", np.zeros((0, 12)))
     made["no rows"] = (folder / "rowless.npy", "rowless.npy")
+    np.save(folder / "row.npy", np.arange(12.0)[None])
+    made["one row"] = (folder / "row.npy", "a single row")
     nan = np.ones((40, 12))
     nan[7, 3] = np.nan
     np.save(folder / "nan.npy", nan)
@@ -76,6 +78,10 @@ def test_damaged_stores(job_file: Callable[..., Path], store: Path, tmp_path: Pa
     assert not (tmp_path / "out" / "summary.sks").exists()
     filled = cli("run", job_file(input={"missing_chunks": "fill"}))
     assert filled.exit_code == 0, filled.output
+    assert (
+        "(optimistic: 7% of the chunks have no file yet"
+        in cli("plan", job_file(input={"missing_chunks": "fill"})).stdout
+    )
 
 
 def test_folders_that_are_not_ours(job_file: Callable[..., Path], tmp_path: Path) -> None:

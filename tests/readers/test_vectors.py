@@ -116,6 +116,21 @@ def test_an_array_in_the_store_of_the_matrix(tmp_path, monkeypatch):
         open_vector("z", 50, matrix="array")
 
 
+def test_a_misspelt_column_is_no_path(tmp_path):
+    frame = pd.DataFrame({"height": Y, "species": Y, **{f"x{j}": Y for j in range(9)}})
+    frame.to_parquet(tmp_path / "iris.parquet")
+    matrix = open_matrix(tmp_path / "iris.parquet")
+    near = (
+        r"no column 'specis' in .*iris.parquet, .*; did you mean 'species'\? columns: 'height', 'species', .*, \.\.\.$"
+    )
+    with pytest.raises(SourceError, match=near):
+        open_vector("specis", 50, matrix=matrix)
+    with pytest.raises(SourceError, match=r"no column 'weight_of_it' in .*; columns: 'height', 'species'"):
+        open_vector("weight_of_it", 50, matrix=matrix)
+    with pytest.raises(SourceError, match=r"y.npy: no such file or folder"):
+        open_vector("y.npy", 50, matrix=matrix)
+
+
 @pytest.mark.parametrize(
     ("maker", "parts"),
     [

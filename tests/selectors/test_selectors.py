@@ -15,7 +15,7 @@ from tests.estimator_checks import exceptions, of_size
 
 import sketchselect as sks
 from sketchselect import selectors
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NotFinite
 from sketchselect.selectors import METHODS, Selection, make, rank
 from sketchselect.selectors.sketched import ridge_weights
 
@@ -231,6 +231,16 @@ def test_rows_of_zeros_do_not_disturb():
 def test_bad_parameters_are_named(parameters, message):
     with pytest.raises(BadParameter, match=message):
         sks.SketchedRidgeSelector(**parameters).fit(mixture())
+
+
+def test_a_single_row_is_refused_and_a_missing_value_of_new_rows_is_named():
+    X = mixture()
+    with pytest.raises(EmptyInput, match="n_samples = 1, and one row does not differ"):
+        selectors.VarianceSelector(2).fit(X[:1])
+    selector = selectors.VarianceSelector(2).fit(X)
+    X[3, 5] = np.nan
+    with pytest.raises(NotFinite, match="the first at row 3, column 5; leave such rows out, or fill"):
+        selector.transform(X)
 
 
 def test_more_features_than_columns_selects_all_with_a_warning():

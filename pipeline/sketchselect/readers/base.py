@@ -205,6 +205,8 @@ class Matrix(ABC):
         True where the object holds the data itself, so that it should not be sent to other processes.
     notes : tuple of str
         What the user should know about this source (no checksum, say); the command line prints each once.
+    missing_share : float
+        Share of the chunks that have no file and are read as the fill value.
     axes : tuple of str
         What messages call its rows and columns: the other way round where columns are handed out as rows.
     chunk_columns : int or None
@@ -230,6 +232,7 @@ class Matrix(ABC):
     chunk_edges: tuple[int, ...] | None = None
     in_memory: bool = False
     notes: tuple[str, ...] = ()
+    missing_share: float = 0.0
     axes: tuple[str, str] = ("row", "column")
     chunk_columns: int | None = None
     is_remote: bool = False

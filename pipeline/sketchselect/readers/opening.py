@@ -193,6 +193,9 @@ def format_by_ending(name: str) -> FileFormat | None:
     return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)
 
 
+_LISTED = 8
+"""Columns that a message lists."""
+
 _ROLE = "it is named as the target, labels, weights or row names"
 
 
@@ -469,6 +472,15 @@ def _vector_at(
     vector = _vector_beside(text, matrix, storage_options, missing)
     if vector is None:
         place = "the object in memory" if getattr(matrix, "in_memory", False) else getattr(matrix, "address", matrix)
+        if names and not os.path.splitext(text)[1]:  # the name of a column, not the path of a file
+            listing = ", ".join(f"{column!r:.80}" for column in names[:_LISTED]) + (
+                ", ..." if len(names) > _LISTED else ""
+            )
+            nearest = did_you_mean(text.removeprefix("obs/"), names)
+            raise SourceError(
+                f"{name}: no column {text!r:.80} in {place}, and no file of that name{nearest or ';'} "
+                f"columns: {listing}"
+            )
         beside = f"; nor is there such an array or column in {place}{did_you_mean(text, names)}" if place else ""
         raise SourceError(f"{name}: {location.not_found()}{beside}")
     return vector
@@ -553,7 +565,7 @@ def _without(columns: Sequence[str], key: str | None) -> str | None:
     return ",".join(word for word in key.split(",") if word.strip() not in columns)
 
 
-def _require_finite(estimator: Any, values: Any) -> None:
+def require_finite(estimator: Any, values: Any) -> None:
     """Raise `NotFinite`, naming the first NaN or infinity of X by row and column."""
     bad = first_nonfinite(values) if isinstance(values, np.ndarray) else first_nonfinite_entry(values)
     if bad is not None:
@@ -602,7 +614,7 @@ def open_features(
             estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=finite is not True and finite, **checks
         )
         if finite is True:
-            _require_finite(estimator, values)
+            require_finite(estimator, values)
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
         return matrix

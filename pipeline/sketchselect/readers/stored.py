@@ -143,6 +143,7 @@ class StoredMatrix(Matrix):
         if source.chunks is not None:
             self.chunk_rows, self.chunk_columns = source.chunks
         self.notes = checksum_notes(self.address, source) + source.notes
+        self.missing_share = getattr(source, "missing_share", 0.0)
         self.is_remote = not source.location.is_local
         self.remembered_nbytes = RECENT_NBYTES if self.is_remote else 0
 

@@ -141,6 +141,12 @@ def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
     )
 
 
+def require_several_rows(matrix: Matrix) -> None:
+    """Raise `EmptyInput` for a matrix of a single row: columns are selected by how rows differ."""
+    if matrix.shape[0] == 1:
+        raise EmptyInput(f"{matrix.address}: n_samples = 1, and one row does not differ from others; give more rows")
+
+
 def chosen_columns(support: NDArray[np.int64], block: Block) -> Any:
     """Return the selected columns of a block."""
     return take_columns(block.values, support) if is_csr(block.values) else block.values[:, support]
@@ -383,6 +389,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
         self.check_parameters()
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
+        require_several_rows(matrix)
         target = self._open_target(y, matrix)
         if target is not None:
             self.inspect_target(target)
@@ -638,6 +645,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if is_array_like(X) or is_anndata(X) or is_xarray(X) or hasattr(X, "__dask_graph__"):
             check_run(run)
         if is_array_like(X):
+            if not self.__sklearn_tags__().input_tags.allow_nan:
+                self._open(X, reset=False)  # names the first NaN, where scikit-learn advises estimators of its own
             return super().transform(X)
         if is_anndata(X) or is_xarray(X):
             self._open(X, reset=False)

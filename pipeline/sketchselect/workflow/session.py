@@ -504,6 +504,8 @@ def check_against_source(session: Session) -> None:
     """Raise `ConfigError` with a line for everything in the job that its source makes impossible."""
     config, n_rows, n_columns = session.config, session.matrix.shape[0], session.n_columns
     address, select, problems = session.matrix.address, config.select, []
+    if n_rows == 1:
+        raise ConfigError(f"input.url: {address} has a single row, which does not differ from others; give more rows")
     if isinstance(select.n_features, int) and select.n_features > (limit := n_choices(select.parameters, n_columns)):
         noun = "columns" if limit == n_columns else "columns, squares and products"
         problems.append(f"select.n_features: {select.n_features} asked for, {address} has {limit} {noun}")

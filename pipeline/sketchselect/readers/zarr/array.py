@@ -130,6 +130,7 @@ class ZarrArray:
     missing_chunks: MissingPolicy = "error"
     packing: Packing | None = None  # How stored values become numbers, where they are packed
     notes: tuple[str, ...] = field(default=(), compare=False)  # What the scan found
+    missing_share: float = field(default=0.0, compare=False)  # Of the chunks, read as the fill value
 
     @classmethod
     def of(cls, location: Location, document: dict[str, Any], missing_chunks: MissingPolicy) -> ZarrArray:
@@ -350,7 +351,7 @@ _SHOWN = 5
 _SLACK = 64
 
 
-def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
+def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[tuple[str, ...], float]:
     """Raise `MissingChunks` or `ChunkReadError` for chunk files that are absent, empty, cut off or oversized.
 
     One listing of the store; for local zstd and Blosc chunks also their first bytes, which tell a truncated
@@ -361,11 +362,15 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
 
     Returns
     -------
-    tuple of str
-        Notes on chunks read as the fill value, and on chunk files beyond the shape (the array was longer once).
+    notes : tuple of str
+        On chunks read as the fill value, and on chunk files beyond the shape (the array was longer once).
+    missing_share : float
+        Share of the chunks that are read as the fill value.
     """
     if not source.location.has_listing:
-        return (f"{source.address}: a web server lists no files, so missing chunks are noticed when they are read",)
+        return (
+            f"{source.address}: a web server lists no files, so missing chunks are noticed when they are read",
+        ), 0.0
     metadata = source.metadata
     n_cells = metadata.n_cells
     largest = _largest_file(metadata)
@@ -405,7 +410,7 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
             f"{source.address}: {n_beyond} chunk files lie beyond the shape {shape} and are not read; the array "
             "may have been longer once"
         )
-    return tuple(notes)
+    return tuple(notes), n_missing / max(total, 1)
 
 
 def _largest_file(metadata: ArrayMetadata) -> int:

@@ -68,7 +68,8 @@ class ZarrNode:
             raise SourceError(f"{self.address}: values of type {metadata.type_name} are neither numbers nor text")
         metadata.check_limits(self.address)
         if scanned:
-            return replace(source, notes=scan(source, self.attributes))
+            notes, missing_share = scan(source, self.attributes)
+            return replace(source, notes=notes, missing_share=missing_share)
         if self.location.is_local:
             for _ in source.files():
                 pass  # raises for links that lead out of the array

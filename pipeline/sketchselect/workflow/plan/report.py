@@ -100,6 +100,7 @@ class JobForecast:
     # Seconds to select from the summaries of the first rows, in one process
     select_seconds: float | None = None
     calibration_seconds: float | None = None  # Seconds to make the plan
+    missing_share: float = 0.0  # Of the chunks, which have no file and are read as the fill value
     # notes, warnings: Assumptions; where the job will not scale
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -270,11 +271,18 @@ class JobForecast:
             longest += (self.seconds or seconds) - seconds
             typical_time, longest_time = format_seconds(self.seconds or seconds), format_seconds(longest)
             upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
-            cost = "" if self.cost is None else f"; price: {self.cost:.2f}"
+            cost = ""
+            if self.cost is not None:
+                cost = f"; cost: {self.cost:.2g}, at {self.cluster.price:g} for a worker and hour"
+            optimistic = ""
+            if self.missing_share:
+                optimistic = (
+                    f" (optimistic: {self.missing_share:.0%} of the chunks have no file yet, and cost no reading)"
+                )
             lines.append(
-                f"time: estimated {typical_time} on {self.cluster.n_slots} {self.cluster.noun}{upto}; bottleneck: "
-                f"{self.bottleneck}{cost}; by a formula from about a partition of every pass, timed on this machine in "
-                f"{format_seconds(self.calibration_seconds or 0.0)}"
+                f"time: estimated {typical_time} on {self.cluster.n_slots} {self.cluster.noun}{optimistic}{upto}; "
+                f"bottleneck: {self.bottleneck}{cost}; by a formula from about a partition of every pass, timed "
+                f"on this machine in {format_seconds(self.calibration_seconds or 0.0)}"
             )
         expected = self.expected_nbytes
         usual = "" if expected is None else f", about {format_bytes(expected)} expected"
