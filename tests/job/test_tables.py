@@ -78,7 +78,51 @@ def test_identifiers_come_back_and_mixed_units_are_noted(table: np.ndarray, tmp_
     assert better.manifest["notes"] == []
     assert mixed.nmi < 0.5 < better.nmi
     lines = (better.folder / "labels.csv").read_text().splitlines()
-    assert lines[1:] == [f"P{i},{label}" for i, label in enumerate(better.labels)]
+    assert lines == ["patient,cluster", *(f"P{i},{label}" for i, label in enumerate(better.labels))]
+
+
+@pytest.mark.filterwarnings("ignore:.*columns are text", "ignore:.*fields are missing")
+def test_files_carry_the_names_of_rows_and_target(table: np.ndarray, tmp_path: Path) -> None:
+    whole = (tmp_path / "patients.csv").read_text().replace("n/a", "50000")  # the only income that is missing
+    (tmp_path / "patients.csv").write_text(whole)
+    convert(tmp_path / "patients.csv", tmp_path / "patients.zarr")
+    source = {"url": str(tmp_path / "patients.zarr"), "nonfinite": "missing"}
+    job = {"prepare": {"steps": ["impute"]}, "select": {"method": "lasso"}, "execution": {"cluster": "serial"}}
+    new = tmp_path / "new.csv"
+    for target, task in (("income", "regression"), ("obs/group", "classification")):
+        job["select"] = {"method": "lasso", "task": task}
+        sks.run(job | {"input": source | {"target": target}, "output": {"dir": str(tmp_path / task)}})
+        # The file is ours by its own header, and may be written again.
+        new.unlink(missing_ok=True)
+        for _ in range(2):
+            done = cli("assign", tmp_path / task, tmp_path / "patients.zarr", "-o", new, "--cluster", "serial")
+            assert done.exit_code == 0, done.output
+        lines = new.read_text().splitlines()
+        assert lines[0] == f"patient,{target.removeprefix('obs/')}"
+        assert [line.split(",")[0] for line in lines[1:]] == [f"P{i}" for i in range(300)]
+    new.write_text("patient,visits\nP0,3\n")
+    refused = cli("assign", tmp_path / "regression", tmp_path / "patients.zarr", "-o", new)
+    assert "not a .csv file of ours" in refused.output
+    assert new.read_text() == "patient,visits\nP0,3\n"
+
+
+def test_new_rows_are_named_by_the_column_that_named_those_of_the_run(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((40, 3)), columns=list("abc")).assign(ward=np.arange(40) + 100)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    frame[20:].reset_index(drop=True).to_parquet(tmp_path / "new.parquet")
+    source = {"url": str(tmp_path / "rows.parquet"), "row_names": "ward"}
+    result = sks.run(
+        {"input": source, "select": {"method": "variance", "n_features": 2}, "cluster": {"n_clusters": 2}}
+        | {"execution": {"cluster": "serial"}, "output": {"dir": str(tmp_path / "out"), "report": False}}
+    )
+    labels = (result.folder / "labels.csv").read_text().splitlines()
+    assert labels[:2] == ["ward,cluster", f"100,{result.labels[0]}"]
+    new = tmp_path / "new.csv"
+    done = cli("assign", tmp_path / "out", tmp_path / "new.parquet", "-o", new, "--cluster", "serial")
+    assert done.exit_code == 0, done.output
+    assert new.read_text().splitlines() == [labels[0], *labels[21:]]
 
 
 def test_a_file_names_the_rows_of_a_source_without_names(tmp_path: Path) -> None:

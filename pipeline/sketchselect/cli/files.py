@@ -108,7 +108,7 @@ def summarize(
 
     require_replaceable(output, ".sks", MAGIC)
     if write_fitted is not None:
-        require_replaceable(write_fitted, ".sks", MAGIC, "--write-fitted")
+        require_replaceable(write_fitted, ".sks", MAGIC, option="--write-fitted")
     missing = nonfinite == "missing"
     selector = None
     if method is not None:
@@ -474,24 +474,29 @@ def assign(
     from sketchselect.job.schema import ExecutionSettings
     from sketchselect.location import write_atomically
     from sketchselect.prepare import resolve
-    from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers import open_matrix
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.workflow.assignment import (
         AssignBlock,
         Assigned,
         assigned_csv,
+        assigned_header,
         columns_of_run,
+        names_of_rows,
         prediction_names,
         read_assignment,
     )
     from sketchselect.workflow.session import engine_for
     from sketchselect.workflow.summary_files import require_replaceable
+    from sketchselect.workflow.tables import csv_text
 
     options = storage_options(storage)
-    require_replaceable(output, ".csv", b"row,")
     rules = read_assignment(target)
     vectors = (*rules["no_features"], row_names)
     matrix = open_matrix(source, key=key, storage_options=options, nonfinite=rules["nonfinite"], vectors=vectors)
+    names, title = names_of_rows(matrix, row_names, rules, options)
+    header = assigned_header(rules, title)
+    require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,")
     matrix, notes = columns_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
     leaf = AssignBlock(
@@ -512,16 +517,7 @@ def assign(
     if result.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
         notes += [require_few_dropped(matrix.address, result.stats.rows_dropped, shape[0], max_dropped, confirm)]
-    names = matrix.row_names
-    if row_names is not None:
-        names = open_vector(
-            row_names,
-            matrix.shape[0],
-            matrix=matrix,
-            storage_options=options,
-            name="row_names",
-        )
-    write_atomically(output, assigned_csv(result.value, model, names, matrix.shape[0]).encode())
+    write_atomically(output, assigned_csv(result.value, model, header, names, matrix.shape[0]).encode())
     outputs = [f"{len(centers)} clusters"] if centers is not None else []
     outputs += [f"the model's {', '.join(prediction_names(model))}"] if model is not None else []
     n_rows = matrix.shape[0]

@@ -19,7 +19,7 @@ from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions, reduce_blocks
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import fitted_source, summarize_source, summary_reduction
-from sketchselect.readers.dask import as_dask
+from sketchselect.readers.results import like_rows
 from sketchselect.summaries import CentroidSums
 
 
@@ -86,7 +86,8 @@ class Reassigned:
     Parameters
     ----------
     labels : int32 array of shape (n_rows,)
-        Cluster of each row; negative where the row was left out before, or dropped. Of a Dask array, a Dask array.
+        Cluster of each row; negative where the row was left out before, or dropped. In the container of the rows, as
+        `KMeans.labels_`.
     objective_before, objective : float
         Exact within-cluster sum of squares of the given partition and of this one, each about its own means.
     means : array of shape (n_clusters, n_features)
@@ -140,8 +141,8 @@ def reassign(
         rows = fitted_source(source, options)
         sums = summarize_source(rows, CentroidSums(n_clusters), options, stage="k-means objective")
         result = reassign_source(rows, cast(CentroidSums, sums.value), options)[0]
-    lazy = source.matrix.dask_rows()
-    return result if lazy is None else replace(result, labels=as_dask(result.labels, lazy))
+    labels = like_rows(X, result.labels, names=("cluster",), lazy=source.matrix.dask_rows())
+    return replace(result, labels=labels)
 
 
 def reassign_source(source: Source, before: CentroidSums, options: PassOptions) -> tuple[Reassigned, Statistics]:

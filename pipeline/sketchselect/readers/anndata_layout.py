@@ -218,6 +218,9 @@ def axis_names(
     columns = _index(root, "raw/var" if path[0] == "raw" else "var" if in_place else None)
     index = _index(root, "obs" if in_place or path[0] in ("raw", "obsm") else None)
     rows = None if index is None else vector_of(index)
+    if rows is not None and index is not None:
+        name = index.address.rpartition("/")[2]
+        rows.name = None if name in ("_index", "index") else name
     return texts_of(columns, shape[1]), rows if rows is not None and rows.shape == shape[:1] else None
 
 

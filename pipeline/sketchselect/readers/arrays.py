@@ -192,7 +192,7 @@ def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
         return _pandas_matrix(source, nonfinite)
     if isinstance(source, (np.ndarray, list, tuple)):
         return None
-    frame = _narwhals_frame(source)
+    frame = eager_frame(source)
     return None if frame is None else _narwhals_matrix(frame, nonfinite)
 
 
@@ -203,13 +203,13 @@ def without_columns(source: Any, names: Sequence[str]) -> tuple[Any, dict[str, A
     if is_pandas(source):
         there = [name for name in names if list(source.columns).count(name) == 1]
         return (source.drop(columns=there) if there else source), {name: source[name] for name in there}
-    frame = None if isinstance(source, (np.ndarray, list, tuple)) else _narwhals_frame(source)
+    frame = None if isinstance(source, (np.ndarray, list, tuple)) else eager_frame(source)
     if frame is None or not (there := [name for name in names if name in frame.columns]):
         return source, {}
     return frame.drop(there).to_native(), {name: frame[name].to_native() for name in there}
 
 
-def _narwhals_frame(source: Any) -> Any | None:
+def eager_frame(source: Any) -> Any | None:
     """Return a data frame as narwhals has it; None for every other object.
 
     Raises `SourceError` if the frame is lazy, or two columns have one name.
@@ -373,23 +373,6 @@ def xarray_matrix(source: Any, key: str | None) -> tuple[Any, tuple[str, ...] | 
         return array.data, None, None
     rows, columns = (_coordinate(array, axis) for axis in (0, 1))
     return array.data, columns, None if rows is None else ArrayVector(np.array(rows))
-
-
-def like_rows(source: Any, values: Any, dimension: str | None = None) -> Any:
-    """Return entries that belong to the rows of a source: of xarray as a DataArray with the coordinates of the rows.
-
-    `source`: What the user gave; for anything but xarray `values` come back as they are.
-    `values` of shape (n_rows,) or (n_rows, n): NumPy or Dask.
-    `dimension`: Name of the second dimension.
-    """
-    if not is_xarray(source):
-        return values
-    array = variable_of(source)
-    rows = array.dims[0]
-    coordinates = {name: entry for name, entry in array.coords.items() if entry.dims in ((), (rows,))}
-    dims = (rows,) if dimension is None else (rows, dimension)
-    made = type(array)(values, dims=dims, coords=coordinates)
-    return made.rename(None)  # xarray names it by the key of a lazy array
 
 
 def _coordinate(array: Any, axis: int) -> tuple[str, ...] | None:

@@ -404,12 +404,15 @@ class Vector(ABC):
         Path, URL or description, for messages; never holds credentials.
     in_memory : bool
         True where the object holds the data itself.
+    name : str or None
+        The name of the column of the store that it is; None of a file of its own.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     address: str = "array"
     in_memory: bool = False
+    name: str | None = None
 
     @property
     def n_rows(self) -> int:

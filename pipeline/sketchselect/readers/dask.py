@@ -204,3 +204,34 @@ def as_dask(values: Any, rows: Any) -> Any:
     import dask.array as da
 
     return da.from_array(values, chunks=(rows.chunks[0],))
+
+
+def as_dask_rows(frame: Any, values: Any, names: Sequence[Any] | None, sizes: Sequence[int]) -> Any:
+    """Return values of the rows of a data frame of Dask as a Dask Series, or data frame, in the frame's partitions.
+
+    `values`, shape (n_rows,) or (n_rows, n): NumPy, by the partitions' rows `sizes`. Without `names` two-dimensional
+    ones come back as they are.
+    """
+    if len(values.shape) == 2 and names is None:
+        return values
+    from dask import delayed
+
+    edges = (0, *itertools.accumulate(int(size) for size in sizes))
+    label = tuple(names) if len(values.shape) == 2 and names is not None else (names or (None,))[0]
+    meta = _partition_rows(frame._meta, values[:0], (0, 0), label)
+    # One shared value, by a function of the frame's own partitions: so Dask knows that both are aligned, even where
+    # divisions are unknown.
+    return frame.map_partitions(_partition_rows, delayed(values, pure=False), edges, label, meta=meta)
+
+
+def _partition_rows(
+    frame: Any, values: Array, edges: tuple[int, ...], names: Any, partition_info: dict[str, Any] | None = None
+) -> Any:
+    """Return the values of the rows of a partition in pandas, with its index."""
+    import pandas as pd
+
+    number = 0 if partition_info is None else partition_info["number"]
+    piece = values[edges[number] : edges[number + 1]]
+    if piece.ndim == 2:
+        return pd.DataFrame(piece, index=frame.index, columns=list(names))
+    return pd.Series(piece, index=frame.index, name=names)

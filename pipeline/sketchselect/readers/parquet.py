@@ -431,6 +431,7 @@ class ParquetVector(Vector):
     def __post_init__(self) -> None:
         self.shape = (sum(self.groups.heights),)
         self.address = f"{self.groups.location.address}: column {self.column!r}"
+        self.name = None if self.column.startswith("__index_level_") else self.column
 
     def _entries(self, start: int, stop: int) -> Array:
         parts = [np.empty(0, self.dtype)] if start == stop else []

@@ -18,9 +18,10 @@ from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
 from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
-from sketchselect.readers.arrays import like_rows, unwrapped
+from sketchselect.readers.arrays import unwrapped
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.opening import open_features
+from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import require_more_rows, sketch_size
 from sketchselect.selectors.parameters import Count, SketchSize, check_declared
 from sketchselect.selectors.sketched import n_significant
@@ -161,7 +162,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         else:
             with run_options(source.matrix, **run) as options:
                 scores = map_blocks(source, partial(_block_scores, *fitted), "principal components", options)
-        return like_rows(X, scores, "component")
+        return like_rows(X, scores, dimension="component")
 
     def inverse_transform(self, X: ArrayLike) -> Floats:
         """Return the rows, shape (n_rows, n_features), that have these scores and lie in the span of the components."""

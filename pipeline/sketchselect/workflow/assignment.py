@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import warnings
@@ -18,13 +19,13 @@ from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, So
 from sketchselect.execution import Block
 from sketchselect.linalg.kmeans.assignment import distances_to
 from sketchselect.linalg.validation import Floats
-from sketchselect.location import is_url
-from sketchselect.readers import Matrix
+from sketchselect.location import is_url, locate
+from sketchselect.readers import Matrix, open_vector
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
 from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
-from sketchselect.workflow.tables import csv_text, disarmed, plain_value, row_texts
+from sketchselect.workflow.tables import column_name, csv_text, disarmed, plain_value, row_texts, row_title
 
 if TYPE_CHECKING:
     from sketchselect.workflow.session import Session
@@ -55,6 +56,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "no_features": [
             name for name in inputs.vectors if name is not None and not os.path.isabs(name) and not is_url(name)
         ],
+        "row_names": None if column_name(inputs.row_names) is None else inputs.row_names,
         "nonfinite": inputs.nonfinite,
         "prepare": [
             *entries,
@@ -169,24 +171,47 @@ def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[
     return ChosenColumns(matrix, [places[name] for name in names]), notes
 
 
+def names_of_rows(
+    matrix: Matrix, given: str | None, rules: dict[str, Any], options: dict[str, Any] | None
+) -> tuple[Any, str | None]:
+    """Return the names of new rows and their title; None where there are none.
+
+    `given`: A file or column; by default the column that named the rows of the run, where the new rows have it, else
+        the source's own names.
+    """
+    if given is None and (name := rules.get("row_names")) is not None:
+        with contextlib.suppress(SourceError):
+            return open_vector(name, matrix.shape[0], matrix=matrix, name="row_names"), column_name(name)
+    if given is None:
+        return matrix.row_names, getattr(matrix.row_names, "name", None)
+    names = open_vector(given, matrix.shape[0], matrix=matrix, storage_options=options, name="row_names")
+    return names, None if locate(given).version() is not None else column_name(given)
+
+
 def _some(names: list[str]) -> str:
     return ", ".join(f"{name!r:.80}" for name in names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def prediction_names(model: dict[str, Any]) -> list[str]:
-    """Return the names of the columns of predictions."""
-    return ["class"] if model["classes"] else [str(name) for name in model["outputs"]]
+    """Return the names of the columns of predictions: that of the target, where it is known."""
+    return [model.get("target") or "class"] if model["classes"] else [str(name) for name in model["outputs"]]
 
 
-def assigned_csv(assigned: Assigned, model: dict[str, Any] | None, names: Any, n_rows: int) -> str:
+def assigned_header(rules: dict[str, Any], title: str | None) -> list[str]:
+    """Return the header of the CSV of assigned rows: the title of the row names, cluster, names of predictions."""
+    others = [] if rules["centers"] is None else ["cluster"]
+    others += [] if rules["model"] is None else [disarmed(name) for name in prediction_names(rules["model"])]
+    return [row_title(title, others), *others]
+
+
+def assigned_csv(assigned: Assigned, model: dict[str, Any] | None, header: list[str], names: Any, n_rows: int) -> str:
     """Return the CSV of all rows: number or name, cluster, predictions; no cluster is -1."""
-    rows = range(n_rows) if names is None else [disarmed(name) for name in row_texts(names, 0, n_rows)]
-    columns: dict[str, Any] = {"row": rows}
+    columns: list[Any] = [range(n_rows) if names is None else [disarmed(name) for name in row_texts(names, 0, n_rows)]]
     if assigned.labels is not None:
-        columns["cluster"] = assigned.labels.tolist()
+        columns.append(assigned.labels.tolist())
     if model is not None and assigned.outputs is not None:
-        columns |= dict(zip(prediction_names(model), _predictions(model, assigned.outputs), strict=True))
-    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
+        columns += _predictions(model, assigned.outputs)
+    return csv_text([header, *zip(*columns, strict=True)])
 
 
 def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
@@ -246,7 +271,7 @@ def write_annotations(session: Session, results: JobResults) -> None:
         mask = np.isin(np.arange(selection.scores.size), selection.support)
         columns = {"selected": mask, "score": selection.scores}
     names = selection.feature_names or map(str, range(selection.scores.size))
-    rows = session.vector("row_names") or session.matrix.row_names
+    rows, _ = session.row_names()
     n_rows = session.matrix.shape[0]
     cells = map(str, range(n_rows)) if rows is None else row_texts(rows, 0, n_rows)
     obs, var = pd.DataFrame(index=list(cells)), pd.DataFrame(columns, index=list(names))

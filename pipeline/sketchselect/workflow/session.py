@@ -50,6 +50,7 @@ from sketchselect.readers.base import require_few_dropped
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import CentroidSums, RowSample, codec
 from sketchselect.workflow.folder import OutputFolder, open_folder
+from sketchselect.workflow.tables import column_name
 
 if TYPE_CHECKING:
     from sketchselect.execution import Engine, PassOptions, Progress, Result, Source, Statistics
@@ -221,6 +222,14 @@ class Session:
     def vector(self, name: str) -> Vector | None:
         """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, opened once."""
         return self._opened(name, getattr(self.config.input, name))
+
+    def row_names(self) -> tuple[Any, str | None]:
+        """Return the names of the rows, of the job or of the source, and their title; None where there are none."""
+        given = self.vector("row_names")
+        if given is not None:
+            return given, column_name(self.config.input.row_names)
+        names = self.matrix.row_names
+        return names, getattr(names, "name", None)
 
     def partition(self) -> Vector | None:
         """Return the labels that ``[select] partition`` names, opened once; None where it names no file."""

@@ -34,8 +34,8 @@ from sketchselect.workflow.tables import selection_json
 MAGIC = b"\x89SKS"
 
 
-def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o") -> None:
-    """Raise unless `path` is free, or an existing file of the kind to be written."""
+def require_replaceable(path: Path, suffix: str, *starts: bytes, option: str = "-o") -> None:
+    """Raise unless `path` is free, or an existing file of the kind to be written, which begins in one of these ways."""
     if path.suffix != suffix:
         raise ConfigError(f"{option} {path}: the name must end in {suffix}")
     if path.is_dir():
@@ -50,8 +50,8 @@ def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o
     if not path.exists():
         return
     with path.open("rb") as stream:
-        head = stream.read(len(start))
-    if head and head != start:
+        head = stream.read(max(map(len, starts)))
+    if head and not head.startswith(starts):
         raise DamagedFile(
             f"{path}: exists and is not a {suffix} file of ours, so it is not overwritten; choose another name"
         )
@@ -146,7 +146,7 @@ def select_from_file(
         )
     require_replaceable(output, ".json", b"{")
     if model_file is not None:
-        require_replaceable(model_file, ".json", b"{", "--model")
+        require_replaceable(model_file, ".json", b"{", option="--model")
     summary = load(file)
     selector = make_selector(method, n_features, select.parameters)
     n_columns = columns_in(summary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from sketchselect.errors import DamagedFile, SourceError
 from sketchselect.linalg.validation import Array
+from sketchselect.location import is_url
 from sketchselect.selectors import Selection, rank
 from sketchselect.workflow.folder import OutputFolder, parsed
 
@@ -73,20 +75,37 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     return stream.getvalue()
 
 
-def write_labels_csv(folder: OutputFolder, row_names: Any, labels: Array) -> None:
-    """Publish ``labels.csv``: the name of every row and its cluster, -1 where it was dropped.
+def column_name(address: str | None) -> str | None:
+    """Return the name of the column of the source that a job names as a target or row names; None for a file.
+
+    Examples
+    --------
+    >>> column_name("obs/patient"), column_name("price"), column_name("/data/y.npy")
+    ('patient', 'price', None)
+    """
+    return None if address is None or os.path.isabs(address) or is_url(address) else address.rpartition("/")[2]
+
+
+def write_labels_csv(folder: OutputFolder, row_names: Any, title: str | None, labels: Array) -> None:
+    """Publish ``labels.csv``: the name of every row, under the `title` of the names, and its cluster, -1 if dropped.
 
     Names that a spreadsheet would run are disarmed.
     """
     path = folder.staging("labels.csv")
     with path.open("w", encoding="utf-8", newline="") as stream:
         rows = csv.writer(stream, lineterminator="\n")
-        rows.writerow(["row", "cluster"])
+        rows.writerow([row_title(title, ["cluster"]), "cluster"])
         for start in range(0, labels.size, _NAMES_AT_ONCE):
             part = labels[start : start + _NAMES_AT_ONCE].tolist()
             names = row_texts(row_names, start, start + len(part))
             rows.writerows((disarmed(name), cluster) for name, cluster in zip(names, part, strict=True))
     folder.publish("labels.csv")
+
+
+def row_title(title: str | None, others: Sequence[str]) -> str:
+    """Return the heading of the column of row names: their own title, "row" where that is unknown or taken."""
+    name = disarmed(title or "row")
+    return "row" if name in others else name
 
 
 def row_texts(row_names: Any, start: int, stop: int) -> list[str]:

@@ -383,7 +383,7 @@ def _selection(
     if "scores.csv" in content["files"]:
         texts["scores.csv"] = tables.scores_csv(selector.selection_)
     if "model.json" in content["files"]:
-        model = model_of(selector)
+        model = model_of(selector, tables.column_name(session.config.input.target))
         texts["model.json"] = "" if model is None else model_json(model)
     for name, text in texts.items():
         title = "selection" if name == "selection.json" else name

@@ -34,9 +34,10 @@ from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows
 from sketchselect.linalg.validation import Floats, as_weights, seed_of, stacked
-from sketchselect.readers.arrays import like_rows, unwrapped
-from sketchselect.readers.dask import as_dask, is_dask
+from sketchselect.readers.arrays import unwrapped
+from sketchselect.readers.dask import is_dask
 from sketchselect.readers.opening import open_features
+from sketchselect.readers.results import lazy_rows, like_rows
 from sketchselect.readers.writing import destination_of
 from sketchselect.summaries import CentroidSums, RowSample
 
@@ -44,6 +45,7 @@ LEAST_ROWS, ROWS_PER_CLUSTER = 5000, 50  # Rows kept of a stream
 FIRST_ROWS = 256  # Rows seen before far rows are preferred: fewer do not show how far apart rows are
 
 STARTS = 10
+LABELS = ("cluster",)  # Name of the labels of a data frame
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     Attributes
     ----------
-    labels_ : int32 array of shape (n_rows,)
-        The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values. A Dask array
-        where one was fitted, in the chunks of its rows; else a NumPy array.
+    labels_ : int32 array or Series of shape (n_rows,)
+        The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values. In the container
+        of the rows: of a data frame of pandas, polars or Dask a Series "cluster" with its index and divisions, so that
+        ``ddf.assign(cluster=km.labels_)`` works; of a Dask array a Dask array in its chunks; of xarray a DataArray; of
+        AnnData a Series for ``obs``; else a NumPy array.
     cluster_centers_ : array of shape (n_clusters, n_features)
         float64.
     inertia_ : float
@@ -219,8 +223,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         with fit_options(source.matrix, source.weight, **run) as options:
             result = fit_kmeans(source, self._parameters(), options)
         self._forget()
-        rows = unwrapped(X)
-        self.labels_ = as_dask(result.labels, rows) if is_dask(rows) else result.labels
+        self.labels_ = like_rows(X, result.labels, names=LABELS, lazy=lazy_rows(X, source.matrix))
         self._centers = result.centers
         self.inertia_ = result.inertia
         self.n_iter_ = result.n_iter
@@ -297,8 +300,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
                 delattr(self, name)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Any:
-        """Cluster the rows and return `labels_`, of xarray as a DataArray with the coordinates of the rows."""
-        return like_rows(X, self.fit(X, sample_weight=sample_weight, **run).labels_)
+        """Cluster the rows and return `labels_`."""
+        return self.fit(X, sample_weight=sample_weight, **run).labels_
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Any:
         """Cluster the rows (`run` is for that) and return their distances to the centres; see `transform`."""
@@ -328,9 +331,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
         Returns
         -------
-        int32 array of shape (n_rows,), Dask array or str
-            A NumPy array; for a Dask array a Dask array of labels, computed when they are asked for; for xarray a
-            DataArray with the coordinates of the rows; `out` where it is given.
+        int32 array or Series of shape (n_rows,), or str
+            In the container of the rows, as `labels_`; of a Dask array computed when they are asked for. `out` where it
+            is given.
         """
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
@@ -338,8 +341,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             graph = unwrapped(X)
             if is_dask(graph):
                 check_run(run)
-                return like_rows(X, lazy_labels(graph, self.cluster_centers_))
-            return like_rows(X, self._label(source, run).labels)
+                return like_rows(X, lazy_labels(graph, self.cluster_centers_), names=LABELS)
+            labels = self._label(source, run).labels
+            return like_rows(X, labels, names=LABELS, lazy=lazy_rows(X, source.matrix))
         place = destination_of(out, storage_options)
         with run_options(source.matrix, **run) as options:
             size = partition_size(source, len(self.cluster_centers_), options)
@@ -356,10 +360,10 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         graph = unwrapped(X)
         if is_dask(graph):
             check_run(run)
-            return like_rows(X, lazy_distances(graph, self.cluster_centers_), "cluster")
+            return like_rows(X, lazy_distances(graph, self.cluster_centers_), dimension="cluster")
         with self._passes(source, run) as passes:
             distances = passes.reduce(Reduction(DistanceBlock(self.cluster_centers_), stacked, "k-means: distances"))
-        return like_rows(X, distances, "cluster")
+        return like_rows(X, distances, dimension="cluster")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[RunKeywords]) -> float:
         """Return minus the (weighted) sum of squared distances to the nearest centre; `run` as in `predict`."""

@@ -18,9 +18,10 @@ from sketchselect.execution import Block, Source
 from sketchselect.execution.client import check_run, run_options
 from sketchselect.execution.engine import RunKeywords, map_blocks
 from sketchselect.linalg.validation import Array, Floats
-from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.arrays import like_rows, unwrapped
+from sketchselect.readers import Matrix, open_matrix, open_vector
+from sketchselect.readers.arrays import unwrapped
 from sketchselect.readers.dask import is_dask
+from sketchselect.readers.results import lazy_rows, like_rows
 from sketchselect.selectors.supervised.models import Candidate, Expansion
 from sketchselect.solvers import Problem
 
@@ -119,7 +120,10 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the predicted target, or label, of each row: shape (n_rows,), or (n_rows, n_targets).
 
-        Of a Dask array a Dask array is returned, of an xarray DataArray a DataArray.
+        Of a Dask array a Dask array is returned, of a data frame of Dask a Dask Series with its divisions, of an xarray
+        DataArray a DataArray, of AnnData a Series for ``obs``. A data frame of pandas or polars gives a Series with
+        its index and the name of the target (a data frame for several targets), unless the model was fitted to a bare
+        array of targets: then an array, as scikit-learn's meta-estimators need it.
 
         Parameters
         ----------
@@ -133,16 +137,19 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         NotFinite
             For NaN or infinity in X, also where the policy of X drops such rows: each row has a prediction.
         """
-        values = self._linear(X, run)
+        matrix = self._open(X, reset=False)
+        values = self._linear(X, matrix, run)
+        names, lazy = getattr(self, "_target_names", (None,)), lazy_rows(X, matrix)
         if self.target_task != "classification":
-            is_single = np.ndim(self.intercept_) == 0
-            return like_rows(X, values[:, 0]) if is_single else like_rows(X, values, "target")
+            if np.ndim(self.intercept_) == 0:
+                return like_rows(X, values[:, 0], names=names, lazy=lazy)
+            return like_rows(X, values, names=names, dimension="target", lazy=lazy)
         if is_dask(values):
             classes = self.classes_
             labels = values.map_blocks(_labels, classes, dtype=classes.dtype, drop_axis=1, meta=classes[:0])
         else:
             labels = _labels(values, self.classes_)
-        return like_rows(X, labels)
+        return like_rows(X, labels, names=names, lazy=lazy)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
@@ -151,8 +158,8 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         Log posteriors are up to a constant for each row. Both assume normal classes of equal spread (linear
         discriminant analysis); as a ranking they assume nothing. `run` as in `predict`.
         """
-        values = self._linear(X, run)
-        return like_rows(X, values[:, 0]) if values.shape[1] == 1 else like_rows(X, values, "class")
+        values = self._linear(X, self._open(X, reset=False), run)
+        return like_rows(X, values[:, 0]) if values.shape[1] == 1 else like_rows(X, values, dimension="class")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **run: Unpack[RunKeywords]) -> float:
         """Return R^2 (regression; the mean over targets) or the accuracy (classification); `run` as in `predict`."""
@@ -165,12 +172,12 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         measure = accuracy_score if self.target_task == "classification" else r2_score
         return float(measure(target, predicted, sample_weight=sample_weight))
 
-    def _linear(self, X: Any, run: RunKeywords) -> Any:
+    def _linear(self, X: Any, matrix: Matrix, run: RunKeywords) -> Any:
         """Return ``x'coef + intercept``, shape (n_rows, n_outputs); lazy as X is."""
         terms = self._check_fitted()
         coef = np.atleast_2d(self.coef_)[:, terms].T
         function = partial(_linear_block, terms, self._expansion, coef)
-        out = self._apply_to_rows(X, function, coef.shape[1], "predict", run)
+        out = self._apply_to_rows(X, matrix, function, coef.shape[1], "predict", run)
         out += self.intercept_
         return out
 
@@ -178,9 +185,10 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "coef_")
         return self._terms
 
-    def _apply_to_rows(self, X: Any, function: Callable[[Block], Any], width: int, stage: str, run: RunKeywords) -> Any:
+    def _apply_to_rows(
+        self, X: Any, matrix: Matrix, function: Callable[[Block], Any], width: int, stage: str, run: RunKeywords
+    ) -> Any:
         """Return the `width` columns that a function computes from the prepared rows; lazily for a Dask array."""
-        matrix = self._open(X, reset=False)
         graph = unwrapped(X)
         if is_dask(graph):
             check_run(run)
@@ -238,7 +246,8 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         if self._expansion is None:
             return super().transform(X, **run)
         function = partial(_term_values, terms, self._expansion)
-        return like_rows(X, self._apply_to_rows(X, function, terms.size, "transform", run), "term")
+        values = self._apply_to_rows(X, self._open(X, reset=False), function, terms.size, "transform", run)
+        return like_rows(X, values, dimension="term")
 
     def inverse_transform(self, X: Any) -> Any:
         """Return rows with the selected columns, and zeros in the others; not possible for polynomial terms."""

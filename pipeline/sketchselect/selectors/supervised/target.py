@@ -15,6 +15,7 @@ from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
 from sketchselect.readers.base import GroupedTarget
 from sketchselect.readers.opening import grouped
+from sketchselect.readers.results import target_names
 
 Task = Literal["regression", "classification"]
 MAX_AUTO_CLASSES = 20
@@ -163,9 +164,14 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             require_several(self._seen_classes)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
+        self._target_names = target_names(y)
         target = super()._open_target(one_column(y, self.target_task), matrix)
         groups = getattr(self, "_groups", None)
         return target if groups is None or target is None else grouped(target, groups, matrix)
+
+    def _forget_names(self) -> None:
+        super()._forget_names()
+        self.__dict__.pop("_target_names", None)
 
     def fit(
         self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]

@@ -111,11 +111,11 @@ def publish(session: Session, clustering: Clustering) -> Clustering:
 
 def name_rows(session: Session, clustering: Clustering) -> None:
     """Publish ``labels.csv`` if the job or the source names the rows."""
-    names = session.vector("row_names") or session.matrix.row_names
+    names, title = session.row_names()
     if names is None:
         session.folder.discard(("labels.csv",))
     else:
-        tables.write_labels_csv(session.folder, names, clustering.labels)
+        tables.write_labels_csv(session.folder, names, title, clustering.labels)
 
 
 def _names(variant: str) -> tuple[str, str]:

@@ -236,7 +236,7 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
         if preset is None:
             selector = fit_selector(session, summary)
             selection: Selection = selector.selection_
-            model = model_of(selector)
+            model = model_of(selector, tables.column_name(session.config.input.target))
         else:
             selection = preset
         entry["n_selected"] = len(selection.support)

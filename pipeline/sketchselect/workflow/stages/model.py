@@ -43,6 +43,7 @@ class Model:
     rule: str  # Which point of a cross-validation curve is taken: "min" or "1se"
     n_rows: int  # Rows it was fitted to
     prepare: tuple[str, ...]  # Steps the rows went through first
+    target: str | None = None  # Name of the target's column in the source
     expansion: Any = None  # How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.models`
 
     def name_of(self, term: int) -> str:
@@ -126,7 +127,7 @@ class Model:
         columns, lines = _lines(path)
         return {
             "task": self.task,
-            "outputs": _outputs(self.classes, self.coefficients.shape[1]),
+            "outputs": _outputs(self.classes, self.coefficients.shape[1], self.target),
             "terms": [self.name_of(int(self.terms[j])) for j in strongest],
             "coefficients": self.coefficients[strongest],
             "strengths": self._signed()[strongest],
@@ -159,8 +160,8 @@ class Model:
         return norms
 
 
-def model_of(selector: BaseSelector) -> Model | None:
-    """Return the model of a fitted selector; None if it fits none."""
+def model_of(selector: BaseSelector, target: str | None = None) -> Model | None:
+    """Return the model of a fitted selector, with the name of its target; None if it fits none."""
     path = getattr(selector, "path_", None)
     if path is None:
         return None
@@ -182,6 +183,7 @@ def model_of(selector: BaseSelector) -> Model | None:
         rule=str(getattr(selector, "cv_rule", "min")),
         n_rows=int(selector.summary_.n_rows),
         prepare=selector.selection_.prepare,
+        target=target,
         expansion=getattr(selector, "_expansion", None),
     )
 
@@ -192,7 +194,8 @@ def model_json(model: Model) -> str:
         "format": 1,
         **model.outline(),
         "prepare": list(model.prepare),
-        "outputs": _outputs(model.classes, model.coefficients.shape[1]),
+        "target": model.target,
+        "outputs": _outputs(model.classes, model.coefficients.shape[1], model.target),
         "intercepts": model.intercepts,
         "terms": model.columns_of(model.terms),
         "term_names": None if model.names is None else [model.names[int(j)] for j in model.terms],
@@ -265,10 +268,11 @@ def _lines(path: Any) -> tuple[NDArray[np.int64], Floats]:
     return np.array(columns, dtype=np.int64), lines
 
 
-def _outputs(classes: tuple[Any, ...] | None, n_outputs: int) -> list[str]:
+def _outputs(classes: tuple[Any, ...] | None, n_outputs: int, target: str | None) -> list[str]:
     """Return the meaning of each output."""
     if classes is None:
-        return ["target"] if n_outputs == 1 else [f"target {i}" for i in range(n_outputs)]
+        name = target or "target"
+        return [name] if n_outputs == 1 else [f"{name} {i}" for i in range(n_outputs)]
     if n_outputs == 1:
         return [f"log odds of {classes[-1]} against {classes[0]}"]
     return [f"score of {label}" for label in classes]
