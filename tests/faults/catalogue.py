@@ -50,6 +50,7 @@ FOLDER = "job/test_folder.py::test_"
 FOREIGN = "faults/test_untrusted_folders.py::test_"
 SUPERVISED = "selectors/test_supervised_input.py::test_"
 KMEANS = "cluster/test_kmeans.py::test_"
+SILENT = "faults/test_silent_workers.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
 
 
@@ -74,6 +75,10 @@ FAULTS = (
     row("worker", "stopped, frozen, cut off", "others take over; a worker that is stopped for good ends with its driver",
         CLUSTER + "a_frozen_worker_does_not_answer_for_the_others", INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes",
         "deploy/test_network_namespaces.py::test_job_goes_on_without_the_worker_whose_cable_is_cut", CHAOS),
+    row("worker", "frozen for good", "named within 20 seconds; replaced within 60 on a cluster of our own, after `worker_ttl` elsewhere",
+        SILENT + "a_worker_that_freezes_is_named_and_replaced"),
+    row("worker", "killed for memory, and none comes back", "the error says memory and limit, not how to start a worker",
+        SILENT + "a_cluster_of_our_own_that_is_empty_says_why"),
     row("worker", "native code that never returns", "values that make LAPACK hang never reach it; the stall timeout for others",
         "summaries/test_frequent_directions.py::test_wide_blocks_with_bad_values_do_not_reach_lapack",
         DEATHS + "a_pass_that_stands_still_is_given_up"),

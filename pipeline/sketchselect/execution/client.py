@@ -27,12 +27,14 @@ def open_engine(
     *sources: Matrix | Vector | None,
     n_workers: int | None = None,
     memory_limit: int | None = None,
+    worker_ttl: float | None = None,
     security: Any = None,
 ) -> Iterator[Engine]:
     """Yield the engine for a `client`, as in `sketchselect.summarize`, that will read these sources; close it again.
 
     A client, a cluster or an engine that is given stays open; "local" starts `n_workers` processes on this machine, and
-    "threads" takes as many threads. `security` is that of a connection to a scheduler.
+    "threads" takes as many threads. A worker that is silent for `worker_ttl` seconds is given up. `security` is that
+    of a connection to a scheduler.
     """
     parts = [source for source in sources if source is not None]
     if client is None:
@@ -46,7 +48,7 @@ def open_engine(
     elif client == "local":
         from sketchselect.execution.clusters import local_cluster
 
-        with local_cluster(n_workers, memory_limit) as engine:
+        with local_cluster(n_workers, memory_limit, worker_ttl=worker_ttl) as engine:
             yield engine
     elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
         address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
@@ -55,7 +57,7 @@ def open_engine(
             raise BadParameter(f"client must be {CLIENTS}, got {address!r}")
         from sketchselect.execution.clusters import connect
 
-        with connect(address, security=security) as engine:
+        with connect(address, security=security, worker_ttl=worker_ttl) as engine:
             yield engine
     else:
         from sketchselect.execution.dask_engine import DaskEngine

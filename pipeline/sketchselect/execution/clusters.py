@@ -30,6 +30,7 @@ from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFit
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.engine import available_cores
+from sketchselect.execution.watch import WORKER_TTL
 from sketchselect.location import is_scheduler_file
 
 HANDSHAKE_SECONDS = 3.0
@@ -145,12 +146,14 @@ def local_cluster(
     *,
     threads_per_worker: int = 1,
     worker_timeout: float = 60.0,
+    worker_ttl: float | None = None,
 ) -> Iterator[DaskEngine]:
     """Start worker processes on this machine, yield their engine, and take them down again.
 
     One process per core by default, which share the machine's memory equally. Nothing listens beyond the loopback
-    interface, and there is no dashboard. Raises `BadCluster` if it does not start in three attempts, in a daemonic
-    process, and in a script without a main guard; `WillNotFit` if the limit is below what an idle worker takes.
+    interface, and there is no dashboard. A worker that is frozen for `worker_ttl` seconds (30) is replaced. Raises
+    `BadCluster` if it does not start in three attempts, in a daemonic process, and in a script without a main guard;
+    `WillNotFit` if the limit is below what an idle worker takes.
     """
     import dask
 
@@ -185,7 +188,8 @@ def local_cluster(
         try:
             client = Client(cluster, set_as_default=False)
             closing.callback(_close, client)
-            engine = DaskEngine(client, worker_timeout=worker_timeout)
+            ttl = worker_ttl or WORKER_TTL
+            engine = DaskEngine(client, worker_timeout=worker_timeout, worker_ttl=ttl, nannies=nannies)
             with contextlib.suppress(OSError):  # a worker that dies now gets it when it is started again
                 client.register_plugin(StayWithDriver())
             yield engine
@@ -196,12 +200,18 @@ def local_cluster(
 
 @contextmanager
 def connect(
-    address: Any, *, security: Any = None, timeout: float = 30.0, worker_timeout: float = 60.0
+    address: Any,
+    *,
+    security: Any = None,
+    timeout: float = 30.0,
+    worker_timeout: float = 60.0,
+    worker_ttl: float | None = None,
 ) -> Iterator[DaskEngine]:
     """Yield the engine of a cluster that runs already, by its address, "env", scheduler file or object; it stays up.
 
     Raises `BadCluster` if the scheduler cannot be reached or used, `NoWorkers` if it has no workers. `timeout` and
-    `worker_timeout` are the seconds to wait for the one and the other.
+    `worker_timeout` are the seconds to wait for the one and the other; a worker that is silent for `worker_ttl` seconds
+    is given up, by default when the scheduler does so.
     """
     from distributed import Client
 
@@ -221,7 +231,7 @@ def connect(
                 "`dask scheduler` runs, and for tls:// the certificates"
             ) from error
         try:
-            yield DaskEngine(client, worker_timeout=worker_timeout)
+            yield DaskEngine(client, worker_timeout=worker_timeout, worker_ttl=worker_ttl)
         finally:
             _close(client)
 
@@ -263,7 +273,8 @@ def _started(n_workers: int, threads: int, limit: int | str) -> Any:
     from distributed import LocalCluster
 
     settings = {
-        "distributed.scheduler.worker-ttl": "2 minutes",
+        # The engine replaces frozen workers; by the scheduler's clock all are silent when a machine wakes up again.
+        "distributed.scheduler.worker-ttl": None,
         # States are small and rows can be read again: a full disk should not be able to stop a run.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,

@@ -307,6 +307,7 @@ class ExecutionSettings(Section):
     checkpoint_seconds: float | None = Field(default=None, ge=0, description="a number of seconds, at least 0")
     retries: int = Field(default=2, ge=0, le=100, description="a whole number from 0 to 100")
     stall_timeout: float = Field(default=300.0, gt=0, description="a number of seconds above 0")
+    worker_ttl: float | None = Field(default=None, ge=15, description="a number of seconds, at least 15")
     blas_kernel: Text = Field(default="auto", description='"auto", "default" or the name of a kernel of OpenBLAS')
     tls_ca: Text | None = Field(default=None, description="the path of a PEM file")
     tls_cert: Text | None = Field(default=None, description="the path of a PEM file")

@@ -74,7 +74,11 @@ def engine_for(settings: ExecutionSettings, client: Any = None) -> contextlib.Ab
 
         security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
     return open_engine(
-        settings.cluster, n_workers=settings.n_workers, memory_limit=settings.memory_limit, security=security
+        settings.cluster,
+        n_workers=settings.n_workers,
+        memory_limit=settings.memory_limit,
+        worker_ttl=settings.worker_ttl,
+        security=security,
     )
 
 

@@ -1,0 +1,268 @@
+"""The workers of a cluster while a pass runs: what tasks report, who is silent, and what stands still."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import psutil
+
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._text import format_seconds
+from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
+from sketchselect.execution.plan import Plan
+
+TOPIC = "sketchselect"
+"""Where tasks report partitions."""
+
+MEMORY_TOPIC = "worker-restart-memory"
+"""Where nannies say that they kill a worker for its memory: the exception that follows does not say so."""
+
+LOOK_SECONDS = 3.0
+"""Seconds between two looks at the workers."""
+
+SILENT_SECONDS = 60.0
+"""A scheduler that has not answered for this long is lost."""
+
+QUIET_SECONDS = 10.0
+"""A worker that has given no sign of life for this long is named; it sends one or two heartbeats a second."""
+
+WORKER_TTL = 30.0
+"""Seconds without a sign of life after which a worker that this process started is replaced."""
+
+KILL_SECONDS = 10.0
+"""Seconds in which the nanny of a silent worker has to kill it, before the scheduler goes on without both."""
+
+SHOWN_WORKERS = 8
+
+Events = SimpleQueue[tuple[str, Any, Any]]
+
+_listeners: dict[str, list[Events]] = {}
+"""A client has one handler a topic; several passes may run with it at the same time."""
+_lock = threading.Lock()
+
+
+class ClusterWatch:
+    """Follows the workers of a client, and what tasks report, during one pass.
+
+    `worker_timeout` seconds without any worker are too many, as are the plan's `stall_timeout` without any partition
+    done. A worker is replaced, or left to the scheduler (None), after `worker_ttl` seconds without a sign of life: a
+    heartbeat or, of workers that this process started with `nannies`, time on a processor.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        plan: Plan[Any],
+        worker_timeout: float,
+        worker_ttl: float | None = None,
+        nannies: Sequence[Any] = (),
+    ) -> None:
+        self.client = client
+        self.worker_timeout, self.worker_ttl, self.nannies = worker_timeout, worker_ttl, nannies
+        self.events: Events = SimpleQueue()
+        self.deaths = self.memory_kills = 0
+        self._stage, self._stall_timeout, self._progress = plan.stage, plan.stall_timeout, plan.progress
+        self._signs: dict[str, tuple[Any, float]] = {}  # The last sign of life of each worker, and when it was new
+        self._quiet: set[str] = set()
+        self._given_up: set[str] = set()
+        self._last_progress = self._last_answer = time.monotonic()
+        self._without_workers: float | None = None
+        self._workers: dict[str, dict[str, Any]] = {}
+        self._seen: dict[str, dict[str, Any]] = {}
+        self._over = threading.Event()
+        _listen(client, self.events)
+        # A scheduler that hangs would hang whoever asks it, so another thread asks.
+        self._thread = threading.Thread(target=self._look, name="sketchselect-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._over.set()
+        self._thread.join(timeout=1)
+        _unlisten(self.client, self.events)
+
+    def progressed(self) -> None:
+        """A partition, or a merge, is done."""
+        self._last_progress = time.monotonic()
+
+    def check(self) -> None:
+        """Raise `ClusterLost`, `NoWorkers` or `Stalled` where it is time to."""
+        self.require_scheduler()
+        now = time.monotonic()
+        empty = self._without_workers
+        if empty is not None and now - empty > self.worker_timeout:
+            raise no_workers(
+                self.client, f"{self._stage}: the cluster has had no workers for", now - empty, self.nannies
+            )
+        if now - self._last_progress > self._stall_timeout:
+            raise Stalled(
+                f"{self._stage}: no partition was finished in {format_seconds(self._stall_timeout)} ({self.table()}); "
+                "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just "
+                "take that long, raise stall_timeout. Running the same command again resumes from the checkpoints"
+            )
+
+    def require_scheduler(self) -> None:
+        """Raise `ClusterLost` if the scheduler is gone."""
+        silent = time.monotonic() - self._last_answer
+        if self.client.status != "running" or silent > SILENT_SECONDS:
+            raise ClusterLost(
+                f"{self._stage}: the scheduler went away or does not answer; running the same command again "
+                "resumes from the checkpoints, if parts were long enough to be saved"
+            )
+
+    def table(self) -> str:
+        """Return the workers in words: status and memory."""
+        if not self._workers:
+            return "no workers"
+        lines = [
+            f"{address} {info.get('status', '?')}, {format_bytes(_memory_of(info))} of "
+            f"{format_bytes(info.get('memory_limit') or 0)}, {info.get('metrics', {}).get('executing', 0)} running"
+            for address, info in sorted(self._workers.items())[:SHOWN_WORKERS]
+        ]
+        more = len(self._workers) - len(lines)
+        return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
+
+    def crash(self, where: str, error: Any) -> PartitionCrash:
+        """Return the error for a task whose workers died every time, though nothing else ran."""
+        died = error.allowed_failures + 1
+        last = error.last_worker
+        seen = _memory_of(self._seen.get(last.address, {}))
+        limit = format_bytes(last.memory_limit) if last.memory_limit else "none"
+        memory = f"memory last seen {format_bytes(seen) if seen else 'unknown'}, limit {limit}"
+        cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
+        if self.memory_kills:
+            cause = f"{min(self.memory_kills, died)} of them were killed for exceeding the memory limit"
+        return PartitionCrash(
+            f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
+            "threads per worker, or raise memory_limit"
+        )
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            if self.client.status == "closed":
+                return
+            try:
+                workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            except Exception:
+                # Whoever waits for the pass finds out from the client's status, or from the silence.
+                continue
+            self._last_answer = time.monotonic()
+            self._workers = {address: dict(info) for address, info in workers.items()}
+            self._seen |= self._workers
+            self._look_for_silence()
+            if workers:
+                self._without_workers = None
+            elif self._without_workers is None:
+                self._without_workers = time.monotonic()
+
+    def _look_for_silence(self) -> None:
+        """Name workers that give no sign of life, and replace those that have given none for too long."""
+        now = time.monotonic()
+        for address, info in self._workers.items():
+            sign = (info.get("last_seen"), self._cpu_seconds(address))
+            if self._signs.get(address, (None, now))[0] != sign:
+                self._signs[address] = (sign, now)
+                if address in self._quiet:
+                    self._quiet.discard(address)
+                    self._progress.note(f"{self._stage}: worker {address} is heard from again")
+                continue
+            silent = now - self._signs[address][1]
+            if silent >= QUIET_SECONDS and address not in self._quiet:
+                self._quiet.add(address)
+                self._progress.note(f"{self._stage}: nothing heard from worker {address} for {self._what_then(silent)}")
+            if self.worker_ttl is not None and silent >= self.worker_ttl and address not in self._given_up:
+                self._given_up.add(address)
+                self._progress.note(
+                    f"{self._stage}: worker {address} is given up after {format_seconds(silent)} of silence; its "
+                    "results are computed again"
+                )
+                with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
+                    self.client.run_on_scheduler(_replace_worker, address, wait=False)
+
+    def _what_then(self, silent: float) -> str:
+        seconds = format_seconds(silent)
+        if self.worker_ttl is not None:
+            return f"{seconds} (frozen, or cut off); it is given up after {format_seconds(self.worker_ttl)}"
+        return (
+            f"{seconds} (frozen, or cut off); the scheduler gives it up after its distributed.scheduler.worker-ttl, "
+            "execution.worker_ttl = 60 would do so after a minute"
+        )
+
+    def _cpu_seconds(self, address: str) -> float | None:
+        """Return the CPU time of a worker of this process; native code may keep its heartbeats from being sent."""
+        for nanny in self.nannies:
+            if nanny.worker_address == address and nanny.pid:
+                with contextlib.suppress(psutil.Error):
+                    times = psutil.Process(nanny.pid).cpu_times()
+                    return float(times.user + times.system)
+        return None
+
+
+async def _replace_worker(address: str, *, dask_scheduler: Any) -> None:
+    """Have a worker killed and started again by its nanny; one without a nanny, or out of its reach, is removed."""
+    await dask_scheduler.restart_workers(
+        [address],
+        timeout=KILL_SECONDS,
+        wait_for_workers=False,
+        on_error="return",
+        stimulus_id=f"sketchselect-silent-{address}",
+    )
+
+
+def no_workers(client: Any, what: str, seconds: float, nannies: Sequence[Any]) -> NoWorkers:
+    """Return the error for a cluster without workers; `what` leads up to the seconds that were waited."""
+    waited = f"{what} {format_seconds(seconds)}"
+    if not nannies:
+        return NoWorkers(f"{waited}; start one with `dask worker {client.scheduler.address}`, then run again")
+    kills: Sequence[Any] = ()
+    with contextlib.suppress(Exception):
+        kills = client.get_events(MEMORY_TOPIC)
+    if kills:
+        limits = [nanny.memory_manager.memory_limit for nanny in nannies if nanny.memory_manager]
+        limit = f" of {format_bytes(min(limits))}" if limits else ""
+        return NoWorkers(
+            f"{waited}: {len(kills)} worker(s) were killed for exceeding the memory limit{limit}; lower "
+            "partition_bytes or n_workers, or raise memory_limit. Running the same command again resumes"
+        )
+    return NoWorkers(
+        f"{waited}: the processes that this job started have ended, and none comes back (killed by the system, or the "
+        'machine is overloaded); run the same command again, with fewer n_workers or cluster = "threads"'
+    )
+
+
+def _memory_of(info: dict[str, Any]) -> int:
+    return int(info.get("metrics", {}).get("memory", 0))
+
+
+def _listen(client: Any, events: Events) -> None:
+    with _lock:
+        _listeners.setdefault(client.id, []).append(events)
+
+    def hand_on(event: tuple[str, Any, Any]) -> None:
+        for queue in list(_listeners.get(client.id, ())):
+            queue.put(event)
+
+    def on_any(event: tuple[float, Any]) -> None:
+        message = event[1]
+        if isinstance(message, dict) and message.get("action") == "remove-worker" and not message.get("expected"):
+            hand_on(("death", message.get("worker"), None))
+
+    client.subscribe_topic(TOPIC, lambda event: hand_on(("report", event[1]["token"], event[1]["partition"])))
+    client.subscribe_topic(MEMORY_TOPIC, lambda event: hand_on(("memory", event[1].get("worker"), None)))
+    client.subscribe_topic("all", on_any)
+
+
+def _unlisten(client: Any, events: Events) -> None:
+    with _lock:
+        _listeners[client.id].remove(events)
+        if _listeners[client.id]:
+            return
+        del _listeners[client.id]
+    for topic in (TOPIC, MEMORY_TOPIC, "all"):
+        with contextlib.suppress(Exception):  # the scheduler may be gone, or going away
+            client.unsubscribe_topic(topic)
