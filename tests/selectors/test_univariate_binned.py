@@ -1,4 +1,4 @@
-"""Mutual information and Wilcoxon's test by bins: SciPy and scikit-learn as oracles, relations without a trend, files."""
+"""Mutual information and Wilcoxon's test by bins: SciPy and scikit-learn as oracles, relations without a trend."""
 
 from __future__ import annotations
 
