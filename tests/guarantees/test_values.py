@@ -1,4 +1,4 @@
-"""`TopValues`, `TargetHistogram`, `Groups`, `Folds`, `Bundle`, `StepStatistics`: exact values, and members as by themselves, to the bit.
+"""Summaries of values and of parts of the rows: exact values, and members as by themselves, to the bit.
 
     top[:, j] = the n largest values of column j, descending,    Groups[g] = summary of {i : y_i = g}
     Folds[f] = summary of the rows whose hash is f,    complement(f) = that of all other rows,    Bundle[m] = m alone
