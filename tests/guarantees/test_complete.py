@@ -21,6 +21,7 @@ ENTRIES = {
     "RowSample": "row_identity",
     "TopValues": "values",
     "Groups": "values",
+    "TargetHistogram": "values",
     "Folds": "values",
     "ColumnStats": "unequal_weights",
     "CentroidSums": "unequal_weights",

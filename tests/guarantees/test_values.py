@@ -1,4 +1,4 @@
-"""`TopValues`, `Groups`, `Folds`, `Bundle`, `StepStatistics`: exact values, and members as by themselves, to the bit.
+"""Summaries of values and of parts of the rows: exact values, and members as by themselves, to the bit.
 
     top[:, j] = the n largest values of column j, descending,    Groups[g] = summary of {i : y_i = g}
     Folds[f] = summary of the rows whose hash is f,    complement(f) = that of all other rows,    Bundle[m] = m alone
@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import sketchselect as sks
-from sketchselect.summaries import Groups, StepStatistics, TopValues
+from sketchselect.summaries import Groups, StepStatistics, TargetHistogram, TopValues
 
 from .instances import each_instance, matrix, merged
 
@@ -34,6 +34,21 @@ def test_the_largest_values_are_exact(seeds):
         for rows in (X, csr_array(X)):
             result = merged(rng, TopValues(size), rows)
             assert np.array_equal(result.top, -np.sort(-X, axis=0)[:size])
+
+
+@each_instance
+def test_rows_of_each_bin_and_class_are_counted(seeds):
+    for seed in seeds:
+        rng, X = instance(seed)
+        labels = np.array(["a", "b"])[rng.integers(2, size=len(X))]
+        description = TargetHistogram.of_sample(X[: 1 + len(X) // 2], int(rng.integers(2, 8)), classes=["a", "b"])
+        for rows in (X, csr_array(X)):
+            counts = merged(rng, description, rows, y=labels).counts
+            for j, column in enumerate(X.T):
+                bins = np.maximum(np.searchsorted(description.edges[j], column, side="right") - 1, 0)
+                for k, name in enumerate("ab"):
+                    expected = np.bincount(bins[labels == name], minlength=counts.shape[1])
+                    assert np.array_equal(counts[j, :, k], expected)
 
 
 @each_instance

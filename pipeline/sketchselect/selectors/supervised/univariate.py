@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from math import isqrt
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import betainc, betaln, chdtrc, fdtrc, gammaln
 
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.execution import Source, summarize_source
+from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import Floats
-from sketchselect.selectors.base import BaseSelector, Selection, rank
-from sketchselect.selectors.parameters import Share, Size
+from sketchselect.readers import Vector
+from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank
+from sketchselect.selectors.parameters import Limits, Share, Size, whole
+from sketchselect.selectors.supervised.binned import mutual_information, rank_sums
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, require_several
-from sketchselect.summaries import ColumnStats, Groups, Moments, Summary
+from sketchselect.summaries import ColumnStats, Groups, Moments, RowSample, Summary, TargetHistogram, load, pick
 
 _SERIES_BELOW = 1e-290
 _MAX_TERMS = 100_000
+_CELL_ROWS = 5
+"""Average rows of a cell from which on the chi-squared distribution is good for a table of counts (Cochran 1954)."""
+_SAMPLED_ROWS = 32
+"""Sampled rows for each bin, so that the share of all rows in a bin is known within about a fifth."""
+_RUN = 1 << 20
+
+_BINS = ("sample", "counts")
+Bins = Annotated[
+    str,
+    Limits('"sample", "counts" or the path of a .sks file', lambda value: value in _BINS or str(value)[-4:] == ".sks"),
+]
 
 
 class ColumnTests(NamedTuple):
@@ -178,11 +196,16 @@ def _best_class(weights: Floats, means: Floats, scatters: Floats) -> tuple[Colum
         with np.errstate(divide="ignore", invalid="ignore"):
             within = np.sqrt(groups[2].sum(axis=0) / max(weights.sum() - 2, 1.0))
             effects.append((means[i] - mean) / within)
+    return _best_of(tests, effects)
+
+
+def _best_of(tests: Sequence[ColumnTests], effects: Sequence[Floats]) -> tuple[ColumnTests, Floats]:
+    """Return the test of the lowest p-value in each column, corrected for their number, and its effect."""
     logs = np.array([test.log_pvalues for test in tests])
     best = np.argmin(np.where(np.isnan(logs), np.inf, logs), axis=0)
     columns = np.arange(best.size)
-    log = np.minimum(logs[best, columns] + np.log(n_tests), 0.0)
-    p = np.minimum(np.array([test.pvalues for test in tests])[best, columns] * n_tests, 1.0)
+    log = np.minimum(logs[best, columns] + np.log(len(tests)), 0.0)
+    p = np.minimum(np.array([test.pvalues for test in tests])[best, columns] * len(tests), 1.0)
     statistics = np.array([test.statistics for test in tests])[best, columns]
     return ColumnTests(statistics, p, log), np.array(effects)[best, columns]
 
@@ -205,7 +228,28 @@ def chi_squared(observed: Floats, weights: Floats) -> ColumnTests:
     return ColumnTests(statistics, *_joined(p, _log_chi_squared_tail(statistics, freedom)))
 
 
-def _log_chi_squared_tail(x: Floats, freedom: float) -> Floats:
+def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTests, Floats]:
+    """Return the G test of mutual information, or Wilcoxon's test, of every column, and the effects.
+
+    The statistic of "mutual-information" is the corrected information in nats, its effect the share of the entropy of
+    the target. "wilcoxon" is of two classes, or of the class that differs most from all others.
+    """
+    counts = histogram.counts
+    if score == "mutual-information":
+        information = mutual_information(counts)
+        freedom = np.where(information.freedom > 0, information.freedom, np.nan)
+        g = 2 * histogram.weight * information.plug_in
+        p, log = _joined(chdtrc(freedom, g), _log_chi_squared_tail(g, freedom))
+        values = np.where(np.isnan(freedom), np.nan, information.corrected)
+        return ColumnTests(values, p, log), values / (information.entropy or np.nan)
+    classes = counts[:, :, histogram.class_weights > 0]
+    of_bins = classes.sum(axis=2)
+    n_tests = 1 if classes.shape[2] == 2 else classes.shape[2]
+    sums = [rank_sums(classes[:, :, i], of_bins - classes[:, :, i]) for i in range(n_tests)]
+    return _best_of([ColumnTests(*test[:3]) for test in sums], [test.effects for test in sums])
+
+
+def _log_chi_squared_tail(x: Floats, freedom: float | Floats) -> Floats:
     """Return the logarithm of the probability beyond `x` far in the tail, by the continued fraction of Gamma(a, x)."""
     a, half = freedom / 2, np.maximum(x / 2, freedom + 2)
     # Modified Lentz; from x > a + 1 on the fraction converges at once.
@@ -232,10 +276,12 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
 
     Parameters
     ----------
-    score : {"f", "t-test", "chi2", "correlation"}
+    score : {"f", "t-test", "chi2", "correlation", "mutual-information", "wilcoxon"}
         The test. "f": analysis of variance of classes, or the regression of the target on the column. "t-test":
         Welch's, of two classes, or of each class against all others (then the p-value is that of the best class, times
-        the number of classes). "chi2": of counts against classes. "correlation": with a numeric target.
+        the number of classes). "chi2": of counts against classes. "correlation": with a numeric target. The last two
+        are by bins of the values. "mutual-information", in nats: any relation with classes or a numeric target, which
+        is binned too, also one without a trend. "wilcoxon": rank sums, of classes as for "t-test".
     mode : {"k", "percentile", "fpr", "fdr", "fdr-by", "fwe"}
         How columns are chosen: `n_features_to_select` of them, or that percentage of them; p-values below `alpha`
         ("fpr"); expected share of false ones at most `alpha`, for independent or positively dependent tests ("fdr",
@@ -248,12 +294,20 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     task : {"auto", "regression", "classification"}
         Whether the target is numbers or classes; by default classes if it is text, truth values, or whole numbers with
         at most 20 distinct values.
+    n_bins : int, optional
+        Largest number of bins of a column, and of a numeric target. By default 64 for "wilcoxon" and for counts, and
+        for "mutual-information" as many, from 4 to 32, as leave five rows for each cell of bin and class.
+    bins : "sample", "counts" or path
+        "sample": about equally many rows a bin, by a sample of all rows in a pass of its own (of a stream: by the first
+        rows); whole numbers and few distinct values have a bin each. "counts": a bin for each whole number, the last
+        for all larger ones; no sample. The path of a summary (.sks) with a `TargetHistogram`: its bins, so that the
+        summaries of several sites can be merged.
 
     Attributes
     ----------
     scores_ : array of shape (n_features,)
-        Statistic of the test, its absolute value for "t-test" and "correlation"; 0 where a column has no test, as a
-        constant one.
+        Statistic of the test, its absolute value for "t-test", "correlation" and "wilcoxon"; the information for
+        "mutual-information", without the bias of Miller and Madow. 0 where a column has no test, as a constant one.
     pvalues_, log_pvalues_ : array of shape (n_features,)
         p-values, and their logarithms, which do not underflow; NaN where a column has no test.
     qvalues_ : array of shape (n_features,)
@@ -261,20 +315,25 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         and Hochberg.
     effects_ : array of shape (n_features,)
         Correlation with a numeric target. For classes the share of the variance between them ("f"), the difference of
-        the means over the standard deviation within both groups ("t-test"), or Cramer's V of the counts ("chi2").
+        the means over the standard deviation within both groups ("t-test"), Cramer's V of the counts ("chi2"), or the
+        rank-biserial correlation, 2 AUC - 1 ("wilcoxon"). Of "mutual-information" the share of the target's entropy.
 
     Raises
     ------
     BadParameter
-        For a score that does not go with the target, or negative values with "chi2".
+        For a score that does not go with the target, negative values with "chi2", or bins with a score without.
 
     Notes
     -----
     Guarantee: p-values are exact to rounding (to 1e-12 those of scikit-learn and SciPy) if the values are normal within
     classes ("f", "t-test") or about the regression line; then the modes keep their bound. A row of weight w counts as w
-    rows.
-    Cost a row: for classes that of `ColumnStats`, and 64 bytes for each column and class; else that of `Moments`.
-    Source: Fisher 1925; Welch 1947; Pearson 1900; Holm 1979; Benjamini and Hochberg 1995; Benjamini and Yekutieli 2001.
+    rows. "wilcoxon" and "mutual-information" are exact for the binned values (`summary_.is_exact` says for which
+    columns these are the values themselves), with p-values of the normal and chi-squared distributions, which need
+    some rows in each cell.
+    Cost a row: for classes that of `ColumnStats`, and 64 bytes for each column and class; by bins that of
+    `TargetHistogram`, after a pass for the sample; else that of `Moments`.
+    Source: Fisher 1925; Welch 1947; Pearson 1900; Wilcoxon 1945; Miller 1955; Holm 1979; Benjamini and Hochberg 1995;
+    Benjamini and Yekutieli 2001.
 
     Examples
     --------
@@ -287,22 +346,26 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     """
 
     method: ClassVar[str] = "univariate"
-    requires: ClassVar[tuple[str, ...]] = ("groups", "moments")
+    requires: ClassVar[tuple[str, ...]] = ("groups", "moments", "target-histogram")
     automatic: ClassVar[dict[str, Any] | None] = {"mode": "fdr"}
 
     def __init__(
         self,
-        score: Literal["f", "t-test", "chi2", "correlation"] = "f",
+        score: Literal["f", "t-test", "chi2", "correlation", "mutual-information", "wilcoxon"] = "f",
         mode: Literal["k", "percentile", "fpr", "fdr", "fdr-by", "fwe"] = "k",
         n_features_to_select: Size | None = None,
         alpha: Share = 0.05,
         task: Literal["auto"] | Task = "auto",
+        n_bins: Annotated[int, whole(2)] | None = None,
+        bins: Bins = "sample",
     ) -> None:
         self.score = score
         self.mode = mode
         self.n_features_to_select = n_features_to_select
         self.alpha = alpha
         self.task = task
+        self.n_bins = n_bins
+        self.bins = bins
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a score that does not go with the task."""
@@ -314,22 +377,103 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             raise BadParameter(f'n_features_to_select goes with mode="k" or "percentile", not with "{self.mode}"')
         if self.mode == "percentile" and size is not None and size > 100:
             raise BadParameter(f"n_features_to_select is a percentage in this mode, at most 100, got {size}")
+        if not self._is_binned and (self.n_bins is not None or self.bins != "sample"):
+            name = "bins" if self.n_bins is None else "n_bins"
+            raise BadParameter(f'{name} is for score="mutual-information" and "wilcoxon", not for "{self.score}"')
+        if self.n_bins is not None and self.bins not in _BINS:
+            raise BadParameter(f"n_bins: the bins are those of {self.bins}; leave one of the two out")
 
     @property
     def _implied_task(self) -> Task | None:
-        """The task that the score is for; None for "f", which is for both."""
+        """The task that the score is for; None for one that is for both."""
         tasks: dict[str, Task] = {
             "t-test": "classification",
             "chi2": "classification",
             "correlation": "regression",
+            "wilcoxon": "classification",
         }
         return tasks.get(self.score)
 
+    @property
+    def _is_binned(self) -> bool:
+        return self.score in ("mutual-information", "wilcoxon")
+
+    @property
+    def makes_passes(self) -> bool:
+        """Whether a pass for the sample of the bins comes first."""
+        return self._is_binned and self.bins == "sample"
+
+    def summary_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of summary that the score is computed from."""
+        return (TargetHistogram.kind,) if self._is_binned else (Groups.kind, Moments.kind)
+
+    def inspect_target(self, y: Vector) -> None:
+        """Learn the classes of the target, or of a numeric one the bins."""
+        super().inspect_target(y)
+        self._seen_rows = y.n_rows
+        self._seen_target_edges = None
+        if self._is_binned and self.target_task == "regression":
+            n_bins = self._n_target_bins()
+            sample = RowSample(_SAMPLED_ROWS * n_bins).empty(1)
+            for start in range(0, y.n_rows, _RUN):
+                values = y.read(start, min(start + _RUN, y.n_rows)).reshape(-1, 1)
+                sample = sample.update(values.astype(np.float64), start=start)
+            self._seen_target_edges = TargetHistogram.of_sample(sample.rows, n_bins, classes=(0, 1)).edges[0]
+
+    def _n_target_bins(self) -> int:
+        return self.n_bins or min(max(isqrt(getattr(self, "_seen_rows", 0) // _CELL_ROWS), 4), 32)
+
+    def _n_bins(self) -> int:
+        if self.n_bins is not None:
+            return self.n_bins
+        if self.score == "wilcoxon" or self.bins == "counts":
+            return 64
+        n_classes = self._n_target_bins() if self.seen_classes is None else len(self.seen_classes)
+        return min(max(getattr(self, "_seen_rows", 0) // (_CELL_ROWS * n_classes), 4), 32)
+
+    def _target_of_histogram(self) -> dict[str, Any]:
+        """Return what the target seen last says of a histogram; two classes before any was seen."""
+        edges = getattr(self, "_seen_target_edges", None)
+        return {"target_edges": edges} if edges is not None else {"classes": self.seen_classes or (0, 1)}
+
     def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the statistics of the columns in each class, or the moments with a numeric target."""
+        """Return the statistics of the columns in each class, or the moments with a numeric target; or a histogram.
+
+        Bins of a sample are not known before its pass; then the bins are those of counts, which need the same memory.
+        """
         self.check_parameters()
+        if self._is_binned and self.bins not in _BINS:
+            return pick(load(self.bins), TargetHistogram.kind).describe()
+        if self._is_binned:
+            return TargetHistogram(np.arange(self._n_bins()), **self._target_of_histogram())
         classes = self.seen_classes
         return Moments() if classes is None else Groups(ColumnStats(), classes)
+
+    def _of_sample(self, sample: RowSample) -> TargetHistogram:
+        return TargetHistogram.of_sample(sample.rows, self._n_bins(), **self._target_of_histogram())
+
+    def single_pass(self, source: Source) -> SelectorPass | None:
+        """Return the pass over the rows; None where one for the sample of the bins comes first."""
+        return None if self.makes_passes else super().single_pass(source)
+
+    def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the summary of the rows, by the bins of a sample of all rows if the score needs bins."""
+        if not self.makes_passes:
+            return super().collect_source(source, options)
+        sample: Any = summarize_source(source, RowSample(_SAMPLED_ROWS * self._n_bins()), options, stage="bins").value
+        return summarize_source(source, self._of_sample(sample), options, stage="counts").value
+
+    def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
+        """Return the summary of a stream after more batches; the first rows decide on the bins of a sample."""
+        if self.makes_passes and not summary.n_rows:
+            batches = iter(batches)
+            first = list(islice(batches, 1))
+            for rows, _, weights in first:
+                sample = RowSample(_SAMPLED_ROWS * self._n_bins()).from_block(rows, sample_weight=weights)
+                described = self._of_sample(sample).empty(summary.n_features)
+                summary = described.with_context(prepare=summary.prepare, feature_names=summary.feature_names)
+            batches = chain(first, batches)
+        return super()._updated(summary, batches)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         tests, effects = self._tests(summary)
@@ -351,7 +495,14 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             setattr(self, name + "_", values)
         sized: dict[str, Any] = {"n_features_to_select": n_select} if self.mode == "k" else {}
         task = "classification" if isinstance(summary, Groups) or summary.classes is not None else "regression"
-        return self._selection(summary, np.sort(support), scores, columns=columns, task=task, **sized)
+        diagnostics = {}
+        if isinstance(summary, TargetHistogram):
+            if self.bins in _BINS:
+                sized["n_bins"] = summary.n_bins
+            diagnostics["n_columns_with_one_value_a_bin"] = int(summary.is_exact.sum())
+        return self._selection(
+            summary, np.sort(support), scores, columns=columns, diagnostics=diagnostics, task=task, **sized
+        )
 
     def _n_select(self, n_features: int) -> int:
         if self.mode == "percentile":
@@ -361,6 +512,11 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
 
     def _tests(self, summary: Any) -> tuple[ColumnTests, Floats]:
         """Return the tests of all columns, and the sizes of the effects."""
+        if isinstance(summary, TargetHistogram):
+            if (summary.classes is None and self._is_for_classes) or (summary.classes and self.task == "regression"):
+                raise Incompatible("this histogram has another kind of target, numbers or classes, than the score")
+            require_several(tuple(range(np.count_nonzero(summary.class_weights))))
+            return tests_of_histogram(summary, self.score)
         if isinstance(summary, Groups):
             if self._implied_task == "regression" or self.task == "regression":
                 raise Incompatible('this summary is of groups; score="correlation" and regressions need Moments()')

@@ -1,0 +1,281 @@
+"""Mutual information and Wilcoxon's test by bins: SciPy and scikit-learn as oracles, relations without a trend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import stats
+from sklearn import datasets
+from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
+from sklearn.metrics import mutual_info_score
+from tests.data_sets import data_set
+from tests.job.commands import cli
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.selectors import UnivariateSelector
+from sketchselect.selectors.supervised.binned import rank_sums
+from sketchselect.summaries import TargetHistogram
+
+
+@pytest.fixture
+def counts() -> tuple[Any, Any]:
+    """Counts of 2,000 rows in three classes; column 3 is constant, columns 0 and 1 depend on the class."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, 2000, p=[0.5, 0.3, 0.2])
+    X = rng.poisson(2.0, (2000, 8)).astype(float)
+    X[:, 0] += labels == 2
+    X[:, 1] = np.where(labels == 1, 2.0, X[:, 1])
+    X[:, 3] = 4.0
+    return X, np.array(["a", "b", "c"])[labels]
+
+
+def test_information_is_that_of_the_values_less_its_bias(counts: Any) -> None:
+    X, labels = counts
+    selector = UnivariateSelector("mutual-information", mode="fdr").fit(X, labels)
+    assert selector.summary_.is_exact.all()
+    for j in np.flatnonzero(X.std(axis=0) > 0):
+        table = np.array([[((X[:, j] == v) & (labels == c)).sum() for c in "abc"] for v in np.unique(X[:, j])])
+        information = mutual_info_score(X[:, j], labels)
+        bias = ((table > 0).sum() - table.shape[0] - 3 + 1) / 4000
+        np.testing.assert_allclose(selector.scores_[j], max(information - bias, 0), atol=1e-12)
+        assert abs(selector.scores_[j] - information) < 0.01
+        test = stats.chi2_contingency(table, correction=False, lambda_="log-likelihood")
+        np.testing.assert_allclose(selector.pvalues_[j], test.pvalue, rtol=1e-8)
+    np.testing.assert_allclose(selector.effects_[0], selector.scores_[0] / stats.entropy([*table.sum(axis=0)]))
+    assert np.isnan(selector.pvalues_[3])
+    assert selector.scores_[3] == 0
+    assert selector.support_.tolist() == [0, 1]
+
+
+def test_information_with_numbers_is_that_of_both_binned() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((3000, 4))
+    y = X[:, 2] ** 2 + rng.standard_normal(3000)
+    selector = UnivariateSelector("mutual-information", n_bins=12).fit(X, y)
+    histogram = selector.summary_
+    binned = _binned(y, histogram.target_edges)
+    for j in range(4):
+        bins = _binned(X[:, j], histogram.edges[j])
+        assert np.unique(bins).size == 12
+        expected = mutual_info_score(bins, binned)
+        np.testing.assert_allclose(selector.scores_[j], max(expected - _bias(bins, binned), 0), atol=1e-12)
+
+
+def _binned(values: Any, edges: Any) -> Any:
+    """A bin begins at its edge; the first holds smaller values too."""
+    return np.maximum(np.searchsorted(edges, values, side="right") - 1, 0)
+
+
+def _bias(a: Any, b: Any) -> float:
+    n_cells = np.unique(a * 1000 + b).size
+    return float(n_cells - np.unique(a).size - np.unique(b).size + 1) / (2 * a.size)
+
+
+@pytest.mark.parametrize("relation", ["square", "band", "circle"])
+def test_a_relation_without_a_trend_is_seen_where_f_sees_nothing(relation: str) -> None:
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, (2000, 10))
+    X[:, 0] = np.linspace(-1, 1, 2000)  # balanced, so that no trend is left to chance
+    if relation == "square":
+        y: Any = X[:, 0] ** 2 + 0.1 * rng.standard_normal(2000)
+    elif relation == "band":
+        y = np.abs(X[:, 0]) < 0.3
+    else:
+        angle, y = rng.uniform(0, 2 * np.pi, 2000), np.arange(2000) % 2
+        X[:, :2] = (1.0 + y[:, None]) * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    matter = [0, 1] if relation == "circle" else [0]
+    assert UnivariateSelector(mode="fwe", alpha=0.01).fit(X, y).support_.size == 0
+    chosen = UnivariateSelector("mutual-information", mode="fwe", alpha=0.01).fit(X, y)
+    assert chosen.support_.tolist() == matter
+    assert UnivariateSelector("mutual-information", n_features_to_select=len(matter)).fit(X, y).support_.tolist() == (
+        matter
+    )
+
+
+@pytest.mark.parametrize("as_source", [np.asarray, sp.csr_array])
+def test_rank_sums_of_two_classes_are_those_of_mann_and_whitney(counts: Any, as_source: Any) -> None:
+    X, labels = counts
+    y = labels == "a"
+    selector = UnivariateSelector("wilcoxon", mode="fwe").fit(as_source(X), y)
+    varies = X.std(axis=0) > 0
+    V = X[:, varies]
+    expected = stats.mannwhitneyu(V[~y], V[y], use_continuity=False, method="asymptotic")
+    np.testing.assert_allclose(selector.pvalues_[varies], expected.pvalue, rtol=1e-10)
+    np.testing.assert_allclose(selector.scores_[varies], stats.norm.isf(expected.pvalue / 2), rtol=1e-10)
+    area = expected.statistic / (y.sum() * (~y).sum())
+    np.testing.assert_allclose(selector.effects_[varies], 2 * area - 1, atol=1e-12)
+    assert np.isnan(selector.pvalues_[3])
+
+
+def test_rank_sums_without_correction_of_ties_are_scipys_ranksums(counts: Any) -> None:
+    X, labels = counts
+    of_classes = UnivariateSelector("wilcoxon").fit(X, labels).summary_.counts
+    sums = rank_sums(of_classes[:, :, 0], of_classes[:, :, 2], tie_correct=False)
+    expected = stats.ranksums(X[labels == "a"], X[labels == "c"])
+    varies = X.std(axis=0) > 0
+    np.testing.assert_allclose(sums.statistics[varies], expected.statistic[varies], atol=1e-10)
+    np.testing.assert_allclose(sums.pvalues[varies], expected.pvalue[varies], rtol=1e-10)
+
+
+def test_rank_sums_of_several_classes_are_those_of_the_best_class_corrected(counts: Any) -> None:
+    X, labels = counts
+    selector = UnivariateSelector("wilcoxon").fit(X, labels)
+    V = X[:, [0, 1, 2, 4]]
+    p = [
+        stats.mannwhitneyu(V[labels == c], V[labels != c], use_continuity=False, method="asymptotic").pvalue
+        for c in "abc"
+    ]
+    np.testing.assert_allclose(selector.pvalues_[[0, 1, 2, 4]], np.minimum(3 * np.min(p, axis=0), 1), rtol=1e-10)
+
+
+def test_p_values_below_the_smallest_number_have_a_logarithm() -> None:
+    labels = np.repeat([0, 1], 4000)
+    X = np.column_stack([labels + 0.0, np.r_[np.zeros(3), labels[3:]]])
+    for score in ("wilcoxon", "mutual-information"):
+        selector = UnivariateSelector(score).fit(X, labels)
+        assert selector.pvalues_[0] == 0.0
+        squares = (
+            selector.scores_**2
+            if score == "wilcoxon"
+            else 16_000 * selector.summary_.weight / 8000 * np.array([mutual_info_score(x, labels) for x in X.T])
+        )
+        expected = np.log(2) + stats.norm.logsf(np.sqrt(squares))
+        np.testing.assert_allclose(selector.log_pvalues_, expected, rtol=1e-10)
+
+
+def test_sites_merge_to_the_bits_of_one_pass(counts: Any, tmp_path: Path) -> None:
+    X, labels = counts
+    whole = UnivariateSelector("wilcoxon", bins="counts").fit(X, labels)
+    sks.save(whole.summary_.empty(8), tmp_path / "bins.sks")
+    like = UnivariateSelector("wilcoxon", bins=str(tmp_path / "bins.sks"))
+    sites = [like.collect(rows, y) for rows, y in ((X[:700], labels[:700]), (sp.csr_array(X[700:]), labels[700:]))]
+    stream = UnivariateSelector("wilcoxon", bins="counts")
+    for rows in np.array_split(np.arange(2000), 5):
+        stream.partial_fit(X[rows], labels[rows], classes=["a", "b", "c"] if rows[0] == 0 else None)
+    merged = UnivariateSelector("wilcoxon").fit_summary(sites[0].merge(sites[1]))
+    assert merged.summary_ == whole.summary_ == stream.summary_
+    np.testing.assert_array_equal(merged.pvalues_, whole.pvalues_)
+    again = UnivariateSelector("mutual-information", mode="fdr").fit_summary(merged.summary_)
+    assert again.support_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_the_first_rows_of_a_stream_decide_on_its_bins(task: str) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((900, 5))
+    y = X[:, 1] ** 2 + 0.1 * rng.standard_normal(900)
+    y = y > 0.5 if task == "classification" else y
+    stream = UnivariateSelector("mutual-information", mode="fwe", alpha=1e-4)
+    for rows in np.array_split(np.arange(900), 3):
+        stream.partial_fit(X[rows], y[rows])
+    first = UnivariateSelector("mutual-information").fit(X[:300], y[:300])
+    assert stream.summary_.describe() == first.summary_.describe()
+    assert stream.summary_.n_rows == 900
+    assert stream.support_.tolist() == [1]
+
+
+def test_weights_count_as_rows(counts: Any) -> None:
+    X, labels = counts
+    weights = np.random.default_rng(6).integers(0, 4, 2000)
+    weighted = UnivariateSelector("mutual-information", bins="counts").fit(X, labels, sample_weight=weights)
+    repeated = UnivariateSelector("mutual-information", bins="counts").fit(
+        np.repeat(X, weights, axis=0), np.repeat(labels, weights)
+    )
+    np.testing.assert_array_equal(weighted.pvalues_, repeated.pvalues_)
+
+
+def correlation_with_nearest_neighbours(X: Any, y: Any, task: str) -> float:
+    oracle = mutual_info_classif if task == "classification" else mutual_info_regression
+    selector = UnivariateSelector("mutual-information", task=task).fit(X, y)
+    return float(stats.spearmanr(selector.scores_, oracle(X, y, random_state=0)).statistic)
+
+
+@pytest.mark.parametrize(
+    ("load", "task"),
+    [
+        (datasets.load_wine, "classification"),
+        (datasets.load_breast_cancer, "classification"),
+        (datasets.load_diabetes, "regression"),
+    ],
+)
+def test_the_order_is_that_of_scikit_learn(load: Any, task: str) -> None:
+    assert correlation_with_nearest_neighbours(*load(return_X_y=True), task) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["USPS", "COIL20", "Isolet", "MNIST"])
+def test_the_order_on_real_data_is_that_of_scikit_learn(name: str) -> None:
+    data, rng = data_set(name), np.random.default_rng(0)
+    rows = rng.permutation(len(data["X"]))[:1500]
+    columns = np.sort(rng.permutation(data["X"].shape[1])[:60])
+    X, y = data["X"][rows][:, columns].astype(float), np.unique(data["y"].ravel()[rows], return_inverse=True)[1]
+    assert correlation_with_nearest_neighbours(X, y, "classification") > 0.9
+
+
+def test_a_job_and_merged_files_give_the_same_columns(counts: Any, tmp_path: Path) -> None:
+    X, labels = counts
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", labels)
+    job: dict[str, Any] = {
+        "input": {"url": str(tmp_path / "X.npy"), "target": str(tmp_path / "y.npy")},
+        "select": {"method": "univariate", "score": "wilcoxon", "mode": "fwe"},
+        "output": {"dir": str(tmp_path / "out")},
+        "execution": {"cluster": "serial"},
+    }
+    assert sks.run(job).selection.support.tolist() == [0, 1]
+    expected = UnivariateSelector("wilcoxon").fit(X, labels)
+    selection = json.loads((tmp_path / "out" / "selection.json").read_text())
+    np.testing.assert_array_equal(np.array(selection["columns"]["pvalues"], dtype=float), expected.pvalues_)
+    assert "pvalues" in (tmp_path / "out" / "scores.csv").read_text().splitlines()[0]
+    sks.save(expected.summary_.describe().from_block(X[:800], labels[:800]), tmp_path / "0.sks")
+    sks.save(expected.summary_.describe().from_block(X[800:], labels[800:], start=800), tmp_path / "1.sks")
+    merged = cli("merge", tmp_path / "0.sks", tmp_path / "1.sks", "-o", tmp_path / "all.sks")
+    assert merged.exit_code == 0, merged.output
+    options = (
+        "--method",
+        "univariate",
+        "--set",
+        "score=wilcoxon",
+        "--set",
+        "mode=fwe",
+        "-o",
+        tmp_path / "columns.json",
+    )
+    chosen = cli("select", tmp_path / "all.sks", *options)
+    assert chosen.exit_code == 0, chosen.output
+    assert json.loads((tmp_path / "columns.json").read_text())["support"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"score": "wilcoxon", "task": "regression"}, 'score="wilcoxon"'),
+        ({"score": "f", "n_bins": 5}, "n_bins is for score"),
+        ({"score": "f", "bins": "counts"}, "bins is for score"),
+        ({"score": "wilcoxon", "n_bins": 1}, "n_bins"),
+        ({"score": "wilcoxon", "bins": "quantiles"}, "bins must be"),
+        ({"score": "wilcoxon", "bins": "a.sks", "n_bins": 5}, "leave one of the two out"),
+    ],
+)
+def test_bad_parameters_are_named(arguments: dict[str, Any], words: str, counts: Any) -> None:
+    with pytest.raises(BadParameter, match=words):
+        UnivariateSelector(**arguments).fit(*counts)
+
+
+def test_what_cannot_be_tested_is_refused(counts: Any) -> None:
+    X = counts[0]
+    of_numbers = sks.summarize(X, TargetHistogram(range(9), target_edges=[0.0, 1.0]), y=X[:, 0])
+    with pytest.raises(Incompatible, match="numbers or classes"):
+        UnivariateSelector("wilcoxon").fit_summary(of_numbers)
+    with pytest.raises(BadParameter, match="only one class"):
+        UnivariateSelector("wilcoxon").fit_summary(
+            sks.summarize(X, TargetHistogram(range(9), classes=["a", "b"]), y=np.full(2000, "a"))
+        )
+    with pytest.raises(Incompatible, match="target-histogram"):
+        UnivariateSelector("wilcoxon").fit_summary(sks.summarize(X, sks.Moments()))
