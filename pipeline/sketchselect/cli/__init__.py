@@ -11,7 +11,7 @@ import typer.core
 
 from sketchselect.cli.authoring import init, methods, plan, schema
 from sketchselect.cli.certify import certify, compare, evaluate, verify
-from sketchselect.cli.files import assign, cluster, convert, inspect, merge, select, summarize
+from sketchselect.cli.files import assign, cluster, convert, drift, inspect, merge, select, summarize
 from sketchselect.cli.installation import demo, doctor
 from sketchselect.cli.shell import (
     Command,
@@ -83,6 +83,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
         compare: "sketchselect compare job.toml --methods greedy,variance",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
         assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",
+        drift: "sketchselect drift year.sks today.sks",
     },
 }
 """All commands by purpose, each with an example."""

@@ -523,3 +523,49 @@ def assign(
     n_rows = matrix.shape[0]
     data = {"file": str(output), "n_rows": n_rows, "n_dropped": result.stats.rows_dropped, "notes": notes}
     return Outcome("\n".join([f"{output}: {n_rows} rows, {' and '.join(outputs)}", *notes]), data)
+
+
+@command
+def drift(
+    base: Annotated[Path, typer.Argument(help="The summary file of earlier rows (.sks).")],
+    today: Annotated[list[Path], typer.Argument(help="Summary files of new rows (.sks), such as one for each day.")],
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--threshold",
+            metavar="SHARE",
+            help="Share, from 0 to 1, above which the exit code is 3; by default from BASE, as is one for the mean.",
+        ),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", metavar="FILE", help="Draw the shares and their thresholds (.svg).")
+    ] = None,
+) -> Outcome:
+    """Measure how much of new rows lies outside the directions of earlier ones. Exit code 3 is an alarm."""
+    from sketchselect.errors import SketchSelectError
+    from sketchselect.location import write_atomically
+    from sketchselect.summaries import drift as measure
+    from sketchselect.summaries import load
+    from sketchselect.workflow.summary_files import require_replaceable
+
+    if figure is not None:
+        require_replaceable(figure, ".svg", b"<svg ", "--figure")
+    earlier, days = load(base), []
+    for file in today:
+        new = load(file)
+        try:
+            days.append(measure(earlier, new, threshold=threshold))
+        except SketchSelectError as error:
+            raise type(error)(f"{base}, {file}: {error}") from None
+    data = [{"file": str(file), **day.to_dict()} for file, day in zip(today, days, strict=True)]
+    if figure is not None:
+        from sketchselect.report import drift_figure
+
+        write_atomically(figure, drift_figure([file.stem for file in today], data).encode())
+    alarms = sum(day.exceeded for day in days)
+    lines = [
+        f"{'DRIFT' if day.exceeded else 'no drift'}: {f'{file}: ' if len(days) > 1 else ''}{day.sentence()}"
+        for file, day in zip(today, days, strict=True)
+    ]
+    facts = data[0] if len(days) == 1 else {"exceeded": alarms > 0, "days": data}
+    return Outcome("\n".join(lines), {"base": str(base), **facts}, alarms == 0, 3)

@@ -64,6 +64,7 @@ class Outcome(NamedTuple):
     text: str
     data: Any  # Printed by ``--json``
     is_good: bool = True  # Whether the exit code is 0
+    exit_code: int = 1  # The exit code otherwise
 
 
 def command(function: Callable[..., Outcome]) -> Callable[..., None]:
@@ -82,7 +83,7 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
             elif outcome.text:
                 typer.echo(outcome.text)
         if not outcome.is_good:
-            raise typer.Exit(1)
+            raise typer.Exit(outcome.exit_code)
 
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)

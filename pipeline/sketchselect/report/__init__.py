@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["render"]
+__all__ = ["drift_figure", "render"]
 
 
 def render(manifest: Mapping[str, Any], selection: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
@@ -43,3 +43,23 @@ def render(manifest: Mapping[str, Any], selection: Mapping[str, Any], figures: M
     from sketchselect.report.page import render_page
 
     return render_page(manifest, selection, figures)
+
+
+def drift_figure(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
+    """Draw the shares of drift of several days, with their intervals and thresholds, as an SVG file.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Name of each day.
+    days : sequence of mapping
+        `Drift.to_dict` of each day.
+
+    Returns
+    -------
+    str
+        A complete SVG document in the colours of the page, light or dark; write it as UTF-8.
+    """
+    from sketchselect.report.page import draw_file
+
+    return draw_file(names, days)

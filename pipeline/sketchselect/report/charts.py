@@ -16,6 +16,7 @@ from sketchselect.report import drawing
 from sketchselect.report.drawing import NOTE_LENGTH, as_numbers, clean, count, number, percent
 
 _TABLE_ROWS = 60
+_NAMED_DAYS = 14  # names of more would overlap
 
 
 def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) -> Mapping[str, Any] | None:
@@ -99,6 +100,27 @@ def _draw_counts(counts: Mapping[str, Any]) -> str:
     return drawing.to_svg(
         figure, "cluster-count", f"Line charts of objective and agreement for {len(ks)} numbers of clusters"
     )
+
+
+def draw_drift(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
+    """Return the SVG: the share of each day with its interval, its threshold, and a dot where there is an alarm."""
+    columns = ("share", "low", "high", "threshold")
+    share, low, high, threshold = (as_numbers([day[name] for day in days]) for name in columns)
+    alarm = np.array([bool(day["exceeded"]) for day in days])
+    x = np.arange(1.0, len(days) + 1)
+    figure, (axes,) = drawing.new_figure(300)
+    drawing.draw_bars(axes, x, low, high, drawing.BAND, min(8.0, 200 / len(x)))
+    axes.plot(x, threshold, color=drawing.INK, linewidth=0.9, dashes=(3, 2), label="threshold")
+    drawing.draw_line(axes, x, share, drawing.ACCENT, label="share outside the base's directions")
+    drawing.draw_dots(axes, np.column_stack([x, share])[alarm], drawing.cluster_colour(2), 5.0)
+    limits = drawing.widened(np.concatenate([low, high, threshold]), 0.06)
+    drawing.frame(axes, drawing.widened(x, 0.03), limits, ("day", "share of the scatter"), whole=True)
+    if len(names) <= _NAMED_DAYS:
+        axes.set_xticks(x, names, rotation=30, ha="right")
+        axes.set_xlabel("")
+    axes.legend(loc="upper left")
+    label = f"Line chart of drift on {count(len(x))} days, {count(int(alarm.sum()))} of them with an alarm"
+    return drawing.to_svg(figure, "drift", label)
 
 
 def timeline_section(timeline: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -25,6 +25,7 @@ from sketchselect.report.charts import (
     describe_scores,
     describe_spectrum,
     draw_centres,
+    draw_drift,
     draw_images,
     draw_scatter,
     draw_scores,
@@ -68,6 +69,17 @@ def render_page(manifest: Mapping[str, Any], selection: Mapping[str, Any], figur
     """Return the HTML document; see `sketchselect.report.render`."""
     with drawing.style():
         return _template().render(_context(RunContent(manifest, selection, figures)))
+
+
+def draw_file(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
+    """Return an SVG document; see `sketchselect.report.drift_figure`."""
+    with drawing.style():
+        figure = draw_drift([clean(name) for name in names], days)
+    page = resources.files("sketchselect.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    colours = page[page.index(":root {") : page.index("@media print")]
+    style = f"<style>{colours}svg {{ background: var(--card); font-family: sans-serif; }}</style>"
+    head, mark, body = figure.partition(">")
+    return f'{head} xmlns="http://www.w3.org/2000/svg"{mark}{style}{body}'
 
 
 def _context(run: RunContent) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from sketchselect.summaries.clusters import CentroidSums, Contingency
 from sketchselect.summaries.codec import decode, encode, load, save
 from sketchselect.summaries.column_stats import ColumnStats
 from sketchselect.summaries.containers import SPECTRAL_KINDS, Bundle, StepStatistics, pick, pick_spectrum
+from sketchselect.summaries.drift import Drift, drift
 from sketchselect.summaries.frequent_directions import BatchDirections, DecayedDirections, FrequentDirections
 from sketchselect.summaries.leverage import LeverageSample, LeverageScores
 from sketchselect.summaries.moment_panels import ComomentPanel
@@ -29,6 +30,7 @@ __all__ = [
     "Contingency",
     "DecayedDirections",
     "DecayedMoments",
+    "Drift",
     "Folds",
     "FrequentDirections",
     "Groups",
@@ -42,6 +44,7 @@ __all__ = [
     "TargetHistogram",
     "TopValues",
     "decode",
+    "drift",
     "encode",
     "load",
     "pick",

@@ -1,0 +1,253 @@
+"""Drift against the rows themselves: its share, its bounds, planted rotations, and quiet days."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NoData
+from sketchselect.summaries import Bundle, ColumnStats, Drift, FrequentDirections, Moments, RowSample
+from sketchselect.summaries import drift as measure
+
+SPIKES = np.repeat([6.0, 1.0], [4, 56])
+
+
+def gaussian(rng, n_rows, sd=SPIKES, rotation=None):
+    """Rows whose first four directions are strong, about a mean that is not zero."""
+    rows = rng.standard_normal((n_rows, len(sd))) * sd
+    return 2.0 + (rows if rotation is None else rows @ rotation)
+
+
+WIDE = np.repeat([10.0, 1.0], [4, 296])
+
+
+def turned(angle, i=0, j=30, p=60):
+    """The rotation of directions i and j into each other."""
+    rotation = np.eye(p)
+    rotation[[i, j], [i, j]] = np.cos(angle)
+    rotation[i, j], rotation[j, i] = np.sin(angle), -np.sin(angle)
+    return rotation
+
+
+TOPICS = np.random.default_rng(7).dirichlet(np.full(200, 0.05), 5)
+
+
+def words(rng, n_rows, shift=0):
+    """Counts of words of five topics, as CSR; shifted, the words of every topic are others."""
+    topics = rng.integers(5, size=n_rows)
+    probabilities = np.roll(TOPICS, shift, axis=1)[topics]
+    return sparse.csr_array(rng.multinomial(rng.poisson(30, n_rows) + 5, probabilities).astype(float))
+
+
+def share_of_rows(X, base, k):
+    """The definition, by singular vectors of the rows."""
+    X, base = (rows.toarray() if sparse.issparse(rows) else rows for rows in (X, base))
+    V = np.linalg.svd(base - base.mean(axis=0), full_matrices=False)[2][:k]
+    A = X - X.mean(axis=0)
+    return np.linalg.norm(A - A @ V.T @ V) ** 2 / np.linalg.norm(A) ** 2
+
+
+@pytest.mark.parametrize("law", [gaussian, words])
+@pytest.mark.parametrize("kinds", [(Moments(), Moments()), (FrequentDirections(20), Moments())])
+def test_share_and_shift_are_those_of_the_rows(law, kinds):
+    rng = np.random.default_rng(0)
+    base, today = law(rng, 800), law(rng, 150)
+    drift = measure(kinds[0].from_block(base), kinds[1].from_block(today))
+    assert drift.share == pytest.approx(share_of_rows(today, base, drift.n_directions), rel=1e-9)
+    assert drift.at_least == pytest.approx(drift.at_most, rel=1e-9)
+    assert drift.low < drift.at_least <= drift.at_most < drift.high
+    base, today = (rows.toarray() if sparse.issparse(rows) else rows for rows in (base, today))
+    moved = np.linalg.norm(today.mean(axis=0) - base.mean(axis=0)) / np.sqrt(base.var(axis=0).sum())
+    assert drift.shift == pytest.approx(moved, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_bounds_hold_for_sketched_rows_and_widen_with_their_shrinkage(size):
+    rng = np.random.default_rng(1)
+    sd = np.repeat([8.0, 1.0], [3, 297])
+    base = Moments().from_block(gaussian(rng, 900, sd))
+    rows = gaussian(rng, 700, sd)
+    sketch = FrequentDirections(size).from_block(rows)
+    assert sketch.shrinkage > 0
+    drift, exact = measure(base, sketch, n_directions=3), measure(base, Moments().from_block(rows), n_directions=3)
+    assert drift.at_least - 1e-12 <= exact.share <= drift.at_most + 1e-12
+    assert drift.at_most - drift.at_least <= 3 * sketch.shrinkage / sketch.centered_squared_norm + 1e-12
+    assert drift.low < drift.at_least
+    assert drift.high > drift.at_most
+    # What the sketch may have lost is no evidence: the threshold is higher by as much.
+    assert drift.threshold == pytest.approx(exact.threshold + (drift.at_most - drift.at_least) / 2, rel=1e-9)
+
+
+def test_the_bases_own_loss_raises_the_threshold():
+    rng = np.random.default_rng(2)
+    sd = np.repeat([8.0, 1.0], [3, 297])
+    rows, today = gaussian(rng, 900, sd), Moments().from_block(gaussian(rng, 100, sd))
+    exact, sketched = (measure(s.from_block(rows), today, n_directions=3) for s in (Moments(), FrequentDirections(8)))
+    assert sketched.base_share > exact.base_share
+    assert sketched.threshold > exact.threshold
+    assert not sketched.exceeded
+
+
+DAYS = {
+    "dense": (gaussian, lambda rng, n: gaussian(rng, n, rotation=turned(1.0)), Moments(), 120),
+    "sketch": (
+        lambda rng, n: gaussian(rng, n, WIDE),
+        lambda rng, n: gaussian(rng, n, WIDE, turned(1.0, p=300)),
+        FrequentDirections(48),
+        200,
+    ),
+    "sparse": (words, lambda rng, n: words(rng, n, 20), Bundle({"a": FrequentDirections(16), "b": RowSample(500)}), 60),
+}
+
+
+@pytest.mark.parametrize("case", DAYS)
+def test_rotation_is_found_on_its_day_and_quiet_days_give_no_alarm(case):
+    quiet, rotated, description, n_rows = DAYS[case]
+    rng = np.random.default_rng(3)
+    base = description.from_block(quiet(rng, 3000))
+    days = [description.from_block(quiet(rng, n_rows)) for _ in range(200)]
+    days += [description.from_block(rotated(rng, n_rows)) for _ in range(5)]
+    # At the level of 1 % in 200 days no alarm is what to expect.
+    assert [measure(base, day).exceeded for day in days] == [False] * 200 + [True] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_rows", [25, 200])
+@pytest.mark.parametrize("sd", [SPIKES, 1 / np.arange(1.0, 61.0), np.ones(20)], ids=["spikes", "falling", "equal"])
+def test_alarms_come_as_often_as_the_level_says(monkeypatch, sd, n_rows):
+    """Sixty bases with ten days each: 10 % of the shares are above a threshold at that level."""
+    monkeypatch.setattr(sys.modules["sketchselect.summaries.drift"], "LEVEL", 0.2 * 200)
+    rng, above = np.random.default_rng(4), []
+    for _ in range(60):
+        base = Moments().from_block(gaussian(rng, 1500, sd))
+        drifts = [measure(base, Moments().from_block(gaussian(rng, n_rows, sd))) for _ in range(10)]
+        above.append([(d.share > d.threshold, d.shifted) for d in drifts])
+    rates, error = np.mean(above, axis=(0, 1)), 4 * np.sqrt(0.1 * 0.9 / 600)
+    # Days that share a base are not independent, hence four standard errors; equal directions are over-covered.
+    assert (rates < 0.1 + error).all()
+    assert len(sd) == 20 or rates[0] > 0.1 - error
+    assert rates[1] > 0.1 - error
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_share_of_the_law():
+    rng, covered = np.random.default_rng(5), []
+    base = Moments().from_block(gaussian(rng, 2000))
+    V = np.linalg.eigh(base.covariance())[1][:, ::-1]
+    for _ in range(400):
+        drift = measure(base, Moments().from_block(gaussian(rng, 80, rotation=turned(0.7))))
+        law = turned(0.7).T @ np.diag(SPIKES**2) @ turned(0.7)
+        top = V[:, : drift.n_directions]
+        covered.append(drift.low <= 1 - np.trace(top.T @ law @ top) / np.trace(law) <= drift.high)
+    assert abs(np.mean(covered) - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 400)
+
+
+def test_rows_that_move_together_leave_the_share_and_show_in_the_shift():
+    rng = np.random.default_rng(6)
+    base, rows = Moments().from_block(gaussian(rng, 2000)), gaussian(rng, 100)
+    quiet, moved = (measure(base, Moments().from_block(rows + by)) for by in (0.0, 1.5))
+    assert moved.share == pytest.approx(quiet.share, rel=1e-9)
+    assert (quiet.shifted, moved.shifted, moved.exceeded) == (False, True, True)
+    # A threshold that was passed is the only alarm.
+    alone = measure(base, Moments().from_block(rows + 1.5), threshold=1.0)
+    assert (alone.shift, alone.shift_threshold, alone.exceeded) == (moved.shift, None, False)
+    assert measure(base, Moments().from_block(rows), threshold=0.0).exceeded
+
+
+def test_a_sample_of_the_base_measures_heavy_tails():
+    rng = np.random.default_rng(8)
+
+    def rows(n):
+        return gaussian(rng, n) * np.exp(0.7 * rng.standard_normal((n, 1)))
+
+    X, today = rows(4000), Moments().from_block(rows(200))
+    plain = measure(Moments().from_block(X), today)
+    sampled = measure({"m": Moments().from_block(X), "r": RowSample(2000).from_block(X)}, today)
+    assert (plain.gaussian, sampled.gaussian) == (True, False)
+    assert sampled.share == plain.share
+    assert sampled.threshold > plain.threshold
+    assert sampled.low < plain.low
+    assert sampled.high > plain.high
+    # The ratio of the two variances, from all rows and the formula.
+    k, A = plain.n_directions, X - X.mean(axis=0)
+    V = np.linalg.svd(A, full_matrices=False)[2][:k]
+    inside, norms = ((A @ V.T) ** 2).sum(axis=1), (A**2).sum(axis=1)
+    u = (norms - inside) - (1 - inside.sum() / norms.sum()) * norms
+    assert (u**2).mean() / norms.mean() ** 2 > 1.5 * 2 * plain.share**2 / k
+
+
+def test_fading_rows_count_as_fewer():
+    rng = np.random.default_rng(9)
+    X, today = gaussian(rng, 4000), Moments().from_block(gaussian(rng, 100))
+    sketch, moments = (
+        measure(kind.from_block(X), today) for kind in (FrequentDirections(8, 300), Moments(half_life=300))
+    )
+    weights = 0.5 ** (np.arange(4000) / 300)
+    assert sketch.base_rows == pytest.approx(moments.base_rows, rel=1e-9)
+    assert sketch.base_rows == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-9)
+
+
+def test_directions_are_those_that_stand_out():
+    rng = np.random.default_rng(10)
+    today = Moments().from_block(gaussian(rng, 50))
+    assert measure(Moments().from_block(gaussian(rng, 3000)), today).n_directions == 4
+    assert measure(Moments().from_block(gaussian(rng, 3000)), today, n_directions=7).n_directions == 7
+
+
+def test_no_direction_outside_is_no_drift():
+    """Rows of rank two stay in their plane but for rounding, which is no alarm."""
+    rng = np.random.default_rng(11)
+    plane = rng.standard_normal((2, 12))
+    base, quiet = (Moments().from_block(rng.standard_normal((n, 2)) @ plane) for n in (500, 40))
+    drift = measure(base, quiet)
+    assert (drift.exceeded, drift.share < 1e-12) == (False, True)
+    assert measure(base, Moments().from_block(rng.standard_normal((40, 12)))).exceeded
+
+
+def test_the_record_says_share_interval_and_threshold():
+    rng = np.random.default_rng(12)
+    base = FrequentDirections(3).from_block(gaussian(rng, 2000))
+    drift = measure(base, FrequentDirections(3).from_block(gaussian(rng, 300)))
+    assert isinstance(drift, Drift)
+    text = drift.sentence()
+    for value in (drift.share, drift.low, drift.high, drift.threshold, drift.at_least, drift.at_most):
+        assert f"{100 * value:.3g} %" in text
+    assert drift.to_dict()["exceeded"] is drift.exceeded is False
+    with pytest.raises(AttributeError):
+        drift.share = 0.0  # type: ignore[misc]
+
+
+def named(names, **context):
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    return Moments().from_block(X).with_context(prepare=context.get("prepare", ()), feature_names=names)
+
+
+MISTAKES = {
+    "width": (Moments().from_block(np.eye(4)), Incompatible, "the base has 3 columns, the new rows have 4"),
+    "names": (named(("a", "x", "c")), Incompatible, "column 1 is named 'b' in the base and 'x'"),
+    "steps": (named(None, prepare=("l2",)), Incompatible, "prepared with [], the new rows with ['l2']"),
+    "constant": (Moments().from_block(np.ones((5, 3))), EmptyInput, "no scatter in the new rows: 5 rows, all equal"),
+    "one row": (Moments().from_block(np.ones((1, 3))), EmptyInput, "no scatter in the new rows: 1 rows"),
+    "kind": (ColumnStats().from_block(np.eye(3)), Incompatible, "needs a summary of kind frequent-directions"),
+    "missing": (Moments(missing="pairwise").from_block(np.eye(3)), Incompatible, "may be missing in the new rows"),
+    "description": (Moments(), NoData, ""),
+    "path": ("today.sks", Incompatible, "sketchselect.load"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_cannot_be_compared_is_refused_in_one_line(mistake):
+    today, error, text = MISTAKES[mistake]
+    with pytest.raises(error) as raised:
+        measure(named(("a", "b", "c")), today)
+    assert text in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("options", [{"threshold": 1.5}, {"threshold": "x"}, {"n_directions": 3}, {"n_directions": 0}])
+def test_parameters_out_of_range_are_refused(options):
+    with pytest.raises(BadParameter, match=next(iter(options))):
+        measure(named(None), named(None), **options)
