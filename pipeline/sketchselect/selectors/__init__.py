@@ -17,6 +17,7 @@ from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.registry import METHODS, make
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
+from sketchselect.selectors.supervised.logistic import LogisticPath
 from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
@@ -38,6 +39,7 @@ __all__ = [
     "LaplacianScoreSelector",
     "LassoPath",
     "LeverageSelector",
+    "LogisticPath",
     "MCFSSelector",
     "MCPPath",
     "MRMRSelector",

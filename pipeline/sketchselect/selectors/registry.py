@@ -20,6 +20,7 @@ from sketchselect.selectors.osinsky import OsinskySelector
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
+from sketchselect.selectors.supervised.logistic import LogisticPath
 from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
@@ -39,6 +40,7 @@ METHODS: Registry[type[BaseSelector]] = Registry(
         LaplacianScoreSelector,
         LassoPath,
         LeverageSelector,
+        LogisticPath,
         MCFSSelector,
         MCPPath,
         MRMRSelector,

@@ -8,6 +8,7 @@ from sketchselect.summaries.column_stats import ColumnStats
 from sketchselect.summaries.containers import SPECTRAL_KINDS, Bundle, StepStatistics, pick, pick_spectrum
 from sketchselect.summaries.frequent_directions import BatchDirections, DecayedDirections, FrequentDirections
 from sketchselect.summaries.leverage import LeverageSample, LeverageScores
+from sketchselect.summaries.likelihood import LikelihoodSums
 from sketchselect.summaries.moment_panels import ComomentPanel
 from sketchselect.summaries.moments import DecayedMoments, Moments
 from sketchselect.summaries.partitioned import Folds, Groups
@@ -33,6 +34,7 @@ __all__ = [
     "Groups",
     "LeverageSample",
     "LeverageScores",
+    "LikelihoodSums",
     "Moments",
     "RowSample",
     "SlidingWindow",
