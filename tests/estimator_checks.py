@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from sketchselect import KMeans, cluster, selectors
@@ -28,7 +29,16 @@ EXCEPTIONS: dict[type, dict[str, str]] = {
     **{METHODS[name]: dict.fromkeys(WEIGHTS, SAMPLE) for name in ("mcfs", "laplacian-score")},
     **{
         METHODS[name]: dict.fromkeys(WEIGHTS, SPLITS)
-        for name in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad", "auto-target")
+        for name in (
+            "thresholded-ols",
+            "annealing",
+            "lasso",
+            "elastic-net",
+            "mcp",
+            "scad",
+            "auto-target",
+            "logistic",
+        )
     },
     METHODS["stability"]: dict.fromkeys(WEIGHTS, HALVES),
     METHODS["univariate"]: dict.fromkeys(
@@ -49,6 +59,12 @@ def of_size(method: str, n_features: float, **parameters: Any) -> Any:
     if "n_features_to_select" in METHODS[method]().get_params():
         parameters["n_features_to_select"] = n_features
     return METHODS[method](**parameters)
+
+
+def target_for(method: str, y: Any) -> Any:
+    """Return a target that a method takes by default: the numbers, or which of them are above the median."""
+    classifies = getattr(METHODS[method](), "task", None) == "classification"
+    return (y > np.median(y)).astype(np.int64) if classifies else y
 
 
 def public_estimators() -> set[type]:

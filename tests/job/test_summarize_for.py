@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.estimator_checks import target_for
 
 import sketchselect as sks
 from sketchselect.selectors import METHODS
@@ -36,6 +37,7 @@ def support(path: Path) -> list[int]:
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_select_finds_all_that_it_needs_and_the_columns_of_a_fit(counts: Path, method: str) -> None:
     cls = METHODS[method]
+    np.save(counts / "y.npy", target_for(method, np.load(counts / "y.npy")))
     words = ["--target", counts / "y.npy"] if cls.needs_target else []
     file, out = counts / "a.sks", counts / "a.json"
     done = cli("summarize", counts / "rows.npy", "-o", file, "--for", method, "--scheduler", "serial", *words)

@@ -23,7 +23,7 @@ from sketchselect.workflow import tables
 from .commands import cli
 
 Job = Callable[..., dict[str, Any]]
-SUPERVISED = sorted(name for name, cls in METHODS.items() if cls.fits_model)
+SUPERVISED = sorted(name for name, cls in METHODS.items() if cls.fits_model and cls().task == "regression")
 USED = [1, 4, 6]
 
 

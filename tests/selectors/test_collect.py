@@ -19,7 +19,7 @@ LABELS = np.arange(120) % 2
 WINDOW: dict[str, Any] = {"window": 50}
 PARTITION: dict[str, Any] = {"partition": LABELS, "n_clusters": 2}
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in sorted(METHODS) if name != "online-leverage"),
+    *((name, {}) for name in sorted(METHODS) if name not in ("online-leverage", "logistic")),
     ("greedy", WINDOW),
     ("deterministic", PARTITION),
 ]
@@ -27,6 +27,7 @@ SEVERAL_PASSES: list[tuple[str, dict[str, Any]]] = [
     ("online-leverage", {}),
     ("leverage", {"read": "columns"}),
     ("deterministic", {"partition": "kmeans++", "n_clusters": 2}),
+    ("logistic", {}),
 ]
 
 
@@ -46,7 +47,7 @@ def test_selection_from_a_delayed_summary_is_that_of_fit(method: str, parameters
 def test_several_passes_are_no_single_graph(method: str, parameters: dict[str, Any]) -> None:
     selector = of_size(method, 4, **parameters)
     with pytest.raises(BadParameter, match=r"several passes .* leave out compute=False"):
-        selector.collect(COUNTS, compute=False)
+        selector.collect(COUNTS, LABELS, compute=False)
 
 
 def test_a_graph_that_is_not_run_takes_no_client() -> None:

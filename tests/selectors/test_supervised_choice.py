@@ -17,6 +17,8 @@ from sketchselect.selectors.supervised.models import best_by_size, best_by_valid
 from sketchselect.selectors.supervised.path import NoFolds
 from sketchselect.solvers import adaptive_factors
 
+REGRESSIONS = [name for name, cls in METHODS.items() if cls.fits_model and cls().task == "regression"]
+
 
 def folds_of(n, k, seed):
     """Return the fold of each row, as the summary hashes them."""
@@ -108,7 +110,7 @@ def test_the_number_of_columns_is_found(method):
     assert len(method.support_) <= 5
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.fits_model])
+@pytest.mark.parametrize("name", REGRESSIONS)
 def test_by_default_a_model_is_chosen_by_what_it_predicts(name):
     """Half of 40 correlated columns matter a little: an information criterion that counts them finds few or none."""
     rng = np.random.default_rng(3)
@@ -134,7 +136,7 @@ def test_alpha_and_errors_have_the_names_of_scikit_learn():
     assert not hasattr(again, "mse_path_")
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.fits_model])
+@pytest.mark.parametrize("name", REGRESSIONS)
 def test_without_folds_the_default_is_a_criterion(name):
     X, y = linear(200, 10)
     rows = sks.summarize(X, sks.Moments(), y=y)

@@ -261,6 +261,41 @@ def check_centroids(s, X, y, w):
             assert abs(s.within[j] - np.trace(C)) <= spread + 1e-300
 
 
+def check_likelihood(s, X, y, w):
+    """Sums of two softmax models of the first column in extended precision; the second leaves fold 1 out."""
+    fold = s.fold_of(np.arange(len(X), dtype=np.uint64))
+    ones = np.ones((len(X), 1), dtype=np.longdouble)
+    Z = np.hstack([X.astype(np.longdouble), ones])
+    eps = np.finfo(float).eps
+    for i, v in enumerate((w, np.where(fold == 1, 0.0, w))):
+        coef = np.zeros((3, X.shape[1] + 1), dtype=np.longdouble)
+        at = s.coefficients.of_model(i)
+        coef[s.coefficients.outputs[at], s.coefficients.columns[at]] = s.coefficients.values[at]
+        margins = Z @ coef.T
+        top = margins.max(axis=1, keepdims=True)
+        shares = np.exp(margins - top)
+        normal = shares.sum(axis=1, keepdims=True)
+        shares /= normal
+        each = (top + np.log(normal))[:, 0] - margins[np.arange(len(X)), y]
+        # A margin is rounded by eps times its terms, and so is all that follows from it.
+        slack = 8 * eps * (1 + np.abs(coef).max() * np.abs(Z[:, [0, -1]]).max(axis=1)) + 1e-14
+        assert abs(s.losses[i] - (v * each).sum()) <= (v * (np.abs(each) * 1e-13 + 4 * slack)).sum()
+        residuals = (shares - (y[:, None] == np.arange(3))) * v[:, None]
+        room = (v[:, None] * np.abs(Z) * (1e-13 + 4 * slack[:, None])).sum(axis=0) + 1e-300
+        assert (np.abs(s.gradients[i] - residuals.T @ Z) <= room).all()
+        held = np.where((i == 1) & (fold == 1), w, 0.0)
+        assert abs(s.record.held_out[i] - (held * each).sum()) <= (held * (np.abs(each) * 1e-13 + 4 * slack)).sum()
+    # The Hessian of the second model, of its terms; the first has none.
+    columns, outputs = s.coefficients.columns[at], s.coefficients.outputs[at]
+    between = np.einsum("i,ik,kl->ikl", v, shares, np.eye(3)) - np.einsum("i,ik,il->ikl", v, shares, shares)
+    direct = np.einsum("iab,ia,ib->ab", between[:, outputs][:, :, outputs], Z[:, columns], Z[:, columns])
+    sizes = np.abs(Z[:, columns])
+    room = np.einsum("i,ia,ib->ab", v * (1e-13 + 8 * slack), sizes, sizes) + 1e-300
+    assert (np.abs(s.hessian(1) - direct) <= room).all()
+    assert s.model_weights == pytest.approx([w.sum(), w[fold != 1].sum()], rel=1e-12)
+    assert s.record.responses == pytest.approx([w[y == c].sum() for c in range(3)], rel=1e-12, abs=1e-300)
+
+
 def some_targets(X):
     """Two targets, one of them far from zero."""
     base = np.tanh(X.astype(float)).sum(axis=1)

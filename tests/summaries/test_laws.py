@@ -20,6 +20,7 @@ from tests.summaries.oracles import (
     check_groups,
     check_histogram,
     check_labels,
+    check_likelihood,
     check_moments,
     check_pairs,
     check_panel,
@@ -50,6 +51,7 @@ from sketchselect.summaries import (
     Groups,
     LeverageSample,
     LeverageScores,
+    LikelihoodSums,
     Moments,
     RowSample,
     StepStatistics,
@@ -68,6 +70,10 @@ NARROW = {name: X for name, X in NASTY.items() if X.shape[1] <= 12}
 WIDE_40 = {name: X for name, X in nasty_matrices().items() if X.shape[1] == 40}
 FACTOR_40 = np.linalg.cholesky(sum(X.T @ X for X in WIDE_40.values()) + np.eye(40))
 
+
+# Two softmax models of one column, the second of which leaves a fold out and has a Hessian.
+MODELS = [[0.1, -1, 0], [0.1, 1, 1]]
+TERMS = [[0, -1, 0, 0.3], [0, 0, 1, 1e-3], [0, -1, 2, -0.1], [1, -1, 0, 0.2], [1, 0, 0, -1e-3], [1, -1, 1, 0.0]]
 
 # Each of hundreds of blocks is an optimisation: some matrices will do.
 SOME = {name: NASTY[name] for name in list(NASTY)[::4]}
@@ -137,6 +143,12 @@ LAWS = {
     ),
     "centroid-sums": SummaryLaws(
         CentroidSums(n_clusters=3), check_centroids, targets=three_labels, other=CentroidSums(n_clusters=4)
+    ),
+    "likelihood-sums": SummaryLaws(
+        LikelihoodSums("multinomial", MODELS, TERMS, classes=[0, 1, 2], n_folds=2, seed=1),
+        check_likelihood,
+        targets=three_labels,
+        other=LikelihoodSums("multinomial", MODELS, TERMS, classes=[0, 1, 2], n_folds=2, seed=2),
     ),
     "leverage-sample": SummaryLaws(
         LeverageSample(sampling_rate="paper"), check_sample, other=LeverageSample(sampling_rate="paper", seed=1)

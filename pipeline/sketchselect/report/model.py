@@ -46,6 +46,10 @@ def _word(model: Mapping[str, Any]) -> str:
     return "term" if model["expanded"] else "column"
 
 
+def _is_gaussian(model: Mapping[str, Any]) -> bool:
+    return bool(model.get("family", "gaussian") == "gaussian")
+
+
 def _counted(model: Mapping[str, Any], n_terms: float) -> str:
     return f"{count(n_terms)} {_word(model)}{'' if n_terms == 1 else 's'}"
 
@@ -68,9 +72,10 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
     if model["task"] == "classification":
         classes = "two classes" if n_outputs == 1 else f"{count(n_outputs)} classes"
         return f"{size} {'tells' if n_terms == 1 else 'tell'} the {classes} apart", describe_model(model)
-    share, where = model["explained_held_out"], "of the target’s variance in held-out rows"
+    spread = "target’s variance" if _is_gaussian(model) else "target’s deviance"
+    share, where = model["explained_held_out"], f"of the {spread} in held-out rows"
     if share is None:
-        share, where = model["explained"], "of the target’s variance in these rows"
+        share, where = model["explained"], f"of the {spread} in these rows"
     if share is None:
         return f"{size} chosen for the target", "The target does not vary, so there is nothing to explain."
     verb = "explains" if n_terms == 1 else "explain"
@@ -158,7 +163,8 @@ def _validation_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
     axes.axhline(float(high[best]), color=drawing.MUTED, linewidth=0.8, dashes=(3, 2))
     drawing.draw_dots(axes, np.array([[x[chosen], mean[chosen]]]), drawing.INK, 6.0)
     heights = (0.9 * float(low.min()), 1.15 * float(high.max())) if steep else drawing.widened(np.r_[low, high], 0.06)
-    _frame(axes, model, heights, "mean squared error on held-out rows", log="x" * log + "y" * steep)
+    measure = "mean squared error" if _is_gaussian(model) else "mean deviance"
+    _frame(axes, model, heights, f"{measure} on held-out rows", log="x" * log + "y" * steep)
     axes.legend(loc="best")
     smallest, size = (_counted(model, float(as_numbers(model["sizes"])[i])) for i in (best, chosen))
     rule = ""

@@ -18,6 +18,7 @@ from sketchselect.selectors.registry import METHODS, make
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.auto import TargetAutoSelector
 from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
+from sketchselect.selectors.supervised.logistic import LogisticPath
 from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
@@ -39,6 +40,7 @@ __all__ = [
     "LaplacianScoreSelector",
     "LassoPath",
     "LeverageSelector",
+    "LogisticPath",
     "MCFSSelector",
     "MCPPath",
     "MRMRSelector",

@@ -21,6 +21,7 @@ from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.auto import TargetAutoSelector
 from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
+from sketchselect.selectors.supervised.logistic import LogisticPath
 from sketchselect.selectors.supervised.mrmr import MRMRSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
@@ -40,6 +41,7 @@ METHODS: Registry[type[BaseSelector]] = Registry(
         LaplacianScoreSelector,
         LassoPath,
         LeverageSelector,
+        LogisticPath,
         MCFSSelector,
         MCPPath,
         MRMRSelector,

@@ -9,6 +9,7 @@ from sketchselect.solvers.path import Fit, Path
 from sketchselect.solvers.penalized import adaptive_factors, solve_path
 from sketchselect.solvers.penalties import MCP, PENALTIES, SCAD, ElasticNet, Lasso, Penalty
 from sketchselect.solvers.problem import Problem, nearest_psd, standardize
+from sketchselect.solvers.proximal_newton import NetPenalty, newton_step
 
 __all__ = [
     "MCP",
@@ -17,6 +18,7 @@ __all__ = [
     "ElasticNet",
     "Fit",
     "Lasso",
+    "NetPenalty",
     "Path",
     "Penalty",
     "Problem",
@@ -28,6 +30,7 @@ __all__ = [
     "homotopy_path",
     "least_squares",
     "nearest_psd",
+    "newton_step",
     "ridge",
     "solve_path",
     "standardize",

@@ -307,6 +307,11 @@ class WorkingSet:
         """Rounding error of the residual covariances, the smallest violation that can be reached."""
         return 16.0 * _EPS * (1.0 + float(np.abs(self.coef).sum()))
 
+    def start_at(self, coef: Floats) -> None:
+        """Set the coefficients, shape (p, q), from which the next solution starts."""
+        self.coef[:] = coef
+        self._extend(np.flatnonzero((coef != 0).any(axis=1)).astype(np.int64))
+
     def solve(self, pieces: Floats, tol: float) -> tuple[float, int]:
         """Make `coef` stationary for the penalty with these pieces, shape (p, K, 3).
 

@@ -9,6 +9,7 @@ from sketchselect.summaries.containers import SPECTRAL_KINDS, Bundle, StepStatis
 from sketchselect.summaries.drift import Drift, drift
 from sketchselect.summaries.frequent_directions import BatchDirections, DecayedDirections, FrequentDirections
 from sketchselect.summaries.leverage import LeverageSample, LeverageScores
+from sketchselect.summaries.likelihood import LikelihoodSums
 from sketchselect.summaries.moment_panels import ComomentPanel
 from sketchselect.summaries.moments import DecayedMoments, Moments
 from sketchselect.summaries.partitioned import Folds, Groups
@@ -36,6 +37,7 @@ __all__ = [
     "Groups",
     "LeverageSample",
     "LeverageScores",
+    "LikelihoodSums",
     "Moments",
     "RowSample",
     "SlidingWindow",

@@ -126,6 +126,11 @@ class PartitionedSummary(Container):
         return sum(part.weight for part in self)
 
 
+def fold_numbers(seed: int, n_folds: int, rows: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """Return the fold of each row, from its global index, or the word (`words_of`) of its group."""
+    return np.floor(uniforms(derive_seed(seed, "fold"), rows) * n_folds).astype(np.intp)
+
+
 @register
 class Folds(PartitionedSummary):
     """One summary for each of n random folds of the rows; a row's fold depends on its global index and the seed alone.
@@ -173,7 +178,7 @@ class Folds(PartitionedSummary):
 
     def fold_of(self, rows: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the fold of each row, from its global index, or the word (`words_of`) of its group."""
-        return np.floor(uniforms(derive_seed(self.seed, "fold"), rows) * self.n_folds).astype(np.intp)
+        return fold_numbers(self.seed, self.n_folds, rows)
 
     def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> MembersRecord:
         targets, groups = without_groups(targets)

@@ -217,7 +217,7 @@ def assigned_csv(assigned: Assigned, model: dict[str, Any] | None, header: list[
 def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
     """Return the columns of predictions: the targets, or the class; empty where the row was dropped."""
     is_dropped = np.isnan(outputs).any(axis=1).tolist()
-    columns = outputs.T.tolist()
+    columns = (np.exp(outputs) if model.get("family") == "poisson" else outputs).T.tolist()
     if classes := model["classes"]:
         places = (outputs[:, 0] > 0).astype(int) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
         columns = [[disarmed(str(classes[place])) for place in places.tolist()]]

@@ -25,6 +25,7 @@ from sketchselect.summaries import (
     Groups,
     LeverageSample,
     LeverageScores,
+    LikelihoodSums,
     Moments,
     RowSample,
     StepStatistics,
@@ -70,6 +71,15 @@ def descriptions() -> dict[str, Summary]:
         "centroid-sums": CentroidSums(n_clusters=4),
         "leverage-sample": LeverageSample(sampling_rate=2.0, ridge=100.0, seed=5),
         "leverage-scores": LeverageScores(np.tril(np.ones((COLUMNS, COLUMNS))) + 9 * np.eye(COLUMNS), 1.0),
+        "likelihood-sums": LikelihoodSums(
+            "binomial",
+            [[0.5, -1, 1], [0.5, 0, 0]],
+            [[0, -1, 0, 0.25], [0, 3, 0, 0.0], [1, -1, 0, 0.5]],
+            mean=np.arange(COLUMNS) % 5,
+            scale=np.arange(COLUMNS) % 3,
+            classes=["a", "b"],
+            n_folds=2,
+        ),
         "row-sample": RowSample(7, seed=5, center=np.arange(COLUMNS) % 3, spread=900.0),
         "row-sample-rows": RowSample(3, seed=6),
         "block-bound": BlockBound(n_clusters=2, block_rows=12),
@@ -85,7 +95,7 @@ def build(description: Summary) -> Summary:
     X = data()[:, :5] if getattr(description, "degree", 1) == 2 else data()
     y = (np.arange(ROWS) % 4).astype(int if description.kind == "centroid-sums" else float)
     if getattr(description, "classes", None):
-        y = np.array(description.classes)[np.arange(ROWS) % 4]
+        y = np.array(description.classes)[np.arange(ROWS) % len(description.classes)]
     parts = [description.from_block(X[a:b], y[a:b], start=a) for a, b in ((0, 10), (10, ROWS))]
     return parts[0].merge(parts[1]).with_context(prepare=("l2",), feature_names=NAMES[: X.shape[1]])
 

@@ -119,6 +119,8 @@ class ModelPath:
     cv_errors : array of shape (m, n_folds) or None
         Mean squared error of each model (refitted without the fold) on each fold; in squared units of the target,
         summed over targets.
+    family : str
+        Distribution of the target; unless it is "gaussian", deviances stand for squared residuals.
     """
 
     parameter: str
@@ -132,6 +134,7 @@ class ModelPath:
     ebic_gamma: float = 0.5
     chosen: int = 0
     cv_errors: Floats | None = field(default=None, repr=False)
+    family: str = "gaussian"
 
     def __len__(self) -> int:
         return len(self.candidates)

@@ -34,9 +34,13 @@ def check_target(y: Vector) -> None:
         _require_finite(y, y.read(0, y.n_rows), 0)
 
 
-def classes_of(y: Vector) -> tuple[Any, ...]:
+_NUMBERS = 'set task="regression"'
+
+
+def classes_of(y: Vector, numbers: str = _NUMBERS) -> tuple[Any, ...]:
     """Return the distinct labels of a target, ascending, as Python values.
 
+    `numbers` is the advice for those who pass numbers.
     Raises `BadParameter` for a table of targets, or more than 1,000 labels; `NotFinite` naming the first row without a
     label.
     """
@@ -51,12 +55,12 @@ def classes_of(y: Vector) -> tuple[Any, ...]:
         if distinct.size > MAX_CLASSES:
             raise BadParameter(
                 f"target {y.address}: more than {MAX_CLASSES} distinct values, Unknown label type: continuous numbers "
-                'are no classes; set task="regression"'
+                f"are no classes; {numbers}"
             )
     if distinct.dtype.kind == "f" and (distinct != np.round(distinct)).any():
         raise BadParameter(
             f"target {y.address}: Unknown label type: continuous numbers are no classes; "
-            'set task="regression", or use whole numbers or text'
+            f"{numbers}, or use whole numbers or text"
         )
     return tuple(distinct.tolist())
 
@@ -124,6 +128,8 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
 
     needs_target: ClassVar[bool] = True
     needs_double: ClassVar[bool] = True
+    numbers_advice: ClassVar[str] = _NUMBERS
+    """What to do about numbers that are no classes."""
 
     task: Any
 
@@ -148,7 +154,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         self._has_groups = isinstance(y, GroupedTarget)
         y = getattr(y, "target", y)
         if self.target_task == "classification":
-            self._seen_classes = classes_of(y)
+            self._seen_classes = classes_of(y, self.numbers_advice)
             require_several(self._seen_classes)
         else:
             check_target(y)

@@ -78,9 +78,10 @@ class Model:
         value = f"alpha {path.values[path.chosen]:.6g}, " if path.parameter == "alpha" else ""
         text = f"model: {k} {self._word}{'' if k == 1 else 's'} ({value}chosen by {self.chosen_by})"
         if self.task == "regression":
+            share_name = "R2" if self.path.family == "gaussian" else "D2"
             shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
             parts = [f"{share:.4f} {where}" for share, where in shares if share is not None]
-            text += f"; R2 {', '.join(parts)}" if parts else ""
+            text += f"; {share_name} {', '.join(parts)}" if parts else ""
         return text
 
     @property
@@ -90,6 +91,7 @@ class Model:
     def outline(self) -> dict[str, Any]:
         """Return the model's entry in manifest and ``model.json``, without its coefficients."""
         path, i = self.path, self.path.chosen
+        fit, error, share = _measures(path)
         content: dict[str, Any] = {
             "method": self.method,
             "task": self.task,
@@ -100,18 +102,20 @@ class Model:
             "path_parameter": path.parameter,
             "path_value": float(path.values[i]),
             "path_length": len(path),
-            "mean_squared_residual": float(path.residual_squares[i]),
-            "r2": self.explained,
+            fit: float(path.residual_squares[i]),
+            share: self.explained,
             "criteria": {name: float(values[i]) for name, values in path.criteria.items()},
             "cv": None,
         }
+        if path.family != "gaussian":
+            content["family"] = path.family
         if path.cv_errors is not None:
             content["cv"] = {
                 "n_folds": int(path.cv_errors.shape[1]),
                 "rule": self.rule,
-                "mean_squared_error": float(path.mean_cv_error[i]),
+                error: float(path.mean_cv_error[i]),
                 "standard_error": _standard_error(path.cv_errors[i]),
-                "r2": self.explained_held_out,
+                share: self.explained_held_out,
             }
         return content
 
@@ -150,6 +154,7 @@ class Model:
             "cv_folds": 0 if path.cv_errors is None else int(path.cv_errors.shape[1]),
             "cv_rule": self.rule,
             "expanded": self.expansion is not None,
+            "family": path.family,
         }
 
     def _signed(self) -> Floats:
@@ -218,7 +223,7 @@ def path_csv(model: Model) -> str:
     """Return one line per model of the path: value, columns, fit, criteria, cross-validation, and which was chosen."""
     path = model.path
     criteria = sorted(path.criteria)
-    fit = ("n_terms", "mean_squared_residual", "gap", *criteria)
+    fit = ("n_terms", _measures(path)[0], "gap", *criteria)
     rows: list[list[Any]] = [[path.parameter, *fit, "cv_error", "cv_standard_error", "chosen", "terms"]]
     residuals, sizes = path.residual_squares, path.n_nonzero
     for i, candidate in enumerate(path.candidates):
@@ -232,6 +237,13 @@ def path_csv(model: Model) -> str:
         fit_of = [int(sizes[i]), repr(float(residuals[i])), repr(candidate.gap)]
         rows.append([value, *fit_of, *scores, *errors, int(i == path.chosen), columns_text])
     return csv_text(rows)
+
+
+def _measures(path: Any) -> tuple[str, str, str]:
+    """Return the names of the fit to the rows, of the error on held-out rows, and of the share explained."""
+    if path.family == "gaussian":
+        return "mean_squared_residual", "mean_squared_error", "r2"
+    return "mean_deviance", "mean_deviance", "d2"
 
 
 def _chosen_by(selector: BaseSelector, path: Any) -> str:

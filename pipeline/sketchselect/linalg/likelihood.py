@@ -1,0 +1,156 @@
+"""Sums over rows of negative log likelihoods of generalised linear models, their gradients and Hessians."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, xlogy
+
+from sketchselect.linalg.validation import Floats
+
+Family = Literal["binomial", "multinomial", "poisson"]
+
+INTERCEPT = -1
+"""The column of intercepts in `Terms`."""
+
+_PIECE_VALUES = 1 << 19  # Numbers of one array of a piece of rows: some of them are in memory at a time
+_MOST_MARGIN = 300.0  # Of a Poisson model, whose mean e^300 leaves room for sums and squares in float64
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The coefficients of several models, in one list: those of a model together, ascending by model and output.
+
+    A model has the outputs 0, ..., q - 1: one, or for a multinomial model one for each class. A coefficient in the list
+    may be zero.
+    """
+
+    # Each of shape (n_terms,)
+    models: NDArray[np.int64]
+    columns: NDArray[np.int64]  # INTERCEPT for an intercept
+    outputs: NDArray[np.int64]
+    values: Floats
+
+    def of_model(self, model: int) -> slice:
+        """Return where the terms of a model are."""
+        first, last = np.searchsorted(self.models, [model, model + 1])
+        return slice(int(first), int(last))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows for each model, each row times its weight for that model."""
+
+    losses: Floats  # shape (n_models,): Negative log likelihood, without what does not depend on the model
+    held_out: Floats  # shape (n_models,): The same of the rows that the model leaves out
+    gradients: Floats  # shape (n_models, n_outputs, p + 1): By the coefficients, the intercept last
+    hessians: Floats  # The matrices of the curved models by their terms, one behind the other, flat
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+def n_outputs(family: Family, n_classes: int) -> int:
+    """Return the number of outputs of a model."""
+    return n_classes if family == "multinomial" else 1
+
+
+def mean_response(family: Family, margins: Floats) -> Floats:
+    """Return the mean of the target: the probability of the second class, of each class (last axis), or the rate."""
+    if family == "binomial":
+        return np.asarray(expit(margins))
+    if family == "poisson":
+        return np.asarray(np.exp(np.minimum(margins, _MOST_MARGIN)))
+    shifted = np.exp(margins - margins.max(axis=-1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+
+
+def losses(family: Family, margins: Floats, y: Floats) -> Floats:
+    """Return the negative log likelihood of each row and model.
+
+    `margins`, shape (n_rows, n_models, n_outputs).
+    `y`, shape (n_rows, n_outputs): 0 or 1 for the second of two classes, indicators of classes, or counts.
+    """
+    if family == "binomial":
+        return np.asarray(np.logaddexp(0.0, margins[..., 0]) - y * margins[..., 0])
+    if family == "poisson":
+        return np.asarray(mean_response(family, margins)[..., 0] - y * margins[..., 0])
+    return np.asarray(logsumexp(margins, axis=-1) - np.einsum("ik,imk->im", y, margins))
+
+
+def saturated_loss(family: Family, y: Floats) -> Floats:
+    """Return the least negative log likelihood of each row that any model can have."""
+    return (y - xlogy(y, y))[:, 0] if family == "poisson" else np.zeros(y.shape[0])
+
+
+def likelihood_sums(
+    rows: Any, y: Floats, weights: Floats, held: Floats, family: Family, terms: Terms, curved: NDArray[np.bool_]
+) -> Sums:
+    """Return the sums over rows.
+
+    `rows`, shape (n_rows, p): Standardised; a callable ``(start, stop) -> array`` makes them piece by piece.
+    `y`, shape (n_rows, n_outputs): As in `losses`.
+    `weights`, `held`, shape (n_rows, n_models): Weight of a row for a model, and as one that it leaves out.
+    `curved`, shape (n_models,): Models whose Hessian is computed.
+    """
+    n_rows, n_models = weights.shape
+    q = y.shape[1]
+    pieces = rows if callable(rows) else (lambda a, b: rows[a:b])
+    p = pieces(0, 0).shape[1]
+    places = [terms.of_model(i) for i in range(n_models)]
+    used = np.unique(terms.columns)
+    coef = np.zeros((used.size, n_models * q))
+    coef[np.searchsorted(used, terms.columns), terms.models * q + terms.outputs] = terms.values
+    total = Sums(np.zeros(n_models), np.zeros(n_models), np.zeros((n_models, q, p + 1)), np.zeros(0))
+    hessians = [np.zeros((s.stop - s.start,) * 2) for s, is_curved in zip(places, curved, strict=True) if is_curved]
+    height = max(_PIECE_VALUES // max(n_models * q, p + 1), 16)
+    for start in range(0, n_rows, height):
+        stop = min(start + height, n_rows)
+        design = np.ones((stop - start, p + 1))
+        design[:, :p] = pieces(start, stop)
+        y_piece, w, h = y[start:stop], weights[start:stop], held[start:stop]
+        margins = (design[:, used] @ coef).reshape(stop - start, n_models, q)
+        each = losses(family, margins, y_piece)
+        means = mean_response(family, margins)
+        residuals = ((means - y_piece[:, None, :]) * w[:, :, None]).reshape(stop - start, n_models * q)
+        total.losses[:] += np.einsum("im,im->m", each, w)
+        total.held_out[:] += np.einsum("im,im->m", each, h)
+        total.gradients[:] += (residuals.T @ design).reshape(n_models, q, p + 1)
+        matrices = iter(hessians)
+        for i in np.flatnonzero(curved):
+            s = places[i]
+            _add_hessian(next(matrices), design, terms.columns[s], terms.outputs[s], family, margins[:, i], w[:, i])
+    flat = np.concatenate([m.ravel() for m in hessians]) if hessians else np.zeros(0)
+    return Sums(total.losses, total.held_out, total.gradients, flat)
+
+
+def _add_hessian(
+    out: Floats,
+    design: Floats,
+    columns: NDArray[np.int64],
+    outputs: NDArray[np.int64],
+    family: Family,
+    margins: Floats,
+    weights: Floats,
+) -> None:
+    """Add the Hessian of one model on some rows."""
+    chosen = design[:, columns]
+    if family != "multinomial":
+        variance = expit(margins[:, 0]) * expit(-margins[:, 0])
+        if family == "poisson":
+            variance = mean_response(family, margins)[:, 0]
+        scaled = chosen * np.sqrt(weights * variance)[:, None]
+        out += scaled.T @ scaled
+        return
+    # diag(pi) - pi pi' between the outputs.
+    roots = np.sqrt(weights)[:, None]
+    shares = mean_response(family, margins)
+    for k in np.unique(outputs):
+        at = outputs == k
+        scaled = chosen[:, at] * (roots * np.sqrt(shares[:, [k]]))
+        out[np.ix_(at, at)] += scaled.T @ scaled
+    chosen *= roots * shares[:, outputs]
+    out -= chosen.T @ chosen

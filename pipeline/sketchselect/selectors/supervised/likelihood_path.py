@@ -1,0 +1,365 @@
+"""Paths of sparse generalised linear models by few passes: proximal Newton steps of all models at once.
+
+The first pass keeps means, spreads and a sample of rows. All models are fitted to the sample in memory, and start
+there; every further pass sums loss, gradient and Hessian of each model over all rows (`LikelihoodSums`), for one step
+of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect._byte_sizes import format_bytes
+from sketchselect.execution import Source, summarize_source
+from sketchselect.execution.engine import PassOptions
+from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.likelihood import INTERCEPT, Family, Sums, Terms, likelihood_sums, saturated_loss
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats
+from sketchselect.solvers import NetPenalty, newton_step
+from sketchselect.summaries import Bundle, ColumnStats, LikelihoodSums, RowSample, Summary
+from sketchselect.summaries.likelihood import ALL_ROWS
+
+SAMPLE_NBYTES = 16 << 20
+"""Bytes of the sampled rows: 67,000 rows of 30 columns; the nearer the start, the fewer passes."""
+
+LEAST_ROWS = 256
+"""Rows of the sample of very wide data."""
+
+_WHOLE = 64
+"""Coefficients of a model up to which its Hessian is that of all of them."""
+
+_NEAR = 0.9
+"""Share of the level of the penalty from which on the gradient of a coefficient at zero counts as near."""
+
+_MOST_STEPS = 60
+"""Steps of one model on the sample: three or four are usual, and classes that are missing take one for each unit."""
+
+_SAMPLE_TOL = 1e-4
+"""Gap on a sample of some rows, whose optimum differs from that of all rows by more."""
+
+_ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class PathSettings:
+    """What a path of models is, apart from the data."""
+
+    family: Family
+    classes: tuple[Any, ...] | None
+    l1_ratio: float
+    alphas: Sequence[float] | None  # Descending; None: geometric from the first model with a column
+    n_alphas: int
+    alpha_ratio: float | None
+    n_folds: int
+    seed: int
+    groups: bool
+    max_passes: int
+    tol: float
+
+    def outline(self, models: Any, terms: Any, mean: Floats | None, scale: Floats | None) -> LikelihoodSums:
+        """Return the description of the sums of these models."""
+        return LikelihoodSums(
+            self.family,
+            models,
+            terms,
+            mean,
+            scale,
+            self.classes,
+            self.l1_ratio,
+            self.n_folds,
+            self.seed,
+            self.groups,
+        )
+
+    def folds(self) -> range:
+        """Return the folds that models leave out, and -1 for the models of all rows."""
+        return range(ALL_ROWS, self.n_folds)
+
+    def grid(self, first: float, is_wide: bool) -> Floats:
+        """Return the alphas, descending.
+
+        `first`: Where the first column enters.
+        `is_wide`: Whether there are at most as many rows as columns.
+        """
+        if self.alphas is not None:
+            return np.asarray(self.alphas, dtype=np.float64)
+        if not first > 0:
+            return np.ones(1)
+        ratio = (1e-2 if is_wide else 1e-3) if self.alpha_ratio is None else self.alpha_ratio
+        first = max(first, float(np.finfo(np.float64).tiny) / ratio)
+        return np.geomspace(first, first * ratio, self.n_alphas)
+
+
+def survey_description(n_columns: int, seed: int) -> Bundle:
+    """Return the summaries of the first pass."""
+    return Bundle(ColumnStats(), RowSample(max(SAMPLE_NBYTES // (8 * (n_columns + 1)), LEAST_ROWS), seed=seed))
+
+
+@dataclass(frozen=True)
+class Point:
+    """Mean loss of a model, and its derivatives, at some coefficients."""
+
+    loss: float  # Above that of a model that fits every row, so at least 0
+    gradient: Floats  # shape (n_outputs, p + 1)
+    hessian: Floats | None  # Of the terms
+
+    def gap(self, coef: Floats, penalty: NetPenalty, varying: NDArray[np.bool_]) -> float:
+        """Return a bound of the relative distance from the optimum; see `NetPenalty.gap_bound`.
+
+        `coef`, shape (n_outputs, p + 1): The coefficients, intercepts last.
+        `varying`, shape (n_outputs, p): False for constant columns.
+        """
+        slopes, intercepts = coef[:, :-1], coef[:, -1]
+        violations = np.where(varying, penalty.violations(slopes, self.gradient[:, :-1]), 0.0)
+        value = self.loss + penalty.value(slopes)
+        return penalty.gap_bound(value, slopes, violations, intercepts, self.gradient[:, -1])
+
+
+@dataclass
+class Iterate:
+    """A model on its way to its optimum: the coefficients where the sums are next computed."""
+
+    alpha: float
+    fold: int
+    # columns, outputs, values: shape (s,): Its terms, by output and column
+    columns: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    values: Floats
+    converged: bool = False
+    # accepted: Values (of the same terms) and objective of the point that the step began at, and its expected change
+    accepted: tuple[Floats, float, float] | None = field(default=None, repr=False)
+
+    def at(self, alpha: float) -> Iterate:
+        """Return a model of another strength that starts here."""
+        return Iterate(alpha, self.fold, self.columns, self.outputs, self.values)
+
+    def advance(self, point: Point, l1_ratio: float, tol: float, varying: NDArray[np.bool_]) -> None:
+        """Move on by what is known at `point`, which has this model's values; or note that it has converged."""
+        penalty = NetPenalty.of(self.alpha, l1_ratio)
+        dense = self._dense(point.gradient.shape)
+        value = point.loss + penalty.value(dense[:, :-1])
+        if self.accepted is not None:
+            before, base, slope = self.accepted
+            if not value <= base + _ROUNDING * abs(base):
+                # The step was too long; the parabola through both ends and the slope at the first has its least here.
+                share = (
+                    0.1 if not np.isfinite(value) else float(np.clip(-slope / (2 * (value - base - slope)), 0.1, 0.5))
+                )
+                self.values = before + share * (self.values - before)
+                self.accepted = before, base, share * slope
+                return
+        self.converged = point.gap(dense, penalty, varying) <= tol
+        if self.converged or point.hessian is None:
+            return
+        self.step(point, penalty, penalty.level, varying)
+
+    def step(self, point: Point, penalty: NetPenalty, near: float, varying: NDArray[np.bool_]) -> None:
+        """Make a proximal Newton step; coefficients at zero with a gradient above `near` become terms."""
+        penalised = self.columns != INTERCEPT
+        assert point.hessian is not None
+        slopes = point.gradient[self.outputs, self.columns]
+        before = self.values
+        after = newton_step(before, slopes, point.hessian, penalty, penalised)
+        change = float(slopes @ (after - before)) + penalty.value(after[penalised]) - penalty.value(before[penalised])
+        value = point.loss + penalty.value(before[penalised])
+        q, width = point.gradient.shape
+        inside = np.zeros((q, width), dtype=bool)
+        inside[:, -1] = True
+        inside[self.outputs, self.columns] |= after != 0
+        pull = np.where(varying & ~inside[:, :-1], np.abs(point.gradient[:, :-1]), 0.0)
+        if q * (width - 1) <= _WHOLE:
+            inside[:, :-1] |= varying
+        else:
+            candidates = np.flatnonzero(pull > _NEAR * near)
+            room = max(_WHOLE // 2, int(inside.sum()))
+            strongest = candidates[np.argsort(-pull.ravel()[candidates], kind="stable")[:room]]
+            inside[:, :-1].flat[strongest] = True
+            inside[self.outputs, self.columns] |= before != 0
+        dense = np.zeros((q, width))
+        dense[self.outputs, self.columns] = before
+        moved = np.zeros((q, width))
+        moved[self.outputs, self.columns] = after
+        self.outputs, columns = np.nonzero(np.roll(inside, 1, axis=1))
+        self.columns = columns - 1
+        self.values = moved[self.outputs, self.columns]
+        self.accepted = dense[self.outputs, self.columns], value, min(change, 0.0)
+
+    def _dense(self, shape: tuple[int, ...]) -> Floats:
+        out = np.zeros(shape)
+        out[self.outputs, self.columns] = self.values
+        return out
+
+
+def listed(iterates: Sequence[Iterate]) -> tuple[Floats, Floats]:
+    """Return `models` and `terms` of `LikelihoodSums`."""
+    models = np.array([[one.alpha, one.fold, not one.converged] for one in iterates], dtype=np.float64)
+    terms = [
+        np.column_stack([np.full(one.values.size, i), one.columns, one.outputs, one.values])
+        for i, one in enumerate(iterates)
+    ]
+    return models, np.concatenate(terms)
+
+
+def points_of(sums: LikelihoodSums) -> Iterator[Point]:
+    """Yield what a pass says of each model."""
+    weights = np.maximum(sums.model_weights, np.finfo(np.float64).tiny)
+    losses = np.nan_to_num(sums.deviances / 2.0, nan=0.0, posinf=np.inf).tolist()
+    for i, (weight, is_curved) in enumerate(zip(weights, sums.models[:, 2] > 0, strict=True)):
+        hessian = sums.hessian(i) / weight if is_curved else None
+        yield Point(losses[i], sums.gradients[i] / weight, hessian)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sampled rows, standardised, in memory."""
+
+    rows: Floats
+    y: Floats
+    weights: Floats
+    fold: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, sample: RowSample, source: Source, outline: LikelihoodSums, is_complete: bool) -> Sample:
+        """Return the rows of a sample with their targets, which are read here.
+
+        A sample of some rows gets half a row of every class (or of one count) at the mean, so that a rare class that it
+        lacks has a finite intercept.
+        """
+        order = np.argsort(sample.indices, kind="stable")
+        indices, rows, weights = sample.indices[order], sample.rows[order], sample.weights[order]
+        y, groups = _targets_at(source, indices, outline)
+        fold = outline.fold_of(indices.astype(np.uint64), groups)
+        dense = outline.standardised(densify(rows) if is_csr(rows) else rows)
+        if not is_complete:
+            extra = np.array([[0.0], [1.0]]) if y.shape[1] == 1 else np.eye(y.shape[1])
+            y, dense = np.vstack([y, extra]), np.vstack([dense, np.zeros((len(extra), dense.shape[1]))])
+            weights = np.append(weights, np.full(len(extra), 0.5 * weights.mean()))
+            fold = np.append(fold, np.full(len(extra), ALL_ROWS - 1))
+        return cls(dense, y, weights, fold)
+
+    def points(self, iterates: Sequence[Iterate], family: Family) -> Iterator[Point]:
+        """Yield what the sample says of each model."""
+        folds = np.array([one.fold for one in iterates])
+        weights = np.where(self.fold[:, None] == folds, 0.0, self.weights[:, None])
+        sizes = [one.values.size for one in iterates]
+        terms = Terms(
+            np.repeat(np.arange(len(iterates)), sizes),
+            *(np.concatenate([getattr(one, name) for one in iterates]) for name in ("columns", "outputs", "values")),
+        )
+        everything = np.ones(len(iterates), dtype=bool)
+        sums: Sums = likelihood_sums(self.rows, self.y, weights, np.zeros_like(weights), family, terms, everything)
+        start = 0
+        losses = sums.losses - saturated_loss(family, self.y) @ weights
+        totals = np.maximum(weights.sum(axis=0), np.finfo(np.float64).tiny)
+        for i, (size, total) in enumerate(zip(sizes, totals, strict=True)):
+            hessian = sums.hessians[start : start + size * size].reshape(size, size) / total
+            start += size * size
+            yield Point(float(losses[i] / total), sums.gradients[i] / total, hessian)
+
+    def null(self, fold: int, family: Family) -> Iterate:
+        """Return the model without columns of the rows outside a fold."""
+        w = np.where(self.fold == fold, 0.0, self.weights)
+        mean = w @ self.y / max(float(w.sum()), np.finfo(np.float64).tiny)
+        least = 0.1 / len(self.y)  # Of a class that these rows lack
+        mean = np.clip(mean, least, 1.0 - least) if family == "binomial" else np.maximum(mean, least)
+        values = np.log(mean / (1.0 - mean)) if family == "binomial" else np.log(mean)
+        columns = np.full(values.size, INTERCEPT)
+        return Iterate(0.0, fold, columns, np.arange(values.size), values)
+
+
+def _targets_at(source: Source, indices: NDArray[np.int64], outline: LikelihoodSums) -> Any:
+    """Return the targets of these rows, and the words of their groups; read in runs."""
+    assert source.target is not None
+    run = 1 << 20
+    entries = []
+    for start in range(0, source.n_rows, run):
+        first, last = np.searchsorted(indices, [start, start + run])
+        if first < last:
+            some = source.target.read(start, min(start + run, source.n_rows))
+            entries.append(some[indices[first:last] - start])
+    together = np.concatenate(entries)
+    return outline.encoded(together)
+
+
+def fit_path(source: Source, settings: PathSettings, options: PassOptions, stage: str) -> Summary[Any]:
+    """Return the sums of all models of a path at their optima, or where the passes allowed have led them.
+
+    The same bits on every engine. A checkpoint keeps the nodes of each pass: a run that was killed makes the steps
+    again from the sums that it finds, and reads on from there.
+    """
+    survey: Any = summarize_source(
+        source, survey_description(source.n_columns, settings.seed), options, stage=f"{stage}: survey"
+    ).value
+    stats, sample = survey[ColumnStats.kind], survey[RowSample.kind]
+    scale = np.sqrt(stats.variance)
+    mean = np.where(scale > 0, stats.mean, 0.0)
+    empty = settings.outline(np.zeros((0, 3)), np.zeros((0, 4)), mean, scale)
+    if not sample.n_kept:
+        return empty.empty(source.n_columns)
+    is_complete = sample.threshold == np.inf
+    rows = Sample.of(sample, source, empty, is_complete)
+    varying = np.broadcast_to(scale > 0, (empty.n_outputs, source.n_columns))
+    with one_blas_thread():
+        iterates = start_on_sample(rows, settings, varying, stats.n_rows <= source.n_columns, is_complete)
+    sums: LikelihoodSums | None = None
+    first_alpha = iterates[0].alpha
+    for made in range(2, settings.max_passes + 1):
+        description = settings.outline(*listed(iterates), mean, scale)
+        open_models = sum(not one.converged for one in iterates)
+        size = format_bytes(description.projected_nbytes(source.n_columns))
+        options.progress.note(f"{stage}: pass {made}, {open_models} of {len(iterates)} models, a state takes {size}")
+        value: Any = summarize_source(source, description, options, stage=f"{stage}: pass {made}").value
+        sums = value
+        points = list(points_of(value))
+        if made == 2 and settings.alphas is None and not is_complete and value.model_weights[0] > 0:
+            # The first model has no columns, and the gradient there does not depend on its intercept.
+            exact = float(np.abs(points[0].gradient[:, :-1]).max()) / settings.l1_ratio * (1 + _ROUNDING)
+            for one in iterates if exact > 0 else []:
+                one.alpha *= exact / first_alpha
+        with one_blas_thread():
+            for one, point in zip(iterates, points, strict=True):
+                one.advance(point, settings.l1_ratio, settings.tol, varying)
+        is_current = bool(np.array_equal(value.alphas, [one.alpha for one in iterates]))
+        if is_current and all(one.converged for one in iterates):
+            break
+    assert sums is not None
+    return sums
+
+
+def start_on_sample(
+    sample: Sample, settings: PathSettings, varying: NDArray[np.bool_], is_wide: bool, is_complete: bool
+) -> list[Iterate]:
+    """Return all models fitted to a sample, those of all rows first, each by descending alpha."""
+    family, tol = settings.family, settings.tol if is_complete else max(_SAMPLE_TOL, settings.tol)
+    current = [sample.null(fold, family) for fold in settings.folds()]
+    points = list(sample.points(current, family))
+    pull = float(np.abs(points[0].gradient[:, :-1][varying]).max(initial=0.0))
+    alphas = settings.grid(pull / settings.l1_ratio * (1 + _ROUNDING), is_wide)
+    path: list[list[Iterate]] = [[] for _ in current]
+    before = float(alphas[0])
+    for alpha in alphas.tolist():
+        penalty = NetPenalty.of(alpha, settings.l1_ratio)
+        # Columns that the sequential strong rule cannot leave out.
+        near = (2 * alpha - before) * settings.l1_ratio
+        current = [one.at(alpha) for one in current]
+        for one, point in zip(current, points, strict=True):
+            one.step(point, penalty, near, varying)
+        moving = list(range(len(current)))
+        for step in range(_MOST_STEPS):
+            for i, point in zip(moving, sample.points([current[i] for i in moving], family), strict=True):
+                points[i] = point
+                if step < _MOST_STEPS - 1:
+                    current[i].advance(point, settings.l1_ratio, tol, varying)
+            moving = [i for i in moving if not current[i].converged]
+            if not moving:
+                break
+        for models, one in zip(path, current, strict=True):
+            models.append(replace(one, accepted=None, converged=one.converged and is_complete))
+        before = alpha
+    return [one for models in path for one in models]

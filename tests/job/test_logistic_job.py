@@ -1,0 +1,93 @@
+"""A job of `LogisticPath`, whose passes are its own: run, choose again from its summary, predict new rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import ConfigError
+from sketchselect.selectors import LogisticPath
+
+from .commands import cli
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Return a folder with rows, classes as text and counts that two columns explain."""
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((300, 8))
+    margins = 1.5 * rows[:, 2] - rows[:, 5]
+    np.save(tmp_path / "rows.npy", rows)
+    np.save(tmp_path / "classes.npy", np.where(margins + rng.logistic(size=300) > 1, "ill", "well"))
+    np.save(tmp_path / "counts.npy", rng.poisson(np.exp(0.5 * margins)).astype(float))
+    return tmp_path
+
+
+def job(folder: Path, target: str, **select: Any) -> dict[str, Any]:
+    return {
+        "input": {"url": str(folder / "rows.npy"), "target": str(folder / f"{target}.npy")},
+        "select": {"method": "logistic", **select},
+        "output": {"dir": str(folder / "out")},
+        "execution": {"cluster": "serial", "partition_bytes": 6400},
+    }
+
+
+def test_run_select_and_assign(files: Path) -> None:
+    lines = [
+        "[input]",
+        'url = "rows.npy"',
+        'target = "classes.npy"',
+        "[select]",
+        'method = "logistic"',
+        "n_alphas = 10",
+    ]
+    lines += ["[output]", 'dir = "out"', "[execution]", 'cluster = "serial"']
+    (files / "job.toml").write_text("\n".join(lines))
+    planned = cli("plan", files / "job.toml", "--no-calibrate")
+    assert planned.exit_code == 0, planned.output
+    done = cli("run", files / "job.toml")
+    assert done.exit_code == 0, done.output
+    fitted = LogisticPath(n_alphas=10).fit(np.load(files / "rows.npy"), np.load(files / "classes.npy"))
+    model = json.loads((files / "out" / "model.json").read_text())
+    assert (model["family"], model["classes"]) == ("binomial", ["ill", "well"])
+    assert np.ravel(model["coefficients"]) == pytest.approx(fitted.coef_[0, fitted.support_], rel=1e-6)
+    assert model["cv"]["mean_deviance"] == pytest.approx(fitted.path_.mean_cv_error.min(), rel=1e-6)
+    page = (files / "out" / "report.html").read_text()
+    assert "mean deviance on held-out rows" in page
+    words = ("--method", "logistic", "--n-features", 2, "-o", files / "s.json")
+    chosen = cli("select", files / "out" / "columns.sks", *words)
+    assert chosen.exit_code == 0, chosen.output
+    assert json.loads((files / "s.json").read_text())["support"] == [2, 5]
+    assigned = cli("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
+    assert assigned.exit_code == 0, assigned.output
+    with (files / "new.csv").open() as stream:
+        labels = [line["class"] for line in csv.DictReader(stream)]
+    assert labels == fitted.predict(np.load(files / "rows.npy")).tolist()
+    assert cli("verify", files / "out").exit_code == 0
+
+
+def test_counts_are_predicted_by_their_mean(files: Path) -> None:
+    result = sks.run(job(files, "counts", family="poisson", criterion="bic"))
+    assert "D2 " in result.summary()
+    assert result.selection.support.tolist() == [2, 5]
+    rows, counts = np.load(files / "rows.npy"), np.load(files / "counts.npy")
+    fitted = LogisticPath(family="poisson", criterion="bic").fit(rows, counts)
+    model = json.loads((files / "out" / "model.json").read_text())
+    assert model["d2"] == pytest.approx(fitted.score(rows, counts), rel=1e-6)
+    done = cli("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
+    assert done.exit_code == 0, done.output
+    with (files / "new.csv").open() as stream:
+        means = [float(line["target"]) for line in csv.DictReader(stream)]
+    assert means == pytest.approx(fitted.predict(rows), rel=1e-5)
+
+
+def test_a_job_that_cannot_be_names_the_key(files: Path) -> None:
+    np.save(files / "halves.npy", np.load(files / "counts.npy") / 2)
+    with pytest.raises(ConfigError, match="continuous numbers are no classes; set family"):
+        sks.run(job(files, "halves"))
