@@ -21,7 +21,7 @@ from .instances import each_instance, merged
 def columns(seed):
     """Columns of few rows, as the rows of a matrix: noise, few strong ones, late ones, of several scales."""
     rng = np.random.default_rng(seed)
-    n, p = int(rng.integers(1, 7)), int(rng.integers(50, 400))
+    n, p = int(rng.integers(2, 7)), int(rng.integers(50, 400))
     A = rng.standard_normal((p, n)) * 10.0 ** rng.uniform(-1, 1, n)
     kind = seed % 4
     if kind == 1:

@@ -16,7 +16,7 @@ from .rational import leverage
 
 def instance(seed):
     rng = np.random.default_rng(seed)
-    n, p = int(rng.integers(1, 5)), int(rng.integers(2, 10))
+    n, p = int(rng.integers(2, 5)), int(rng.integers(2, 10))
     X = rng.standard_normal((n, p)) * 10.0 ** rng.uniform(-5, 5) + rng.choice([0.0, 3.0])
     X *= np.geomspace(1, 10.0 ** -rng.uniform(0, 6), n)[:, None]
     X[:, int(rng.integers(p))] = X[:, 0]

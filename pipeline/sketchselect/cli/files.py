@@ -549,7 +549,7 @@ def drift(
     from sketchselect.workflow.summary_files import require_replaceable
 
     if figure is not None:
-        require_replaceable(figure, ".svg", b"<svg ", "--figure")
+        require_replaceable(figure, ".svg", b"<svg ", option="--figure")
     earlier, days = load(base), []
     for file in today:
         new = load(file)

@@ -476,7 +476,7 @@ def _vector_at(
             listing = ", ".join(f"{column!r:.80}" for column in names[:_LISTED]) + (
                 ", ..." if len(names) > _LISTED else ""
             )
-            nearest = did_you_mean(text.removeprefix("obs/"), names)
+            nearest = did_you_mean(text, names) or did_you_mean(text.removeprefix("obs/"), names)
             raise SourceError(
                 f"{name}: no column {text!r:.80} in {place}, and no file of that name{nearest or ';'} "
                 f"columns: {listing}"

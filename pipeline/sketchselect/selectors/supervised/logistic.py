@@ -18,8 +18,8 @@ from sketchselect.execution.engine import PassOptions, RunKeywords
 from sketchselect.linalg.likelihood import Family, mean_response
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_vector
-from sketchselect.readers.results import like_rows
 from sketchselect.readers.dask import is_dask
+from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
 from sketchselect.selectors.parameters import Positive, SeedNumber, Share, Size, number, whole
 from sketchselect.selectors.supervised import models
