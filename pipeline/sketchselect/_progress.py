@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import sys
 import threading
@@ -20,8 +21,14 @@ from sketchselect.errors import BadParameter
 LINE_SECONDS = 5.0
 """Least time between two lines in a log."""
 
-SHORT_SECONDS = 2.0
-"""Passes that take less time are left out of a brief log."""
+BRIEF_LINE_SECONDS = 60.0
+"""The same of a brief log."""
+
+LOG = logging.getLogger("sketchselect.progress")
+"""Where a job logs all progress, for ``run.log``."""
+
+LOG.setLevel(logging.INFO)
+LOG.propagate = False
 
 T = TypeVar("T")
 
@@ -163,12 +170,12 @@ class LogStream:
 class Lines(Progress):
     """Writes plain lines: bytes, rate and time left, at most one every `every` seconds.
 
-    A brief log has no details, and no lines on passes that take less than `SHORT_SECONDS`.
+    A brief log has no details, and of a pass only a line a minute while it runs.
     """
 
-    def __init__(self, stream: TextIO | None = None, every: float = LINE_SECONDS, *, is_brief: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None, every: float | None = None, *, is_brief: bool = False) -> None:
         self._stream = stream
-        self._every = every
+        self._every = every or (BRIEF_LINE_SECONDS if is_brief else LINE_SECONDS)
         self._is_brief = is_brief
         self._lock = threading.Lock()
         self._stage, self._total, self._done = "", 0, 0
@@ -210,10 +217,8 @@ class Lines(Progress):
         """Say what was done."""
         with self._lock:
             seconds, done = time.monotonic() - self._began, self._done
-        if self._is_brief and seconds < SHORT_SECONDS:
-            return
         rate = format_bytes(done / max(seconds, 1e-9))
-        self.note(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
+        self.detail(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
 
 
 class Bar(Lines):
@@ -254,14 +259,50 @@ class Bar(Lines):
             self._bar.console.print(text, markup=False, highlight=False)
 
     def finish(self, stage: str) -> None:
-        """Leave the bar; in a brief log a line takes its place, or nothing that of a short pass."""
-        if self._bar is None:
-            return
-        self._done = int(self._bar.tasks[0].completed)
-        self._bar.stop()
-        self._bar = None
-        if self._is_brief:
-            super().finish(stage)
+        """Leave the bar, or remove it from a brief log."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+class LogLines(Lines):
+    """Writes the lines to `LOG`."""
+
+    def note(self, text: str) -> None:
+        """Log a line."""
+        LOG.info("%s", text)
+
+
+class SeveralProgress(Progress):
+    """Reports to several others."""
+
+    def __init__(self, *others: Progress) -> None:
+        self._others = others
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Pass on."""
+        for other in self._others:
+            other.start(stage, total_bytes, n_partitions)
+
+    def advance(self, nbytes: int) -> None:
+        """Pass on."""
+        for other in self._others:
+            other.advance(nbytes)
+
+    def note(self, text: str) -> None:
+        """Pass on."""
+        for other in self._others:
+            other.note(text)
+
+    def detail(self, text: str) -> None:
+        """Pass on."""
+        for other in self._others:
+            give_detail(other, text)
+
+    def finish(self, stage: str) -> None:
+        """Pass on."""
+        for other in self._others:
+            other.finish(stage)
 
 
 class Calls(Progress):

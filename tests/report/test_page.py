@@ -286,3 +286,32 @@ def test_the_longest_stage_with_passes_says_how_they_spent_their_time(full_run, 
 def test_one_column_is_enough():
     run = run_of(title="t", n_rows=1, n_columns=1, method="m", scores=[0.0], support=[0])
     assert "1 column was selected" in render(*run)
+
+
+def test_stages_of_several_rounds_are_listed_once(full_run, parse):
+    stages = [stage("select", 1.0), stage("k-means", 2.0, 2**20), stage("select", 3.0), stage("k-means", 2.0, 2**20)]
+    timings = section(parse, render(*full_run(stages=stages)), "timings")
+    assert timings.count("select") == 1
+    assert f"select (2 times) 4.00 s – – k-means (2 times) 4.00 s {format_bytes(2**21)}" in timings
+
+
+def test_clusters_name_their_highest_columns_by_lift(full_run, parse):
+    centres = np.zeros((3, 6))
+    centres[:, [1, 4]] = [[4.0, 1.0], [1.0, 1.0], [1.0, 7.0]]
+    away = [[1.5, -0.5], [-0.7, -0.5], [-0.7, 1.2]]
+    run = full_run(cluster_weights=[20, 10, 10], centres=centres, profiles=away)
+    # The means of all rows are 2.5 and 2.5: 4 / 2.5 and 7 / 2.5.
+    assert "beryl (1.6 ×) 1 10 25.0 % – 2 10 25.0 % ember (2.8 ×)" in section(parse, render(*run), "clusters")
+    run = full_run(cluster_weights=[20, 10, 10], centres=centres - 3.0, profiles=away)
+    assert "beryl (+1.5 sd) 1" in section(parse, render(*run), "clusters"), "negative values have no lift"
+
+
+def test_the_curve_marks_the_proved_number_of_columns(full_run, parse):
+    curve = {"method": ["greedy"] * 3, "n_features": [1, 2, 4], "ratio": [1.5, 1.1, 1.0], "low": [1.4, 1.0, 1.0]}
+    curve["high"] = [1.6, 1.2, 1.0]
+    diagnostics = {"curve": curve, "choice": "2 columns", "sampled_rows": 40, "largest_objective": 5.0}
+    html = render(*full_run(method="greedy", diagnostics=diagnostics))
+    assert "2 columns, proved" in section(parse, html, "curve")
+    assert re.search(r"<details><summary>For the mathematically inclined", html[html.index('id="diagnostics"') :])
+    del diagnostics["largest_objective"]
+    assert "2 columns, chosen" in section(parse, render(*full_run(method="greedy", diagnostics=diagnostics)), "curve")

@@ -50,6 +50,13 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
         log="x",
         chosen=n_selected,
     )
+    chosen = [i for i, (name, r) in enumerate(zip(names, sizes, strict=True)) if (name, int(r)) == (method, n_selected)]
+    if chosen:
+        place = chosen[0]
+        drawing.draw_dots(axes, np.array([[sizes[place], ratio[place]]]), drawing.INK, 8.0)
+        proved = "proved" if "largest_objective" in diagnostics else "chosen"
+        text = f" {count(n_selected)} columns, {proved}" if n_selected != 1 else f" 1 column, {proved}"
+        axes.annotate(text, (sizes[place], 1.0), xycoords=("data", "axes fraction"), va="top")
     axes.set_xticks(np.unique(sizes)[:: max(1, len(np.unique(sizes)) // 8)])
     axes.legend(loc="upper right")
     label = f"Line chart of the objective by columns for {len(methods)} methods"

@@ -91,7 +91,7 @@ def _context(run: RunContent) -> dict[str, Any]:
     if cluster_count is not None:
         counts = cluster_count_section(cluster_count, manifest["job"]["cluster"]["n_clusters"])
     if run.sizes is not None:
-        listed, remark = cluster_rows(run.sizes, drawing.N_COLOURS)
+        listed, remark = cluster_rows(run, run.sizes, drawing.N_COLOURS)
         clusters = {"rows": listed, "remark": remark}
     return {
         "title": clean(manifest["source"]["address"], 2 * NAME_LENGTH) or "sketchselect",

@@ -218,6 +218,7 @@ MAX_FEATURES = 250
 MAX_PROFILED = 15
 MAX_PROFILES = 12
 MAX_CLUSTERS = 40
+MAX_TOP = 4
 MAX_CLASSES = 30
 
 
@@ -260,12 +261,14 @@ class ClusterRow:
     rows: str
     share: str
     bar: float
+    top: str = ""  # Columns that are highest in it
 
 
-def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow], str]:
+def cluster_rows(run: RunContent, weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow], str]:
     """Return the clusters by number, the largest `MAX_CLUSTERS` if there are more, and a remark on the others."""
     total, largest = float(weights.sum()), float(weights.max(initial=0.0))
     clusters = np.sort(np.argsort(-weights, kind="stable")[:MAX_CLUSTERS])
+    tops = top_columns(run)
     rows = [
         ClusterRow(
             str(int(c)),
@@ -273,6 +276,7 @@ def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow],
             count(float(weights[c])),
             percent(float(weights[c]) / total) if total > 0 else "–",
             100 * float(weights[c]) / largest if largest > 0 else 0.0,
+            tops[int(c)] if tops else "",
         )
         for c in clusters
     ]
@@ -287,6 +291,36 @@ def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow],
     return rows, " ".join(remark)
 
 
+HIGH = 0.5
+"""Standard deviations above the mean of all rows from which a column is high in a cluster."""
+
+
+def top_columns(run: RunContent) -> list[str]:
+    """Return for each cluster the `MAX_TOP` high selected columns of most lift: the mean in it over that of all rows.
+
+    Lift needs values that are not negative; of others, the columns that are most standard deviations above the mean.
+    """
+    away, centres, sizes, support = run.profiles, run.centres, run.sizes, run.support
+    if away is None or centres is None or sizes is None or not away.size:
+        return []
+    means = centres[:, support]
+    of_all = sizes @ means / max(float(sizes.sum()), 1e-300)
+    has_lift = bool((means >= 0).all())
+    lift = np.divide(means, of_all, out=np.zeros_like(means), where=of_all > 0) if has_lift else away
+    texts = []
+    for cluster in range(len(away)):
+        high = [j for j in np.argsort(-lift[cluster], kind="stable") if away[cluster, j] >= HIGH][:MAX_TOP]
+        marks = (f"{lift[cluster, j]:.1f} ×" if has_lift else f"{away[cluster, j]:+.1f} sd" for j in high)
+        texts.append(", ".join(f"{_column_name(run, j)} ({mark})" for j, mark in zip(high, marks, strict=True)) or "–")
+    return texts
+
+
+def _column_name(run: RunContent, position: int) -> str:
+    """Return the name of a selected column."""
+    column = int(run.support[position])
+    return f"column {column}" if run.names is None else clean(run.names[column])
+
+
 def profile_table(run: RunContent) -> dict[str, Any] | None:
     """Return the selected columns in which clusters differ most from all rows, and those differences."""
     if run.profiles is None or run.sizes is None:
@@ -296,10 +330,10 @@ def profile_table(run: RunContent) -> dict[str, Any] | None:
         return None
     clusters = np.sort(np.argsort(-run.sizes, kind="stable")[:MAX_PROFILES])
     columns = np.argsort(-np.abs(away[clusters]).max(axis=0), kind="stable")[:MAX_PROFILED]
-    names, largest = run.names, max(float(np.abs(away[np.ix_(clusters, columns)]).max()), 1e-300)
+    largest = max(float(np.abs(away[np.ix_(clusters, columns)]).max()), 1e-300)
     rows = [
         (
-            f"column {support[j]}" if names is None else clean(names[support[j]]),
+            _column_name(run, int(j)),
             [(f"{v:+.1f}", 100 * abs(float(v)) / largest, v < 0) for v in away[clusters, j]],
         )
         for j in columns
@@ -376,13 +410,25 @@ def stage_profile(stages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def stage_rows(stages: Sequence[Mapping[str, Any]]) -> list[StageRow]:
-    """Return the stages in order."""
-    longest = max((stage["seconds"] for stage in stages), default=0.0)
-    rows = []
+    """Return the stages in order, each once; those of several rounds with their number and sums."""
+    rounds: dict[str, list[Mapping[str, Any]]] = {}
     for stage in stages:
-        bytes_read, seconds = stage.get("bytes_read"), stage["seconds"]
+        rounds.setdefault(stage["name"], []).append(stage)
+    sums = [
+        (
+            f"{name} ({len(several)} times)" if len(several) > 1 else name,
+            sum(stage.get("bytes_read") or 0 for stage in several)
+            if any(stage.get("bytes_read") is not None for stage in several)
+            else None,
+            sum(stage["seconds"] for stage in several),
+        )
+        for name, several in rounds.items()
+    ]
+    longest = max((seconds for *_, seconds in sums), default=0.0)
+    rows = []
+    for name, bytes_read, seconds in sums:
         size = "–" if bytes_read is None else format_bytes(bytes_read)
         rate = f"{format_bytes(bytes_read / seconds)}/s" if bytes_read and seconds > 0 else "–"
         bar = 100 * seconds / longest if longest > 0 else 0.0
-        rows.append(StageRow(clean(stage["name"]), format_seconds(seconds), size, rate, bar))
+        rows.append(StageRow(clean(name), format_seconds(seconds), size, rate, bar))
     return rows

@@ -474,6 +474,10 @@ class AutoSelector(BaseSelector):
             choice = best_of(curve, size)
             for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
                 curve.add((choice.method,), fewer)
+            if self.largest_columns is not None:  # tried for a proof: the curve shows what other numbers cost
+                more = (size // 4, size // 2, 2 * size, 4 * size)
+                for other in sorted({min(max(number, 1), summary.n_features) for number in more}):
+                    curve.add(tuple(curve.methods), other)
         self.curve_ = curve.result()
         if self.curve_.scatter > 0 and (explained := self.curve_.explained) < LITTLE:
             warnings.warn(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import format_seconds
+from sketchselect._text import counted, format_seconds
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError, WillNotFit
 from sketchselect.job.load import load_job
@@ -33,6 +33,9 @@ from sketchselect.workflow.stages.clustering import Clustering, cluster_count, c
 from sketchselect.workflow.stages.evaluation import Evaluation, JobResults, evaluate, next_size, set_target_bound
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.tables import plain_value
+
+_TIMED = 3
+"""Stages whose times are listed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +100,10 @@ class RunResult:
         if self.nmi is not None:
             other = "" if self.nmi_all_columns is None else f"; on all columns: {self.nmi_all_columns:.3f}"
             lines.append(f"NMI of the clusters with the given labels: {self.nmi:.3f} on the selected columns{other}")
-        for other in self.manifest.get("compared", ()):
-            mark = " (published)" if other["published"] else ""
-            lines.append(f"objective in all columns: {other['objective']:.6g}, clustered on {other['columns']}{mark}")
+        if compared := self.manifest.get("compared", ()):
+            published = {True: " (published)", False: ""}
+            entries = [f"{e['objective']:.6g} clustered on {e['columns']}{published[e['published']]}" for e in compared]
+            lines.append(f"inertia in all columns (k-means objective): {'; '.join(entries)}")
         if (reassignment := self.manifest.get("reassigned")) is not None:
             lines.append(
                 f"one reassignment in all columns moved {reassignment['n_rows']} rows: "
@@ -123,10 +127,13 @@ class RunResult:
         rounds: dict[str, list[float]] = {}
         for stage in self.manifest["stages"]:
             rounds.setdefault(stage["name"], []).append(stage["seconds"])
+        longest = sorted(rounds.items(), key=lambda entry: -sum(entry[1]))[:_TIMED]
         times = [
             f"{name} {format_seconds(sum(seconds))}" + (f" in {len(seconds)} rounds" if len(seconds) > 1 else "")
-            for name, seconds in rounds.items()
+            for name, seconds in longest
         ]
+        if len(rounds) > _TIMED:
+            times.append(counted(len(rounds) - _TIMED, "shorter stage"))
         lines.append(f"time: {format_seconds(self.manifest['seconds'])} ({', '.join(times)})")
         report = self.folder / "report.html"
         lines.append(f"report: {report}" if report.exists() else f"output: {self.folder}")

@@ -15,12 +15,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sketchselect._blas_kernel import VARIABLE
-from sketchselect._progress import Laps
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._progress import LOG, Laps, LogLines, SeveralProgress, give_detail
+from sketchselect._text import counted, format_seconds
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
     BadParameter,
@@ -383,7 +385,11 @@ class Session:
         began = time.perf_counter()
         yield entry
         entry["seconds"] = round(time.perf_counter() - began, 3)
+        is_again = name in {earlier["name"] for earlier in self.stages}
         self.stages.append(entry)
+        if not entry["reused"]:
+            say = partial(give_detail, self.progress) if is_again else self.progress.note
+            say(_stage_line(entry))
         if differing := differing_builds(self.stages):
             self.note(
                 f"stages of this result were computed by different libraries or processors ({'; '.join(differing)}): "
@@ -409,6 +415,18 @@ class Session:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
 
 
+def _stage_line(entry: Mapping[str, Any]) -> str:
+    """Return a finished stage in one line: its name, its time, and one figure."""
+    figure = ""
+    if "n_selected" in entry:
+        figure = counted(entry["n_selected"], "column")
+    elif "inertia" in entry:
+        figure = f"inertia {entry['inertia']:.6g}"
+    elif entry.get("bytes_read"):
+        figure = f"{format_bytes(entry['bytes_read'])} read"
+    return f"{entry['name']:<34} {format_seconds(entry['seconds']):>10}  {figure}".rstrip()
+
+
 def differing_builds(stages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the differences between the builds of stages: versions, BLAS, processors; empty if there are none."""
     builds = [{*stage["build"]} for stage in stages if "build" in stage]
@@ -422,15 +440,17 @@ def names_digest(names: Sequence[str] | None) -> str | None:
 
 @contextlib.contextmanager
 def library_logs(path: Path | None) -> Iterator[None]:
-    """Send what libraries log to a file, or nowhere, instead of to the terminal."""
+    """Send progress, and what libraries log, to a file, or nowhere, instead of to the terminal."""
     handler = logging.NullHandler() if path is None else logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
+    loggers = logging.getLogger(), LOG
+    for logger in loggers:
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        root.removeHandler(handler)
+        for logger in loggers:
+            logger.removeHandler(handler)
         handler.close()
 
 
@@ -447,7 +467,8 @@ def open_session(
     from sketchselect.execution import make_progress
 
     # The source is checked first: a job that cannot run leaves no folder behind.
-    session = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
+    shown = SeveralProgress(make_progress(progress), LogLines())
+    session = Session(config, OutputFolder(Path(config.output.dir)), shown, client)
     check_session(session)
     looked_at = contextlib.nullcontext(OutputFolder(Path(os.path.abspath(config.output.dir)), is_read_only=True))
     with (

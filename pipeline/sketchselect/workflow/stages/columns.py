@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._progress import give_detail
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, fit_steps, summarize_source
@@ -333,7 +335,8 @@ def _state_projection(session: Session, source: Source, description: Summary[Any
             "times; `sketchselect convert --chunks` makes a store that is not"
         )
     times = f"; {n_passes} passes, each over all rows" if n_passes > 1 else ""
-    session.progress.note(f"summarize: {memory.sentence()}{times}")
+    session.progress.note(f"memory: at most {format_bytes(memory.nbytes)} per process{times}")
+    give_detail(session.progress, f"summarize: {memory.sentence()}")
 
 
 def _seed(session: Session) -> int:

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from sketchselect._progress import give_detail
+from sketchselect._text import counted
 from sketchselect.cluster import (
     Certificate,
     Reassigned,
@@ -422,7 +424,7 @@ def next_size(session: Session, evaluation: Evaluation | None) -> bool:
     failed, proved, size = state["failed"], state["proved"], len(selector.support_)
     factor = min((certificate.factor for certificate in evaluation.certificates), default=float("inf"))
     sizes: tuple[int, int | None]
-    text = f"{size} columns: proved within {_percent(factor)}"
+    text = f"{counted(size, 'column')}: proved within {_percent(factor)}"
     if (unproved := state["unproved"]) is not None:
         most, least_proved = unproved
         if factor > 1.0 + tolerance:
@@ -447,7 +449,7 @@ def next_size(session: Session, evaluation: Evaluation | None) -> bool:
     if not ends:
         limit = _percent(1.0 + tolerance)
         verdict = "within" if factor <= 1.0 + tolerance else "above"
-        session.progress.note(f"{text}, {verdict} the limit of {limit}; trying {word}")
+        give_detail(session.progress, f"{text}, {verdict} the limit of {limit}; trying {word}")
         _use(selector, {"least_columns": sizes[0], "largest_columns": sizes[1], "unproved": unproved})
     sought = {"least_columns": selector.least_columns, "largest_columns": selector.largest_columns}
     state = {"failed": failed, "proved": proved, "unproved": unproved, **sought}
