@@ -51,6 +51,7 @@ def assigned(*words: object) -> list[dict[str, str]]:
         ({"prepare": {"steps": ["standardise"]}}, "error"),
         ({"prepare": {"steps": [{"step": "impute", "by": "median"}, "scale"]}}, "missing"),
         ({"select": {"method": "hybrid", "n_features": 4}, "cluster": {"n_clusters": 3, "weighted": True}}, "error"),
+        ({"cluster": {"n_clusters": 6, "metric": "least-squares"}}, "error"),
         ({"cluster": {"n_clusters": 6, "reassign": True}}, "error"),
         ({"cluster": {"n_clusters": 6, "reassign": True}, "select": {"method": "hybrid", "n_features": 7}}, "error"),
     ],

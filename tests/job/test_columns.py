@@ -14,12 +14,14 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect import workflow
+from sketchselect.cluster import certify_selection, least_squares_metric
 from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.errors import BadParameter, ConfigError, SourceError
 from sketchselect.execution import Source
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import METHODS
 from sketchselect.workflow import tables
+from sketchselect.workflow.verify import verify_run
 
 from .commands import cli
 from .oracles import scatter
@@ -200,6 +202,42 @@ def test_weighted_columns_are_a_matrix(store: Path, rows: np.ndarray) -> None:
     for bad in (np.ones(11), -np.ones(12), np.zeros(12), np.full(12, np.nan)):
         with pytest.raises(BadParameter, match="column weights"):
             WeightedColumns(matrix, bad)
+
+
+def test_clusters_in_the_least_squares_metric(job: Job, rows: np.ndarray) -> None:
+    changes: dict[str, Any] = {"cluster": {"metric": "least-squares", "certificate": "blocks"}}
+    result = sks.run(with_method(job(**changes, output={"report": True}), "osinsky"))
+    support = result.selection.support
+    metric = least_squares_metric(sks.load(result.folder / "summary.sks"), support)
+    features = stored(result.folder, "features.zarr").astype(float) @ metric
+    means = np.stack([features[result.labels == c].mean(axis=0) for c in range(3)])
+    nearest = ((features[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    assert nearest.tolist() == result.labels.tolist()
+    clustering = result.manifest["clustering"]
+    assert clustering["metric"] == "least-squares"
+    assert clustering["inertia_in_metric"] == pytest.approx(scatter(features, result.labels), rel=1e-9)
+    assert stored(result.folder, "centers.zarr") @ metric == pytest.approx(means, rel=1e-6, abs=1e-6)
+    selected = result.manifest["certificate_selected_columns"]
+    assert selected["objective"] == clustering["inertia_in_metric"]
+    assert selected["scatter"] == pytest.approx(scatter(features, np.zeros(300, int)), rel=1e-6)
+    bound = json.loads((result.folder / "selection.json").read_text())["diagnostics"]["selection_bound"]
+    direct = certify_selection(sks.load(result.folder / "summary.sks"), support, 3)
+    assert bound["factor_least_squares"] == pytest.approx(direct.factor(1.0, "least-squares"))
+    assert bound["factor"] == pytest.approx(direct.factor())
+    assert result.objective <= direct.factor(selected["factor"], "least-squares") * result.objective
+    page = (result.folder / "report.html").read_text()
+    assert "in the least-squares metric into 3 clusters" in page
+    again = sks.run(with_method(job(**changes, output={"report": True}), "osinsky"))
+    assert reused(again)["k-means, least-squares"] is True
+    assert verify_run(result.folder)[-1].holds is not False
+    plain = sks.run(with_method(job(), "osinsky"))
+    assert "metric" not in plain.manifest["clustering"]
+    assert reused(plain)["k-means"] is False
+
+
+def test_a_metric_of_its_own_excludes_weights(job: Job) -> None:
+    with pytest.raises(ConfigError, match=r'cluster\.metric: "least-squares" has weights of its own; leave cluster\.w'):
+        sks.run(with_method(job(cluster={"metric": "least-squares", "weighted": True}), "hybrid"))
 
 
 # --- passes of a method's own ----------------------------------------------------------------------------------------

@@ -110,10 +110,12 @@ def sources(X):
 
 X = np.random.default_rng(0).poisson(0.7, (20, 5)).astype(np.float32)
 WEIGHTS = np.array([1, 0, 2, 0.5, 3])
+METRIC = np.diag(WEIGHTS) + np.diag([-2.0, 1, 0.25, 0], 1)
 VIEWS = {
     "first rows": (lambda m: FirstRows(m, 13), X[:13]),
     "double": (in_double, X.astype(np.float64)),
     "weighted": (lambda m: WeightedColumns(m, WEIGHTS), X * WEIGHTS.astype(np.float32)),
+    "in a metric": (lambda m: WeightedColumns(m, METRIC), X.astype(np.float64) @ METRIC),
     "columns": (ColumnsAsRows, X.T),
     "chosen columns": (lambda m: ChosenColumns(m, [4, 0, 3]), X[:, [4, 0, 3]]),
     "columns of first rows in double": (lambda m: transposed(in_double(FirstRows(m, 9))), X[:9].astype(np.float64).T),

@@ -361,6 +361,12 @@ def cluster(
         str,
         typer.Option("--weighted", metavar="true|false|both", help="Multiply the columns by the selection's weights."),
     ] = "false",
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric", metavar="euclidean|least-squares", help="Distances: of the columns, or of their predictions."
+        ),
+    ] = "euclidean",
     where: Cluster = "local",
     workers: Workers = None,
     fresh: Fresh = False,
@@ -386,6 +392,7 @@ def cluster(
             "n_clusters": clusters,
             "random_state": random_state,
             "weighted": {"true": True, "false": False}.get(weighted, weighted),
+            "metric": metric,
         },
         output={"dir": str(output)},
     )

@@ -8,6 +8,7 @@ from sketchselect.cluster.certificates.spectral import (
     bounded_certificate,
     certify_selection,
     dropped_columns_certificate,
+    least_squares_metric,
 )
 from sketchselect.cluster.kmeans.estimator import KMeans
 from sketchselect.cluster.kmeans.lloyd import FewerClusters, KMeansParameters, KMeansResult, fit_kmeans
@@ -33,6 +34,7 @@ __all__ = [
     "dropped_columns_certificate",
     "fit_kmeans",
     "kmeans_objective",
+    "least_squares_metric",
     "objective_source",
     "reassign",
     "reassign_source",

@@ -390,6 +390,8 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
     if None not in windows and windows[0] != windows[1]:
         yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one"
+    if config.cluster is not None and config.cluster.metric != "euclidean" and config.cluster.weighted is not False:
+        yield ("cluster", "metric"), '"least-squares" has weights of its own; leave cluster.weighted out'
     if config.cluster is not None and not config.output.features:
         yield ("output", "features"), "false, but [cluster] needs the selected columns"
 

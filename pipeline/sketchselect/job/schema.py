@@ -248,6 +248,9 @@ class ClusterSettings(Section):
     tol: float = Field(default=1e-4, ge=0, description="a number of at least 0")
     random_state: Seed = 0
     weighted: bool | Literal["both"] = Field(default=False, description='true, false or "both"')
+    metric: Literal["euclidean", "least-squares"] = Field(
+        default="euclidean", description='"euclidean" or "least-squares"'
+    )
     compare_all_columns: bool = Field(default=False, description="true or false")
     certificate: Literal["auto", "spectral", "blocks", False] | CertificateSettings = Field(
         default="auto",
@@ -270,8 +273,10 @@ class ClusterSettings(Section):
         return "k-means||" if self.init == "auto" else self.init
 
     @property
-    def variants(self) -> tuple[Literal["unweighted", "weighted"], ...]:
-        """The clusterings that `weighted` asks for."""
+    def variants(self) -> tuple[Literal["unweighted", "weighted", "least-squares"], ...]:
+        """The clusterings that `weighted` and `metric` ask for."""
+        if self.metric == "least-squares":
+            return ("least-squares",)
         if self.weighted == "both":
             return "unweighted", "weighted"
         return ("weighted",) if self.weighted else ("unweighted",)

@@ -64,6 +64,13 @@ from sketchselect.report.tables import (
 
 _MAX_NOTES = 100
 
+# Entries of the manifest, and their keys, with statements on the selected columns.
+PROOFS = (
+    ("selection_bound", "sentence"),
+    ("selection_bound", "sentence_least_squares"),
+    ("certificate_selected_columns", "sentence"),
+)
+
 
 def render_page(manifest: Mapping[str, Any], selection: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """Return the HTML document; see `sketchselect.report.render`."""
@@ -85,7 +92,12 @@ def draw_file(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
 def _context(run: RunContent) -> dict[str, Any]:
     manifest, figures, ranking = run.manifest, run.figures, rank(run.scores, run.support)
     timeline, cluster_count = figures.get("timeline"), figures.get("cluster_count")
-    proofs = [manifest[name] for name in ("selection_bound", "certificate_selected_columns") if name in manifest]
+    proofs = [
+        manifest[name][key]
+        for name, key in PROOFS
+        # An earlier version's bound is of one metric.
+        if key in manifest.get(name, ())
+    ]
     settings = {name: manifest[name] for name in ("seeds", "engine", "memory") if name in manifest}
     clusters = counts = None
     if cluster_count is not None:
@@ -99,7 +111,7 @@ def _context(run: RunContent) -> dict[str, Any]:
         "headline": headline(run),
         "facts": _facts(run),
         "certificates": _certificates(run),
-        "statements": [clean(proof["sentence"], NOTE_LENGTH) for proof in proofs],
+        "statements": [clean(sentence, NOTE_LENGTH) for sentence in proofs],
         "spectrum": _spectrum(figures),
         "scores": None
         if ranking.is_order or not ranking.n_scored
@@ -193,7 +205,7 @@ def _diagnostics(run: RunContent) -> list[tuple[str, str]]:
     values = {
         key: number(value, 6) if isinstance(value, float) else value
         for key, value in run.diagnostics.items()
-        if key not in ("curve", "choice")
+        if key not in ("curve", "choice", "selection_bound")
     }
     return [(words(key), value) for key, value in flat(values)]
 

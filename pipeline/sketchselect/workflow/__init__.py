@@ -49,7 +49,9 @@ def select(job: Job) -> Path:
         # The files of `summarize` show whether the method read the rows once more.
         more = session.selector.makes_passes or (session.folder.path / "columns.sks").exists()
         name = "columns.sks" if more else "summary.sks"
-        column_stage.select(session, load(_needed(session.folder.path / name, "summarize")))
+        summary = load(_needed(session.folder.path / "summary.sks", "summarize"))
+        columns = load(_needed(session.folder.path / name, "summarize")) if more else summary
+        column_stage.select(session, columns, summary)
         return session.folder.path / "selection.json"
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect.cluster.kmeans.passes import weighted_points
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.kmeans.assignment import distances_to
@@ -46,8 +47,8 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
     centers = None if clustering is None else clustering.centers
     if clustering is not None and clustering.nearest is not None:
         support, centers = np.arange(clustering.nearest.shape[1]), clustering.nearest
-    elif clustering is not None and clustering.variant == "weighted":
-        weights = results.selection.weights
+    elif clustering is not None:
+        weights = clustering.weights
     entries = session.config.prepare.entries
     content = {
         "format": 1,
@@ -119,7 +120,7 @@ class AssignBlock:
 
     support: tuple[int, ...]
     dtype: str
-    weights: Floats | None
+    weights: Floats | None  # shape (n_selected,), or the matrix of a metric, shape (n_selected, n_selected)
     centers: Floats | None
     model: dict[str, Any] | None
 
@@ -127,9 +128,11 @@ class AssignBlock:
         """Return clusters and outputs of one block's rows."""
         labels = outputs = None
         if self.centers is not None:
-            scale = 1.0 if self.weights is None else self.weights
-            rows = dense_columns(block.values, self.support).astype(self.dtype).astype(np.float64)
-            nearest = distances_to(rows * scale, self.centers * scale).argmin(axis=1) if len(rows) else np.empty(0)
+            weights = 1.0 if self.weights is None else self.weights
+            rows = dense_columns(block.values, self.support).astype(self.dtype)
+            rows = weighted_points(rows.astype(np.float64), weights)
+            centers = weighted_points(self.centers, weights)
+            nearest = distances_to(rows, centers).argmin(axis=1) if len(rows) else np.empty(0)
             labels = with_dropped(block, nearest.astype(np.int32), -1)
         if self.model is not None:
             outputs = with_dropped(block, outputs_of(self.model, block.values), np.nan)

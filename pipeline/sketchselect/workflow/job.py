@@ -112,12 +112,13 @@ class RunResult:
         # The other certificates and weaker bounds are in the manifest and on the page: two factors next to each
         # other look like a contradiction.
         promise, best = self.manifest.get("selection_bound"), self.certificate
-        if (
-            promise is not None
-            and promise["excess"] is not None
-            and (best is None or best.factor >= 1.0 + promise["excess"])
-        ):
-            lines.append(promise["sentence"])
+        if promise is not None:
+            factor = None if promise["excess"] is None else 1.0 + promise["excess"]
+            sentence = promise["sentence"]
+            if self.manifest["clustering"].get("metric") == "least-squares":
+                factor, sentence = promise["factor_least_squares"], promise["sentence_least_squares"]
+            if factor is not None and (best is None or best.factor >= factor):
+                lines.append(sentence)
         if (on_selected := self.manifest.get("certificate_selected_columns")) is not None:
             lines.append(on_selected["sentence"])
         if best is not None:
@@ -211,12 +212,12 @@ def run_config(
         set_target_bound(session)
         # Once, unless `select.tolerance_proved` asks for a search: each round then tries another number of columns.
         while True:
-            selection, model = column_stage.select(session, summary_to_select_from, preset)
+            selection, model = column_stage.select(session, summary_to_select_from, summary, preset)
             features, sample = column_stage.write_selected(session, summary, selection)
             k_means: Clustering | None = None
             evaluation: Evaluation | None = None
             if config.cluster is not None:
-                candidates = clustering.cluster(session, summary_to_select_from, features, selection)
+                candidates = clustering.cluster(session, summary_to_select_from, summary, features, selection)
                 assert features is not None  # `cluster` refuses to work without
                 k_means, evaluation = evaluate(session, summary, selection, features, candidates)
                 clustering.name_rows(session, k_means)

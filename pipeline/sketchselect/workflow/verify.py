@@ -379,7 +379,8 @@ def _selection(
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
     evaluation.restore_target_bound(session, tables.read_selection(folder / "selection.json"))
     selector = columns.fit_selector(session, codec.load(folder / origin))
-    texts = {"selection.json": tables.selection_json(selector.selection_)}
+    summary = codec.load(folder / "summary.sks")
+    texts = {"selection.json": tables.selection_json(columns.with_bound(session, summary, selector.selection_))}
     if "scores.csv" in content["files"]:
         texts["scores.csv"] = tables.scores_csv(selector.selection_)
     if "model.json" in content["files"]:

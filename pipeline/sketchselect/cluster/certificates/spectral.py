@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sketchselect._text import counted
 from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
+from sketchselect.cluster.certificates.prediction import Prediction, least_squares_factor, predict_columns
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import Floats, require_positive
 from sketchselect.summaries import BlockBound, pick_spectrum
+
+Metric = Literal["euclidean", "least-squares"]
 
 SMALLEST = 2.0**-1074  # Smallest number above 0
 
@@ -104,6 +107,12 @@ class SelectionBound:
         "spectral" or "blocks": where the lower bound is from.
     n_clusters, n_selected, n_features : int
         Number of clusters, of selected columns, and of all columns.
+    residual : float
+        Upper bound of the squared error of predicting all columns, about their means, from the selected ones.
+    metric_norm : float
+        Upper bound of the largest eigenvalue of the least-squares metric.
+    distortion : float
+        Bound of the relative rounding of that metric.
     """
 
     excess: float
@@ -113,9 +122,14 @@ class SelectionBound:
     n_clusters: int
     n_selected: int
     n_features: int
+    residual: float = math.inf
+    metric_norm: float = math.inf
+    distortion: float = 0.0
 
-    def factor(self, gamma: float = 1.0) -> float:
-        """Return ``gamma + excess``: the factor, in all columns, of a clustering within `gamma` of the best.
+    def factor(self, gamma: float = 1.0, metric: Metric = "euclidean") -> float:
+        """Return the factor, in all columns, of a clustering within `gamma` of the best in a metric.
+
+        ``gamma + excess`` for distances in the selected columns; see `certify_selection` for least squares.
 
         Raises
         ------
@@ -124,39 +138,60 @@ class SelectionBound:
         """
         if not gamma >= 1:
             raise BadParameter(f"gamma must be at least 1, got {gamma!r}")
-        return gamma + self.excess
+        if metric == "euclidean":
+            return gamma + self.excess
+        if metric != "least-squares":
+            raise BadParameter(f"metric must be 'euclidean' or 'least-squares', got {metric!r}")
+        numbers = (self.residual, self.metric_norm, self.distortion, self.dropped_scatter, self.lower_bound)
+        return least_squares_factor(gamma, *numbers)
 
-    def sentence(self) -> str:
-        """Return the promise in plain words.
+    def with_lower_bound(self, lower_bound: float, method: str) -> SelectionBound:
+        """Return the bound by another lower bound of the best possible objective."""
+        excess = 0.0 if self.dropped_scatter == 0 else math.inf
+        if self.dropped_scatter > 0 and lower_bound > 0:
+            excess = self.dropped_scatter / lower_bound
+        return replace(self, excess=excess, lower_bound=lower_bound, method=method)
+
+    def sentence(self, metric: Metric = "euclidean") -> str:
+        """Return the promise in plain words, for clusterings of the selected columns in a metric.
 
         Examples
         --------
         >>> SelectionBound(0.25, 1.0, 4.0, "spectral", 3, 20, 64).sentence()[:78]
         'The best clustering of the 20 selected columns into 3 clusters has, in all 64 '
         """
-        k = counted(self.n_clusters, "cluster")
-        if not math.isfinite(self.excess):
+        k, factor = counted(self.n_clusters, "cluster"), self.factor(metric=metric)
+        if not math.isfinite(factor):
             return f"Before any clustering, nothing can be said of {k}: the lower bound of the best possible one is 0."
         # Rounded up: a promise may not say more than was proved.
-        factor = math.ceil(1000 * self.factor() - 1e-9) / 1000
+        factor = math.ceil(1000 * factor - 1e-9) / 1000
+        in_metric = " in the least-squares metric" if metric == "least-squares" else ""
         return (
-            f"The best clustering of the {counted(self.n_selected, 'selected column')} into {k} has, in all "
+            f"The best clustering of the {counted(self.n_selected, 'selected column')}{in_metric} into {k} has, in all "
             f"{counted(self.n_features, 'column')}, an objective of at most {factor:g} times the smallest possible one."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data: numbers and text; an infinite excess as None."""
-        plain = asdict(self) | {"sentence": self.sentence()}
-        plain["excess"] = self.excess if math.isfinite(self.excess) else None
-        return plain
+        """Return plain data: numbers and text; what is infinite as None."""
+        plain: dict[str, Any] = asdict(self)
+        plain["factor"], plain["factor_least_squares"] = self.factor(), self.factor(metric="least-squares")
+        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in plain.items()}
+        sentences = {"sentence": self.sentence(), "sentence_least_squares": self.sentence("least-squares")}
+        return plain | sentences
 
 
 def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> SelectionBound:
-    """Return a bound for k-means on selected columns, in all columns, before anything is clustered.
+    """Return bounds for k-means on selected columns, in all columns, before anything is clustered.
 
     With S the selected columns, not rescaled, and LB a lower bound of the optimum F* in all columns: the objective of a
     partition X that is within a factor gamma of the best for S is, in all columns,
     ``F(A, X) <= gamma F* + sum_{j not in S} ||a_j - mean_j||^2 <= (gamma + scatter of the others / LB) F*``.
+
+    A partition within gamma of the best in the least-squares metric (of k-means on ``X[:, S]`` times
+    `least_squares_metric`, as with ``[cluster] metric = "least-squares"``) has, with rho^2 the bound `residual` of the
+    error of predicting all columns from S, at most the factor ``(sqrt gamma + (1 + sqrt gamma) rho / sqrt LB)^2``, and
+    usually less: the selected columns themselves are predicted without an error. Both hold for any columns, however
+    they were selected: ``bound.factor(gamma)`` and ``bound.factor(gamma, "least-squares")``.
 
     Parameters
     ----------
@@ -177,8 +212,10 @@ def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> Selec
 
     Notes
     -----
-    Nothing is read: the cost is that of the sketch's spectrum.
-    Source: the k-means objective is a sum over columns, and dropping columns lowers the optimum.
+    Nothing is read: the cost is that of the sketch's spectrum, and some m r^2 + r^3 flops for r columns and m
+    directions of the sketch; no matrix of all columns by all columns is made.
+    Source: the k-means objective is a sum over columns, and dropping columns lowers the optimum; for least squares
+    the triangle inequality, Ky Fan's bound LB and von Neumann's trace inequality.
 
     Examples
     --------
@@ -188,16 +225,74 @@ def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> Selec
     >>> bound = certify_selection(Moments().from_block(X), [0], 2)
     >>> bound.dropped_scatter < 0.014, round(bound.factor(1.0), 2)
     (True, 2.0)
+    >>> bound.residual < 0.014, bound.factor(1.0, "least-squares") < 2.3
+    (True, True)
     """
     n_clusters = require_positive("n_clusters", n_clusters)
     summary, dropped_scatter, lower, _ = _dropped_scatter(source, support, n_clusters)
-    method = "spectral"
+    columns = np.asarray(support)
+    prediction = _predicted(summary, columns)
+    bound = SelectionBound(
+        excess=math.inf,
+        dropped_scatter=dropped_scatter,
+        lower_bound=0.0,
+        method="spectral",
+        n_clusters=n_clusters,
+        n_selected=int(columns.size),
+        n_features=summary.n_features,
+        residual=prediction.residual,
+        metric_norm=prediction.largest,
+        distortion=prediction.distortion,
+    ).with_lower_bound(lower, "spectral")
     for member in source.values() if hasattr(source, "values") else ():
-        if isinstance(member, BlockBound) and member.n_clusters == n_clusters and member.lower_bound() > lower:
-            lower, method = member.lower_bound(), "blocks"
-    excess = 0.0 if dropped_scatter == 0 else dropped_scatter / lower if lower > 0 else math.inf
-    n_selected = int(np.asarray(support).size)
-    return SelectionBound(excess, dropped_scatter, lower, method, n_clusters, n_selected, summary.n_features)
+        is_usable = isinstance(member, BlockBound) and member.n_clusters == n_clusters
+        if is_usable and member.lower_bound() > bound.lower_bound:
+            bound = bound.with_lower_bound(member.lower_bound(), "blocks")
+    return bound
+
+
+def least_squares_metric(source: Any, support: ArrayLike) -> Floats:
+    """Return the matrix C that brings selected columns into the least-squares metric, shape (n_selected, n_selected).
+
+    Squared distances of rows of ``X[:, support] @ C`` are those of the rows' predictions of all columns from these, by
+    ridge regression on the summary; k-means on them has the factor that ``certify_selection`` states for
+    "least-squares".
+
+    Parameters
+    ----------
+    source : FrequentDirections, Moments, or a mapping or Bundle that holds one
+        Summary of the rows in all columns.
+    support : array of int
+        The selected columns, in the order of the columns that are multiplied.
+
+    Raises
+    ------
+    BadParameter
+        If a column does not exist or appears twice.
+    Incompatible
+        If there is no summary of a kind that has a spectrum.
+
+    Notes
+    -----
+    Guarantee: CC' = I + ZZ' with Z the coefficients of the columns that are not selected. Cost as `certify_selection`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sketchselect import Moments
+    >>> X = np.array([[0.0, 0.0, 1.0], [1.0, 2.0, 0.0], [2.0, 4.0, 5.0]])
+    >>> least_squares_metric(Moments().from_block(X), [0, 2]).round(3)
+    array([[2.236, 0.   ],
+           [0.   , 1.   ]])
+    """
+    summary, columns = _of_columns(source, support)
+    return _predicted(summary, columns).root()
+
+
+def _predicted(summary: Spectrum, columns: NDArray[np.integer]) -> Prediction:
+    """Return the prediction of all columns; the same whatever the number of clusters."""
+    _, details = spectral_bound(summary, 1)
+    return predict_columns(summary, columns, details["rounding"])
 
 
 def dropped_columns_certificate(
@@ -235,10 +330,8 @@ def dropped_columns_certificate(
     return made_certificate(lower, value + dropped_scatter, n_clusters, "spectral+drop", details, began)
 
 
-def _dropped_scatter(
-    source: Any, support: ArrayLike, n_clusters: int
-) -> tuple[Spectrum, float, float, dict[str, float]]:
-    """Return the summary with a spectrum, the scatter of the other columns (rounded up), and the spectral bound."""
+def _of_columns(source: Any, support: ArrayLike) -> tuple[Spectrum, NDArray[np.integer]]:
+    """Return the summary with a spectrum, and the columns as an array; raise `BadParameter` unless they are columns."""
     summary = pick_spectrum(source)
     columns = np.asarray(support)
     p = summary.n_features
@@ -246,7 +339,15 @@ def _dropped_scatter(
         raise BadParameter("support must be a one-dimensional array of column indices")
     if columns.size and (columns.min() < 0 or columns.max() >= p or np.unique(columns).size != columns.size):
         raise BadParameter(f"support must hold different columns between 0 and {p - 1}")
-    others = np.ones(p, dtype=bool)
+    return summary, columns
+
+
+def _dropped_scatter(
+    source: Any, support: ArrayLike, n_clusters: int
+) -> tuple[Spectrum, float, float, dict[str, float]]:
+    """Return the summary with a spectrum, the scatter of the other columns (rounded up), and the spectral bound."""
+    summary, columns = _of_columns(source, support)
+    others = np.ones(summary.n_features, dtype=bool)
     others[columns] = False
     dropped_scatter = float(summary.centered_column_squared_norms[others].sum())
     lower, details = spectral_bound(summary, n_clusters)

@@ -21,10 +21,10 @@ from sketchselect.execution.source import Block, CachedBlock, CachedSource, Sour
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
 from sketchselect.execution.tree import Node
-from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Floats, canonical
+from sketchselect.linalg.validation import Array, Floats, canonical
 from sketchselect.prepare.steps import with_stored
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, MatrixView, accepted_size
 from sketchselect.readers.dask import futures_client
@@ -299,32 +299,49 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
     return source.n_rows * (nbytes + nbytes // REMEMBERED_SHARE + 8 + remembered)
 
 
-class WeightedColumns(MatrixView):
-    """A matrix whose column j is multiplied by ``weights[j]`` on reading, as theorems on sampled columns require.
+def weighted_points(points: Floats, weights: Floats | float) -> Floats:
+    """Return points with each column times its weight, or times a square matrix of weights."""
+    weighted: Floats = points @ weights if np.ndim(weights) == 2 else points * weights
+    return weighted
 
-    In the matrix's own precision.
+
+class WeightedColumns(MatrixView):
+    """A matrix whose columns are multiplied on reading: by a weight each, or by a square matrix.
+
+    Weights are what theorems on sampled columns require; a matrix brings the columns into another metric.
 
     `matrix`: Of floating-point numbers, such as the selected columns of a job.
-    `weights` of shape (n_features,): Finite and not negative; a column of weight 0 plays no part.
-    Raises `BadParameter` for weights of another length, negative ones, or none above 0.
+    `weights` of shape (n_features,) or (n_features, n_features): Finite. Single ones are not negative, and a column of
+        weight 0 plays no part; the product is in the matrix's own precision. That with a matrix is in double precision,
+        and dense.
+    Raises `BadParameter` for weights of another shape, negative ones, or none above 0.
     """
 
     def __init__(self, matrix: Matrix, weights: ArrayLike) -> None:
         factors: Floats = np.asarray(weights, dtype=np.float64)
-        if factors.shape != (matrix.shape[1],):
+        if factors.shape not in ((matrix.shape[1],), (matrix.shape[1],) * 2):
             raise BadParameter(f"{factors.shape} column weights for {matrix.shape[1]} columns")
-        if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.any()):
+        if not (np.isfinite(factors).all() and (factors.ndim == 2 or (factors >= 0).all()) and factors.any()):
             raise BadParameter("column weights must be finite, not negative and not all 0")
         super().__init__(matrix)
         self.weights = factors
-        self.dtype = np.dtype(matrix.dtype if matrix.dtype.kind == "f" else np.float64)
+        self.dtype = np.dtype(matrix.dtype if matrix.dtype.kind == "f" and factors.ndim == 1 else np.float64)
+        if factors.ndim == 2:
+            self.is_sparse, self.entry_offsets, self.chunk_columns = False, None, None
 
     def read_rows(self, start: int, stop: int) -> Any:
-        """Return rows `start` to `stop`, every column times its weight."""
+        """Return rows `start` to `stop`, their columns times the weights."""
         rows, weights = self.matrix.read_rows(start, stop), self.weights.astype(self.dtype)
+        if weights.ndim == 2:
+            return self._product(rows)
         if is_csr(rows):
             return with_stored(rows, rows.data * weights[rows.indices])
         return canonical(rows * weights, self.dtype)
+
+    def _product(self, rows: Any) -> Array:
+        with one_blas_thread():
+            dense = densify(rows) if is_csr(rows) else np.asarray(rows)
+            return canonical(dense.astype(np.float64) @ self.weights, self.dtype)
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the rows and the weights."""
@@ -334,10 +351,12 @@ class WeightedColumns(MatrixView):
         return hashlib.sha256(rows.encode() + self.weights.tobytes()).hexdigest()
 
     def dask_rows(self) -> Any | None:
-        """Return the rows as a Dask array, every column times its weight."""
+        """Return the rows as a Dask array, their columns times the weights."""
         rows = self.matrix.dask_rows()
         if rows is None:
             return None
+        if self.weights.ndim == 2:
+            return rows.rechunk({1: -1}).map_blocks(self._product, dtype=self.dtype, meta=np.empty((0, 0)))
         rows, weights = rows.astype(self.dtype), self.weights.astype(self.dtype)
         if not self.is_sparse:
             return rows * weights

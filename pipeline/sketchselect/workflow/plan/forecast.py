@@ -53,7 +53,7 @@ from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
 from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
 from sketchselect.workflow.stages import columns as column_stage
-from sketchselect.workflow.stages.clustering import numbers
+from sketchselect.workflow.stages.clustering import numbers, stage_name
 from sketchselect.workflow.stages.columns import prepare
 from sketchselect.workflow.stages.evaluation import solved_blocks
 from sketchselect.workflow.stages.features import feature_pass
@@ -630,10 +630,10 @@ class _Walk:
         support: NDArray[np.int64] | None = None
         if summary is not None:
             with self.stage("collect"):
-                summary = column_stage.collect(session, summary)
+                columns = column_stage.collect(session, summary)
             began = time.perf_counter()
             try:
-                selection, _ = column_stage.select(session, summary)
+                selection, _ = column_stage.select(session, columns, summary)
                 support = np.asarray(selection.support, dtype=np.int64)
                 self.select_seconds = time.perf_counter() - began
             except (SketchSelectError, ValueError, ArithmeticError, np.linalg.LinAlgError):
@@ -697,8 +697,7 @@ class _Walk:
         try:
             forecast_range(iterated, features)
             for variant in variants:
-                name = "k-means" if variant == "unweighted" else "k-means, weighted"
-                nbytes = forecast_kmeans(iterated, features, name, from_sample=from_sample)
+                nbytes = forecast_kmeans(iterated, features, stage_name(variant), from_sample=from_sample)
                 self.client_nbytes = max(self.client_nbytes, nbytes)
         finally:
             self.engine.most_rows = None

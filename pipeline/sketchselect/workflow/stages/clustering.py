@@ -1,4 +1,4 @@
-"""K-means on the selected columns, unweighted, multiplied by the weights of the selection, or both ways.
+"""K-means on the selected columns, unweighted, with the weights of the selection, both ways, or in another metric.
 
 Also the stage that compares numbers of clusters: ``clusters.csv``, and the figure in the report.
 """
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._progress import ThrottledProgress, give_detail
-from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
-from sketchselect.cluster.kmeans.passes import WeightedColumns
+from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans, least_squares_metric
+from sketchselect.cluster.kmeans.passes import WeightedColumns, weighted_points
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.kmeans.sample import COST_TIE
@@ -30,7 +30,7 @@ from sketchselect.workflow.session import VERSION, SampledStart, Session
 if TYPE_CHECKING:
     from sketchselect.cluster.n_clusters import ClusterRange
 
-Variant = Literal["unweighted", "weighted"]
+Variant = Literal["unweighted", "weighted", "least-squares"]
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,24 @@ class Clustering:
     centers: Floats
     inertia: float  # Within-cluster sum of squares in these columns (without weights)
     n_iter: int  # Iterations of the best start
-    # Whether the columns were multiplied by the selection's weights before clustering
+    # Whether the columns were multiplied before clustering, by the selection's weights or into the least-squares metric
     variant: Variant = "unweighted"
-    weighted_inertia: float | None = None  # The objective of k-means in the weighted columns
+    weighted_inertia: float | None = None  # The objective of k-means in the multiplied columns
+    # Weight of each column, shape (n_selected,), or the matrix that they were multiplied by
+    weights: Floats | None = None
     labels_file: str = "labels.zarr"  # Where the labels are published
     nearest: Floats | None = None  # Of a reassignment: the means in all columns to which rows moved
 
 
-def cluster(session: Session, summary: Summary[Any], features: Source | None, selection: Selection) -> list[Clustering]:
+def cluster(
+    session: Session, summary: Summary[Any], spectrum: Any, features: Source | None, selection: Selection
+) -> list[Clustering]:
     """Publish the clusterings that the job asks for: one as ``labels.zarr`` and ``centers.zarr``, two under own names.
 
     Labels to be reassigned are kept under a name of their own, too: a resumed job needs the result of k-means.
+
+    `summary`: What the columns were selected from.
+    `spectrum`: Has the spectrum of the rows, for the least-squares metric.
 
     Raises
     ------
@@ -71,7 +78,17 @@ def cluster(session: Session, summary: Summary[Any], features: Source | None, se
     apart = len(settings.variants) > 1 or settings.reassign
     _start_from(session, summary)
     session.folder.discard(() if apart else (*_names("weighted"), *_names("unweighted")))
-    return [_cluster(session, features, selection, variant, apart) for variant in settings.variants]
+    return [
+        _cluster(session, features, selection, variant, weights_of(variant, spectrum, selection), apart)
+        for variant in settings.variants
+    ]
+
+
+def weights_of(variant: Variant, spectrum: Any, selection: Selection) -> Floats | None:
+    """Return what the selected columns are multiplied by before clustering; None for columns as they are."""
+    if variant == "least-squares":
+        return least_squares_metric(spectrum, selection.support)
+    return selection.weights if variant == "weighted" else None
 
 
 def _start_from(session: Session, summary: Summary[Any]) -> None:
@@ -122,10 +139,11 @@ def _names(variant: str) -> tuple[str, str]:
     return f"labels-{variant}.zarr", f"centers-{variant}.zarr"
 
 
-def _cluster(session: Session, features: Source, selection: Selection, variant: Variant, apart: bool) -> Clustering:
+def _cluster(
+    session: Session, features: Source, selection: Selection, variant: Variant, weights: Floats | None, apart: bool
+) -> Clustering:
     folder, settings = session.folder, session.config.cluster
     assert settings is not None
-    weights = selection.weights if variant == "weighted" else None
     labels_file, centers_file = _names(variant) if apart else ("labels.zarr", "centers.zarr")
     without = {"certificate", "compare_all_columns", "weighted", "reassign", "range"}
     fingerprint = {
@@ -133,10 +151,10 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
         "files": [labels_file, centers_file],
         "features": tree_digest(folder.path / "features.zarr"),
         "settings": settings.model_dump(exclude=without),
-        "weights": None if weights is None else [float(w).hex() for w in weights],
+        "weights": None if weights is None else [float(w).hex() for w in weights.ravel()],
         "start": None if session.start is None else ["best of two", file_digest(folder.path / "summary.sks")],
     }
-    stage = "k-means" if weights is None else "k-means, weighted"
+    stage = stage_name(variant)
     with session.stage(stage) as entry:
         if session.reusable(stage, fingerprint, entry):
             labels, centers = tables.read_zarr(folder, labels_file), tables.read_zarr(folder, centers_file)
@@ -159,7 +177,18 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
             if result.weighted_inertia is not None:
                 entry["weighted_inertia"] = result.weighted_inertia
             folder.finish(stage, fingerprint, [labels_file, centers_file], entry)
-    return replace(result, variant=variant, labels_file=labels_file)
+    return replace(result, variant=variant, labels_file=labels_file, weights=weights)
+
+
+def stage_name(variant: Variant) -> str:
+    """Return the name of the stage of a clustering.
+
+    Examples
+    --------
+    >>> stage_name("unweighted"), stage_name("least-squares")
+    ('k-means', 'k-means, least-squares')
+    """
+    return "k-means" if variant == "unweighted" else f"k-means, {variant}"
 
 
 def sums_in_selected(session: Session, features: Source, labels_file: str, n_clusters: int) -> CentroidSums:
@@ -183,7 +212,11 @@ def k_means(
     """
     settings, start = session.config.cluster, session.start
     assert settings is not None
-    proposal = None if start is None else start.centers[:, slice(None) if columns is None else columns] * weights
+    proposal = (
+        None
+        if start is None
+        else weighted_points(start.centers[:, slice(None) if columns is None else columns], weights)
+    )
     drawn = _run(session, source, settings.seeding, proposal)
     if start is None or proposal is None or columns is None:
         return drawn
@@ -239,8 +272,11 @@ def clustering_entry(clustering: Clustering) -> dict[str, Any]:
         "dropped_rows": int((clustering.labels < 0).sum()),
         "weighted": clustering.variant == "weighted",
     }
+    if clustering.variant == "least-squares":
+        content["metric"] = "least-squares"
     if clustering.weighted_inertia is not None:
-        content["inertia_weighted_columns"] = clustering.weighted_inertia
+        key = "inertia_weighted_columns" if clustering.variant == "weighted" else "inertia_in_metric"
+        content[key] = clustering.weighted_inertia
     return content
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._progress import give_detail
+from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, fit_steps, summarize_source
@@ -31,6 +32,9 @@ from sketchselect.workflow.stages.model import Model, model_json, model_of, path
 
 LEAST_SHARE = 1e-3
 """Share of all squares below which half of the columns count little in distances."""
+
+BOUND = "selection_bound"
+"""Key, in the diagnostics of a selection and in the manifest, of the bound of clusterings of its columns."""
 
 FILE = "prepare.sks"
 """Name of the file of statistics of prepare steps in an output folder."""
@@ -228,10 +232,13 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         return summary_to_select_from
 
 
-def select(session: Session, summary: Summary[Any], preset: Selection | None = None) -> tuple[Selection, Model | None]:
+def select(
+    session: Session, summary: Summary[Any], spectrum: Summary[Any], preset: Selection | None = None
+) -> tuple[Selection, Model | None]:
     """Publish ``selection.json`` and ``scores.csv``, and of a method with a target ``model.json`` and ``path.csv``.
 
-    The data are not read: everything comes from the result of `collect`, or from a given selection.
+    The data are not read: everything comes from `summary`, the result of `collect`, or from a given selection; and from
+    `spectrum`, the result of `summarize`.
     """
     folder, settings, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
@@ -241,6 +248,7 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
             model = model_of(selector, tables.column_name(session.config.input.target))
         else:
             selection = preset
+        selection = with_bound(session, spectrum, selection)
         entry["n_selected"] = len(selection.support)
         folder.write("selection.json", tables.selection_json(selection))
         folder.write("scores.csv", tables.scores_csv(selection))
@@ -258,6 +266,15 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
         session.note(f"{settings.method} selected {n_selected} of the {settings.n_features} columns asked for")
     require_weights(session.config, selection)
     return selection, model
+
+
+def with_bound(session: Session, spectrum: Summary[Any], selection: Selection) -> Selection:
+    """Return the selection with what is proved of clusterings of its columns, if the job clusters and certifies."""
+    settings = session.config.cluster
+    diagnostics = {key: value for key, value in selection.diagnostics.items() if key != BOUND}
+    if settings is not None and settings.certificate_settings is not None and selection.support.size > 0:
+        diagnostics[BOUND] = certify_selection(spectrum, selection.support, settings.n_clusters).to_dict()
+    return replace(selection, diagnostics=diagnostics)
 
 
 def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:

@@ -28,7 +28,7 @@ from sketchselect.cluster import (
 from sketchselect.cluster.certificates.block import Affordable, BlockOptions, affordable_blocks, block_pass
 from sketchselect.cluster.certificates.certificate import with_row_check
 from sketchselect.cluster.certificates.labels import require_all_rows, rows_are_same
-from sketchselect.cluster.kmeans.passes import WeightedColumns
+from sketchselect.cluster.kmeans.passes import WeightedColumns, weighted_points
 from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import WillNotFit
 from sketchselect.execution import Result, Source, summarize_source
@@ -41,7 +41,7 @@ from sketchselect.summaries import BlockBound, CentroidSums, Summary, pick_spect
 from sketchselect.workflow.agreement import Agreement, agree
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.session import VERSION, Session
-from sketchselect.workflow.stages.clustering import Clustering, k_means, publish, sums_in_selected
+from sketchselect.workflow.stages.clustering import Clustering, k_means, publish, sizes, sums_in_selected
 from sketchselect.workflow.stages.model import Model
 
 _TIE = 1e-9
@@ -166,7 +166,7 @@ def evaluate(
 
 
 def _columns(clustering: Clustering, was_reassigned: bool) -> str:
-    columns = "selected columns, weighted" if clustering.variant == "weighted" else "selected columns"
+    columns = "selected columns" if clustering.variant == "unweighted" else f"selected columns, {clustering.variant}"
     return f"{columns}, reassigned" if was_reassigned else columns
 
 
@@ -234,10 +234,11 @@ def prove(
     is_of_kmeans = published is clustering and clustering.weighted_inertia is None
     if options.method == "blocks" and not (is_of_kmeans and len(selection.support) == session.n_columns):
         norms = pick_spectrum(summary).centered_column_squared_norms[selection.support]
-        selected_certificate = _of_selected(session, features, selection, clustering, blocks, norms)
+        selected_certificate = _of_selected(session, features, clustering, blocks, norms)
     certificates.append(dropped_columns_certificate(summary, published.inertia, selection.support, k))
     method_certificate = getattr(session.selector, "certificate_", None)
-    if method_certificate is not None and published.weighted_inertia is not None and method_certificate.n_clusters == k:
+    is_weighted = published.variant == "weighted" and published.weighted_inertia is not None
+    if method_certificate is not None and is_weighted and method_certificate.n_clusters == k:
         bound, began = method_certificate.bound(published.weighted_inertia), time.perf_counter()
         certificates.append(bounded_certificate(method_certificate.lower_bound, bound, k, began, scatter))
     if any(certificate.objective == 0 for certificate in certificates):
@@ -251,8 +252,7 @@ def prove(
             and certificate.confidence == 1
             and certificate.lower_bound > promise.lower_bound
         ):
-            excess = promise.dropped_scatter / certificate.lower_bound
-            promise = replace(promise, excess=excess, lower_bound=certificate.lower_bound, method="blocks")
+            promise = promise.with_lower_bound(certificate.lower_bound, "blocks")
     return Certificates(tuple(certificates), selected_certificate, promise)
 
 
@@ -322,23 +322,25 @@ def bound_of_blocks(session: Session, source: Source, description: BlockBound, s
 
 
 def _of_selected(
-    session: Session,
-    features: Source,
-    selection: Selection,
-    clustering: Clustering,
-    blocks: Affordable,
-    squared_norms: Floats,
+    session: Session, features: Source, clustering: Clustering, blocks: Affordable, squared_norms: Floats
 ) -> Certificate:
     """Return how far k-means can be from the best clustering of the columns it worked on, of these squared norms."""
     source, objective = features, clustering.inertia
-    if clustering.weighted_inertia is not None:
-        assert selection.weights is not None
-        source, objective = Source(WeightedColumns(features.matrix, selection.weights)), clustering.weighted_inertia
-        squared_norms = squared_norms * selection.weights**2
+    scatter = float(squared_norms.sum())
+    if clustering.weighted_inertia is not None and clustering.weights is not None:
+        source, objective = Source(WeightedColumns(features.matrix, clustering.weights)), clustering.weighted_inertia
+        if clustering.weights.ndim == 2:
+            n_rows, points = np.array(sizes(clustering)), weighted_points(clustering.centers, clustering.weights)
+            scatter = objective + float(n_rows @ ((points - n_rows @ points / n_rows.sum()) ** 2).sum(axis=1))
+        else:
+            scatter = float((squared_norms * clustering.weights**2).sum())
     certificate = from_blocks(session, source, blocks, objective, "block certificate of the selected columns")
     if certificate.objective == 0:
         certificate = with_row_check(certificate, _rows_are_same(session, source, clustering))
-    return replace(certificate, columns="selected", scatter=float(squared_norms.sum()))
+    note = certificate.note
+    if clustering.variant == "least-squares":
+        note = f"{note} Distances are in the least-squares metric.".lstrip()
+    return replace(certificate, columns="selected", scatter=scatter, note=note)
 
 
 def _rows_are_same(session: Session, source: Source, clustering: Clustering) -> bool:
