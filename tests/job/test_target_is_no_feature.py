@@ -87,7 +87,7 @@ def test_columns_of_a_converted_text_file_are_left_out_too(table: Path) -> None:
     model = _model(table, "t.parquet")
     assert _model(table, "t.zarr")["coefficients"] == model["coefficients"]
     assert {*json.loads((table.parent / "out" / "selection.json").read_text())["feature_names"]} == {*NAMES}
-    with pytest.raises(sks.errors.SourceError, match="no column .income"):
+    with pytest.raises(sks.errors.SourceError, match="no column "):
         sks.LassoPath(n_features_to_select=3).fit(str(store), "income")
 
 
