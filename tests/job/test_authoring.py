@@ -98,6 +98,10 @@ def test_a_method_is_described(name: str) -> None:
 
 
 def test_an_unknown_method_is_named_with_the_closest() -> None:
+    lines = cli("methods").stdout.splitlines()
+    purposes = [line for line in lines if not line.startswith(" ")]
+    assert purposes == sorted(purposes)
+    assert lines.index("for counts:") < lines.index("to cluster rows:") < lines.index("to predict a target:")
     done = cli("methods", "gredy")
     assert done.exit_code == 2
     assert "unknown selection method 'gredy'" in done.stderr

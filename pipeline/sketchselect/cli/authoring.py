@@ -128,7 +128,12 @@ def methods(
     if name is None:
         width = max(map(len, METHODS))
         needs = {name: f" (needs {each['needs']})" if each["needs"] else "" for name, each in facts.items()}
-        return Outcome("\n".join(f"{n:<{width}}  {each['does']}{needs[n]}" for n, each in facts.items()), facts)
+        by_purpose: dict[str, list[str]] = {}
+        for n, each in facts.items():
+            by_purpose.setdefault(_purpose(METHODS[n]), []).append(f"  {n:<{width}}  {each['does']}{needs[n]}")
+        return Outcome(
+            "\n".join(line for purpose in sorted(by_purpose) for line in (purpose, *by_purpose[purpose])), facts
+        )
     if name not in METHODS:
         hint = did_you_mean(name, METHODS, "; `sketchselect methods` lists all")
         raise BadParameter(f"unknown selection method {name!r}{hint}")
@@ -145,6 +150,15 @@ def methods(
     needed = f"needs {_needs(cls)}\n" if _needs(cls) else ""
     text = f"{name} ({cls.__name__})\n{needed}\n{text.strip()}"
     return Outcome(text, {**facts[name], "description": text})
+
+
+def _purpose(cls: type[BaseSelector]) -> str:
+    """Return what a method selects columns for."""
+    if cls.needs_target:
+        return "to predict a target:"
+    if cls.needs_counts:
+        return "for counts:"
+    return "for columns that arrive as a stream:" if cls.axis == "columns" else "to cluster rows:"
 
 
 @command

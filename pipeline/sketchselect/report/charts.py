@@ -46,7 +46,7 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
         axes,
         (0.9 * float(sizes.min()), 1.1 * float(sizes.max())),
         (min(0.98, float(np.nanmin(low))), top + 0.05 * (top - 0.95)),
-        ("selected columns", "objective, relative"),
+        ("selected columns", "inertia, relative to all columns"),
         log="x",
         chosen=n_selected,
     )
@@ -55,8 +55,8 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
         place = chosen[0]
         drawing.draw_dots(axes, np.array([[sizes[place], ratio[place]]]), drawing.INK, 8.0)
         proved = "proved" if "largest_objective" in diagnostics else "chosen"
-        text = f" {count(n_selected)} columns, {proved}" if n_selected != 1 else f" 1 column, {proved}"
-        axes.annotate(text, (sizes[place], 1.0), xycoords=("data", "axes fraction"), va="top")
+        text = f"{count(n_selected)} column{'' if n_selected == 1 else 's'}, {proved} "
+        axes.annotate(text, (sizes[place], 1.0), xycoords=("data", "axes fraction"), ha="right", va="top")
     axes.set_xticks(np.unique(sizes)[:: max(1, len(np.unique(sizes)) // 8)])
     axes.legend(loc="upper right")
     label = f"Line chart of the objective by columns for {len(methods)} methods"
@@ -64,7 +64,8 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
         "sentence": clean(str(diagnostics.get("choice", "")), NOTE_LENGTH),
         "svg": Markup(drawing.to_svg(figure, "curve", label)),
         "caption": (
-            f"Objective in all columns of k-means on the selected ones, relative to k-means on all columns, by method: "
+            "Inertia (k-means objective) in all columns of k-means on the selected ones, relative to k-means on all "
+            "columns, by method: "
             f"estimated from {count(int(diagnostics.get('sampled_rows', 0)))} rows. Strokes are the 95 % intervals of "
             "the chosen method, the dashed line is what was selected."
         ),
@@ -216,7 +217,7 @@ def draw_spectrum(singular_values: Floats, shrinkage: float) -> str:
         axes,
         (1 - 0.02 * len(s) - 0.3, len(s) * 1.02 + 0.3),
         (floor * 0.9, 1.25 * highest) if log else (0.0, 1.05 * highest or 1.0),
-        ("direction (1 = strongest)", "singular value (unit of the data)"),
+        ("principal component", "singular value (unit of the data)"),
         log="y" if log else "",
         whole=True,
     )
@@ -240,9 +241,9 @@ def describe_spectrum(singular_values: Floats, shrinkage: float, squared_norm: f
         return band
     leading = min(10, len(s))
     share = min(1.0, float((s[:leading] ** 2).sum()) / squared_norm)
-    directions = "direction accounts" if leading == 1 else f"{leading} directions account"
+    components = "principal component explains" if leading == 1 else f"{leading} principal components explain"
     prefix = "at least " if shrinkage > 0 else ""
-    return f"{band} The first {directions} for {prefix}{percent(share)} of the total squared length of the rows."
+    return f"{band} The first {components} {prefix}{percent(share)} of the variance."
 
 
 MAX_POINTS = 6000
@@ -284,10 +285,12 @@ def draw_scatter(points: Floats, labels: Array | None, centres: Floats | None) -
     else:
         visible = points
     limits = [drawing.widened(values, 0.05) if len(visible) else (0.0, 1.0) for values in visible.T]
-    names = ("direction 1 (unit of the data)", "direction 2 (unit of the data)")
+    names = ("principal component 1", "principal component 2")
     drawing.frame(axes, limits[0], limits[1], names)
     groups = f"in {clusters.size} clusters" if clusters.size else "not clustered"
-    return drawing.to_svg(figure, "scatter", f"Scatter plot of {count(len(points))} rows on two directions, {groups}")
+    return drawing.to_svg(
+        figure, "scatter", f"Scatter plot of {count(len(points))} rows on two principal components, {groups}"
+    )
 
 
 def describe_scatter(n_points: int, n_rows: int, n_clusters: int) -> str:
