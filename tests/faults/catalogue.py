@@ -50,6 +50,7 @@ FOLDER = "job/test_folder.py::test_"
 FOREIGN = "faults/test_untrusted_folders.py::test_"
 SUPERVISED = "selectors/test_supervised_input.py::test_"
 KMEANS = "cluster/test_kmeans.py::test_"
+SEALED = "faults/test_sealed_stores.py::test_"
 SILENT = "faults/test_silent_workers.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
 
@@ -111,6 +112,13 @@ FAULTS = (
         READ + "a_chunk_cut_off_is_named_with_its_file", READ + "a_remote_store_that_stumbles_is_read_again"),
     row("data", "a flipped bit, with a checksum", "the same error, with the word checksum",
         READ + "every_flipped_bit_under_a_checksum_is_an_error", READ + "the_error_says_checksum_where_that_is_what_failed"),
+    row("data", "a flipped bit in the metadata of a converted store", "an error at opening, or the same names, shape and rows",
+        SEALED + "no_flipped_bit_of_the_metadata_changes_what_is_read", SEALED + "names_and_shapes_of_the_attack_are_noticed",
+        SEALED + "stores_without_digests_are_read"),
+    row("data", "chunk files of a converted store in each other's place", "`verify STORE` says so; it reads every file",
+        SEALED + "verify_reads_every_chunk_file", SEALED + "a_store_may_move_and_be_copied"),
+    row("data", "a name of a column that is there twice", "an error at opening, with the name and both columns",
+        SEALED + "a_name_that_is_there_twice_is_an_error_at_opening", BAD_INPUT),
     row("data", "a flipped bit, without a checksum", "cannot be known: one note says that the store has none",
         "readers/test_conformance.py::test_a_note_where_nothing_detects_a_flipped_bit"),
     row("data", "the source changes during the run", "nothing that was made of it is published",

@@ -155,16 +155,17 @@ def test_columns_of_text_are_told_by_their_first_entry(
     assert (None if matrix.row_names is None else matrix.row_names.read(0, 2).tolist()) == names
 
 
-def test_numbers_in_another_notation_and_repeated_names_are_warned_of(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(
-        "id,age,age,bmi,weight,cost,visit,sex\n" + '1A,30,1,"22,5",70 kg,"1,200.50",2024-01-31,m\n' * 2
-    )
+def test_numbers_in_another_notation_are_warned_of_and_repeated_names_refused(tmp_path: Path) -> None:
+    text = "id,age,{},bmi,weight,cost,visit,sex\n" + '1A,30,1,"22,5",70 kg,"1,200.50",2024-01-31,m\n' * 2
+    (tmp_path / "t.csv").write_text(text.format("sbp"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         convert(tmp_path / "t.csv", tmp_path / "t.zarr")
     texts = [str(warning.message) for warning in caught]
     assert any("text looks like numbers in 'bmi', 'weight', 'cost'; written as 1234.5" in text for text in texts)
-    assert any("several columns are named 'age'" in text for text in texts)
+    (tmp_path / "t.csv").write_text(text.format("age"))
+    with pytest.raises(SourceError, match=r"t\.csv: columns 0 and 1 are both named 'age'"):
+        convert(tmp_path / "t.csv", tmp_path / "t.zarr")
 
 
 def test_a_table_of_text_alone_is_refused(tmp_path: Path) -> None:

@@ -152,19 +152,21 @@ def _outcome(certificate: Certificate) -> Outcome:
 
 @command
 def verify(
-    folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
+    target: Annotated[str, typer.Argument(help="The output folder of a run, or a store that convert wrote.")],
     cluster: Annotated[str | None, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
-    """Read and compute a finished run again. A line for each result says whether it holds."""
+    """Read a finished run, or a converted store, again. A line for each result says whether it holds."""
     from dataclasses import asdict
 
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.verify import verify_run
+    from sketchselect.workflow.verify import verify_run, verify_store
 
     runs_on, options = _given_options(cluster=cluster, n_workers=workers), storage_options(storage)
-    checks = verify_run(folder, execution=runs_on, storage_options=options, progress=True)
+    checks = verify_store(target, options)
+    if checks is None:
+        checks = verify_run(Path(target), execution=runs_on, storage_options=options, progress=True)
     holds = all(check.holds is not False for check in checks)
     text = "\n".join(check.line() for check in checks)
     return Outcome(text, {"holds": holds, "checks": [asdict(check) for check in checks]}, holds)

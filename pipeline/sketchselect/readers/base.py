@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod, update_abstractmethods
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -126,6 +126,19 @@ def as_names(values: Any, n_columns: int) -> tuple[str, ...] | None:
     if len(names) != n_columns or not all(isinstance(name, str) for name in names):
         return None
     return tuple(str(name) for name in names)
+
+
+def require_distinct(names: Sequence[str] | None, address: str) -> None:
+    """Raise `SourceError` if two columns have the same name."""
+    if names is None or len(set(names)) == len(names):
+        return
+    first: dict[str, int] = {}
+    for place, name in enumerate(names):
+        if (before := first.setdefault(name, place)) != place:
+            raise SourceError(
+                f"{address}: columns {before} and {place} are both named {name!r:.80}; give each its own name "
+                "(of AnnData: adata.var_names_make_unique())"
+            )
 
 
 def require_few_dropped(address: str, n_dropped: int, n_rows: int, max_dropped: float, confirm: str) -> str:

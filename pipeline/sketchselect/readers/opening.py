@@ -44,6 +44,7 @@ from sketchselect.readers.base import (
     Vector,
     as_entries,
     as_names,
+    require_distinct,
     require_missing_policy,
     require_policy,
 )
@@ -283,6 +284,7 @@ def open_matrix(
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
             matrix = known.open_matrix(location, _without(named, key), policy)
+        require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
         return matrix
     source, beside = without_columns(source, local_names(vectors))
@@ -290,6 +292,7 @@ def open_matrix(
     named = _vector_columns(vectors, lambda name: _is_column(matrix, name) and not _is_stored_vector(matrix, name))
     beside |= {name: NamedColumn(matrix, name) for name in named}
     matrix = _features(matrix, named)
+    require_distinct(matrix.feature_names, matrix.address)
     if beside:
         matrix.columns_beside = {**matrix.columns_beside, **beside}
     return matrix

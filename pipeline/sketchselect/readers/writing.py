@@ -11,7 +11,6 @@ import socket
 import time
 import uuid
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -23,12 +22,12 @@ from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, is_url, locate
-from sketchselect.readers.base import ENTRY_NBYTES, Matrix, as_names, row_partitions
+from sketchselect.readers.base import ENTRY_NBYTES, Matrix, as_names, require_distinct, row_partitions
 from sketchselect.readers.opening import TEXT, format_by_ending, format_of, open_matrix
 from sketchselect.readers.text import CsvRows
-from sketchselect.readers.zarr.array import MARKER
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
-from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
+from sketchselect.readers.zarr.metadata import MARKER, MAX_CHUNK_BYTES
+from sketchselect.readers.zarr.seal import seal
 
 ZSTD_LEVEL = 1
 WRITTEN = {MARKER: {"empty_chunks": "written"}}
@@ -300,6 +299,9 @@ def write_csr(
     indices.resize((done,))
     indptr = create_array(folder.join("indptr"), ends.shape, (min(CHUNK_ENTRIES, n_rows + 1),), np.int64)
     indptr[:] = ends
+    for name, array in (("data", data), ("indices", indices), ("indptr", indptr)):
+        seal(folder.join(name), array)
+    seal(folder)
 
 
 def _blocks(matrix: Matrix, ends: Array, progress: Callable[[int, int], None] | None) -> Iterator[tuple[Array, Array]]:
@@ -341,6 +343,8 @@ def convert(
     Sparse matrices stay sparse: they become a group in the layout of AnnData, unless `chunks` asks for a dense array.
 
     Chunks are compressed with zstd and carry a checksum; the type stays (in native byte order; text becomes float64).
+    Names, shape and type have a digest, which is checked whenever the store is opened, and so have all chunk files in
+    their order, for `sketchselect verify`.
     The array is written next to its destination and renamed when complete (in an object store copied, its document
     last), so an interrupted run leaves nothing under the final name. Needs memory for a few chunk rows; archives and
     Matrix Market files are read whole.
@@ -396,6 +400,7 @@ def convert(
         names = as_names(feature_names, n_columns)
         if names is None:
             raise BadParameter(f"feature_names must be {n_columns} texts, one per column")
+    require_distinct(names, rows.address if isinstance(rows, CsvRows) else "feature_names")
     sparse = chunks is None and isinstance(rows, MatrixRows) and rows.matrix.is_sparse
     shape = _chunk_shape(chunks, n_rows, n_columns, dtype)
     folder = getattr(rows, "folder", None)
@@ -422,6 +427,12 @@ def convert(
         if done < n_rows:
             for column in (array, *columns):
                 column.resize((done, *column.shape[1:]))
+        if rows.texts:
+            for name, column in zip(rows.texts, columns, strict=True):
+                seal(temporary.join(f"obs/{name}"), column)
+            seal(temporary.join("obs"))
+            seal(temporary)
+        seal(place, array)
     if isinstance(rows, CsvRows):
         _warn_of(rows, np.flatnonzero(counting))
     return _result(target)
@@ -460,12 +471,6 @@ def _warn_of(rows: CsvRows, counting: Array) -> None:
         warnings.warn(
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
             "written as 1234.5 (decimal point, no separators, no unit) they are features",
-            stacklevel=3,
-        )
-    if repeated := [name for name, times in Counter(rows.names or ()).items() if times > 1]:
-        warnings.warn(
-            f"{rows.address}: several columns are named {', '.join(f'{n!r:.80}' for n in repeated[:8])}; give each its "
-            "own name",
             stacklevel=3,
         )
     if rows.n_missing:

@@ -20,8 +20,11 @@ from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SketchSe
 from sketchselect.execution import Source, summarize_source
 from sketchselect.job.load import CLUSTERS, load_job
 from sketchselect.job.schema import JobConfig
+from sketchselect.location import locate
 from sketchselect.prepare import labels, resolve
 from sketchselect.readers import open_matrix
+from sketchselect.readers.zarr.matrix import read_node
+from sketchselect.readers.zarr.seal import check_seals
 from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
@@ -289,6 +292,12 @@ def verify_run(
                 with _checking(checks, f"certificate ({stated['method']})") as add:
                     add(*_certificate(session, content, stated) if same_build else (None, "of other libraries"))
     return checks
+
+
+def verify_store(address: str, storage_options: Mapping[str, Any] | None = None) -> list[Check] | None:
+    """Return whether a store is what `convert` wrote: names, shape, and every chunk file; None if it is no store."""
+    node = read_node(locate(address, storage_options))
+    return None if node is None else [Check(*outcome) for outcome in check_seals(node)]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, file_version
 from sketchselect.readers.base import MissingPolicy
 from sketchselect.readers.stored import LRUCache
-from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata, read_document
+from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, parse_metadata, read_document
 
 _PACKED = ("scale_factor", "add_offset")
 _MISSING = ("_FillValue", "missing_value")
@@ -343,9 +343,6 @@ class ZarrArray:
 def _short(error: BaseException) -> str:
     return f"{str(error).splitlines()[0] if str(error) else type(error).__name__:.160}"
 
-
-MARKER = "sketchselect"
-"""Attribute of stores that `convert` wrote; its entry ``empty_chunks`` says that every chunk has its file."""
 
 _SHOWN = 5
 _SLACK = 64

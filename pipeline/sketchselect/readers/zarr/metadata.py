@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,10 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
+
+MARKER = "sketchselect"
+"""Attribute of what we wrote, with ``empty_chunks`` where every chunk has its file; ``document`` is the digest of the
+document that it is in, ``chunks`` that of the digests of the chunk files, in order."""
 
 MAX_CHUNK_BYTES = 4 << 30
 """Largest chunk (or shard) that is opened, decoded."""
@@ -29,6 +33,10 @@ _CODECS = _CHECKSUMS | {
 }  # fmt: skip
 _V3_TYPES = {"bool", "float16", "float32", "float64"} | {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 _V3_FIELDS = ("codecs", "data_type", "chunk_grid", "fill_value", "chunk_key_encoding")
+_V3_DOCUMENT = {
+    "zarr_format", "node_type", "attributes", "shape", "dimension_names", "storage_transformers",
+    "consolidated_metadata", *_V3_FIELDS,
+}  # fmt: skip
 _V2_FIELDS = ("chunks", "dtype", "compressor", "filters", "order", "fill_value", "dimension_separator")
 
 
@@ -104,6 +112,17 @@ def read_document(location: Location, top: str = "") -> tuple[Literal["array", "
         document = _load(content, f"{location.address}/zarr.json")
         if (kind := document.get("node_type")) not in ("array", "group"):
             raise SourceError(f"{location.address}/zarr.json: the metadata has no node type; restore it")
+        for name, value in document.items():
+            if name not in _V3_DOCUMENT and not (isinstance(value, dict) and value.get("must_understand") is False):
+                raise SourceError(
+                    f"{location.address}/zarr.json: the metadata has the unknown field {name!r:.40}; restore it, or "
+                    "write the store again"
+                )
+        if (stated := mark_of(document).get("document")) is not None and stated != document_digest(document):
+            raise SourceError(
+                f"{location.address}/zarr.json: names, shape or type are not those that convert wrote; restore the "
+                "file, or convert again (where it was changed on purpose: remove its attribute sketchselect.document)"
+            )
         return kind, document
     kinds: tuple[tuple[str, Literal["array", "group"]], ...] = ((".zarray", "array"), (".zgroup", "group"))
     for name, of_version_2 in kinds:
@@ -127,6 +146,21 @@ def _load(content: bytes, address: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SourceError(f"{address}: the metadata is not a JSON object; restore it")
     return document
+
+
+def mark_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our own attribute of a document; an empty one where it has none."""
+    attributes = document.get("attributes")
+    mark = attributes.get(MARKER) if isinstance(attributes, dict) else None
+    return mark if isinstance(mark, dict) else {}
+
+
+def document_digest(document: Mapping[str, Any]) -> str:
+    """Return the digest of a document, without the digest itself and without copies of other documents."""
+    content = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+    mark = {name: value for name, value in mark_of(document).items() if name != "document"}
+    content["attributes"] = {**content["attributes"], MARKER: mark}
+    return digest(json.dumps(content, sort_keys=True))
 
 
 def parse_metadata(document: dict[str, Any], address: str) -> ArrayMetadata:

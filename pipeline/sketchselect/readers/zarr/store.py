@@ -6,6 +6,7 @@ Imported where a store is opened: importing zarr takes longer than all other rea
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -86,14 +87,38 @@ class RecentStore(WrapperStore):  # type: ignore[misc,unused-ignore]
         return f"{info.get('size')}:{version}" if version else ""
 
 
+class DigestStore(WrapperStore):  # type: ignore[misc,unused-ignore]
+    """A store to write to that knows the digest of every file."""
+
+    def __init__(self, store: LocalStore | FsspecStore) -> None:
+        super().__init__(store)
+        self.digests: dict[str, str] = {}
+
+    async def set(self, key: str, value: Any) -> None:
+        """Write a file."""
+        self.digests[key] = await asyncio.to_thread(_digest, value)
+        await super().set(key, value)
+
+    def set_sync(self, key: str, value: Any) -> None:
+        """Write a file, in releases of zarr that do so in its own threads."""
+        self.digests[key] = _digest(value)
+        super().set_sync(key, value)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(value.as_numpy_array().data, digest_size=16).hexdigest()
+
+
 def make_store(
     location: Location, *, strict: bool = False, recent: bool = False, read_only: bool = True
-) -> LocalStore | FsspecStore | StrictStore | RecentStore:
-    """Return a store of the folder at `location`."""
+) -> LocalStore | FsspecStore | StrictStore | RecentStore | DigestStore:
+    """Return a store of the folder at `location`; one that is written to has digests."""
     if location.is_local:
         store: Any = LocalStore(location.url, read_only=read_only)
     else:
         options = dict(location.options) or None
         store = FsspecStore.from_url(location.url, storage_options=options, read_only=read_only)
         store = RecentStore(store) if recent else store
+    if not read_only:
+        return DigestStore(store)
     return StrictStore(store) if strict else store
