@@ -100,7 +100,7 @@ def test_columns_of_obs_are_targets_of_an_object_in_memory(frame):
     assert classes.classes_.tolist() == ["high", "low"]
     of_a_gene = sks.LassoPath(n_features_to_select=2).fit(cells, "c")
     assert of_a_gene.feature_names_in_.tolist() == ["a", "b", "d"]
-    with pytest.raises(SourceError, match=r"object in memory; did you mean 'obs/kind'\?"):
+    with pytest.raises(SourceError, match=r"did you mean 'obs/kind'\?"):
         classes.fit(cells, "obs/kinds")
 
 

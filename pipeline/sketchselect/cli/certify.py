@@ -161,10 +161,12 @@ def verify(
     from dataclasses import asdict
 
     from sketchselect.job.load import storage_options
+    from sketchselect.location import is_url
     from sketchselect.workflow.verify import verify_run, verify_store
 
     runs_on, options = _given_options(cluster=cluster, n_workers=workers), storage_options(storage)
-    checks = verify_store(target, options)
+    is_store = is_url(target) or (Path(target) / "zarr.json").is_file()
+    checks = verify_store(target, options) if is_store else None
     if checks is None:
         checks = verify_run(Path(target), execution=runs_on, storage_options=options, progress=True)
     holds = all(check.holds is not False for check in checks)
