@@ -144,6 +144,34 @@ def test_genes_of_groups_are_those_of_scanpy(grouped, method, reference):
                 )
 
 
+def counts_of(adata):
+    """The counts up to 60, which have a bin each."""
+    return sp.csr_matrix(np.minimum(np.round(np.expm1(adata.X.toarray())), 60.0))
+
+
+@pytest.mark.parametrize("reference", ["rest", "b"])
+@pytest.mark.parametrize("tie_correct", [False, True])
+def test_rank_sums_of_counts_are_those_of_scanpy(grouped, tie_correct, reference):
+    scanpy = pytest.importorskip("scanpy")
+    grouped.X = counts_of(grouped)
+    options = {"method": "wilcoxon", "reference": reference, "tie_correct": tie_correct, "use_raw": False}
+    sks.tl.rank_genes_groups(grouped, "kind", **options)
+    theirs = grouped.copy()
+    theirs.obs["kind"] = theirs.obs["kind"].cat.remove_unused_categories()
+    scanpy.tl.rank_genes_groups(theirs, "kind", **options)
+    for name in ("scores", "pvals", "pvals_adj", "logfoldchanges"):
+        for group in theirs.uns["rank_genes_groups"][name].dtype.names:
+            np.testing.assert_allclose(field(grouped, name, group), field(theirs, name, group), rtol=1e-4, atol=1e-6)
+
+
+def test_rank_sums_are_those_of_mann_and_whitney(grouped):
+    grouped.X = counts_of(grouped)
+    sks.tl.rank_genes_groups(grouped, "kind", ["a"], "b", method="wilcoxon", tie_correct=True, use_raw=False)
+    rows = {kind: grouped.X.toarray().astype(float)[grouped.obs["kind"] == kind] for kind in "ab"}
+    expected = scipy.stats.mannwhitneyu(rows["a"], rows["b"], use_continuity=False, method="asymptotic").pvalue
+    np.testing.assert_allclose(field(grouped, "pvals", "a"), np.nan_to_num(expected, nan=1.0), rtol=1e-9)
+
+
 def test_marked_genes_are_clustered_unless_told_otherwise(adata):
     adata.var["highly_variable"] = np.arange(200) >= 120
     sks.tl.kmeans(adata, 3, certificate=False)
