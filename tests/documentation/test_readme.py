@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -10,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from tests.documentation.pages import ROOT, blocks, python, text_of
+from tests.documentation.pages import CHECK, LIKE_DOCTEST, ROOT, blocks, python, text_of
 
 import sketchselect as sks
 
@@ -26,9 +28,13 @@ def test_readme_is_short() -> None:
 
 
 def test_readme_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (program,) = code_blocks("python")
+    (program,) = [block for block in blocks(README) if block.language == "python"]
     monkeypatch.chdir(tmp_path)
-    exec(compile(program, "README.md", "exec"), {"__name__": "__main__"})
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(program.text, "README.md", "exec"), {"__name__": "__main__"})
+    assert program.printed is not None
+    assert CHECK.check_output(program.printed, out.getvalue(), LIKE_DOCTEST), out.getvalue()
 
 
 def test_readme_commands_are_those_that_the_ci_runs() -> None:
