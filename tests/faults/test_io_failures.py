@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import io
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -17,9 +18,11 @@ import zarr
 from tests.deploy.chaos import damaged_nodes, digests
 from tests.job.commands import cli
 
+from sketchselect._progress import LOG
 from sketchselect.execution import tasks
 from sketchselect.job.text import write_toml
 from sketchselect.readers.zarr import array
+from sketchselect.workflow.session import library_logs
 
 CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "scandir", "listdir", "stat", "utime")
 """Functions of `os` that a run needs."""
@@ -175,3 +178,11 @@ def faults_of(done: Any, failed: str, out: Path, quiet: dict[str, str]) -> Itera
         yield "not the result"
     if (out / "checkpoints").exists() and damaged_nodes(out):
         yield "a damaged node"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_log_on_a_full_disk_loses_records_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    with library_logs(Path("/dev/full")):
+        LOG.warning("a line")
+        logging.getLogger().warning("of a library")
+    assert "Error" not in capsys.readouterr().err

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -438,10 +439,29 @@ def names_digest(names: Sequence[str] | None) -> str | None:
     return None if names is None else digest(json.dumps(list(names)))
 
 
+class LogFile(logging.FileHandler):
+    """A log file that loses records where it cannot be written, as on a full disk, and does not stop the run."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record if that is possible."""
+        with contextlib.suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Report what is no failure to write, as by default."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        """Close the file, even if its last records cannot be written."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 @contextlib.contextmanager
 def library_logs(path: Path | None) -> Iterator[None]:
     """Send progress, and what libraries log, to a file, or nowhere, instead of to the terminal."""
-    handler = logging.NullHandler() if path is None else logging.FileHandler(path, delay=True)
+    handler = logging.NullHandler() if path is None else LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
     loggers = logging.getLogger(), LOG
     for logger in loggers:
