@@ -85,7 +85,9 @@ def _path(figure: Any, name: str) -> str:
     sizes = np.arange(1, X.shape[1] + 1)
     coefficients = np.zeros((len(sizes), X.shape[1]))
     for row, size in enumerate(sizes):
-        model = METHODS[name](n_features_to_select=int(size)).fit(X, y)
+        selector = METHODS[name](n_features_to_select=int(size))
+        is_of_classes = "family" in selector.get_params()
+        model = selector.fit(X, y > np.median(y) if is_of_classes else y)
         coefficients[row] = np.asarray(model.coef_).ravel() * X.std(axis=0)
     axes = figure.subplots()
     axes.plot(sizes, coefficients, marker=".")

@@ -62,8 +62,9 @@ def test_the_residual_is_not_below_the_least_error(seeds):
         assert bound.residual >= least - 1e-9 * scatter
         n_lossy += summary.shrinkage > 0
         if summary.shrinkage == 0 and s.min() ** 2 > 1e-4 * scatter > 0:
-            # The ridge, 1e-9 of the largest square, adds (ridge / s^2)^2 of the squares along each direction.
-            assert bound.residual <= least + 1e-8 * scatter
+            # The ridge, 1e-9 of the largest square, adds (ridge / s^2)^2 of the squares along each direction; the
+            # bound allows for rounding of the metric, which is relative to 1e4 at these spectra.
+            assert bound.residual <= least + 1e-7 * scatter
             n_close += 1
     assert n_lossy
     assert n_close

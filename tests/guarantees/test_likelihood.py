@@ -33,6 +33,11 @@ def least_objective(Z: Any, y: Any, means: Any, alpha: float) -> float:
     """Return a lower bound of ``min F`` from the means of a model whose residuals sum to (nearly) zero."""
     residuals = y - means
     residuals = residuals - residuals.mean()
+    # Mixed with those of the model without columns, so that all shares are from 0 to 1 and the sum stays 0.
+    shares = y - residuals
+    beyond = max(0.0, float(shares.max()) - 1.0, -float(shares.min()))
+    part = beyond / (beyond + min(y.mean(), 1.0 - y.mean()))
+    residuals = (1.0 - part) * residuals + part * (y - y.mean())
     residuals *= min(1.0, alpha / max(np.abs(Z.T @ residuals).max() / len(y), 1e-300))
     shares = np.clip(y - residuals, 0.0, 1.0)
     return float((entr(shares) + entr(1.0 - shares)).mean())

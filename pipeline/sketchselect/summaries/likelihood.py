@@ -263,8 +263,9 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
             self.models[:, 2] > 0,
         )
         n_folds = max(self.n_folds, 1)
-        by_fold = np.bincount(fold, row_weights, minlength=n_folds)
-        saturated = np.bincount(fold, row_weights * saturated_loss(self.family, targets.y), minlength=n_folds)
+        by_fold = np.bincount(fold, row_weights, minlength=n_folds).astype(np.float64)
+        losses = row_weights * saturated_loss(self.family, targets.y)
+        saturated = np.bincount(fold, losses, minlength=n_folds).astype(np.float64)
         responses, squared = row_weights @ targets.y, float(row_weights @ row_weights)
         return LikelihoodRecord(n_rows, p, by_fold, saturated, responses, squared, **vars(sums))
 
