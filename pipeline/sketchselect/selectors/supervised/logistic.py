@@ -136,8 +136,6 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     intercept_ : float or array of shape (n_outputs,)
     classes_ : array
         Labels, ascending; not for counts.
-    alpha_ : float
-        The alpha of the model that was chosen.
     path_ : LikelihoodPath
         All models compared: ``alphas``, ``coefs``, ``n_nonzero``, ``criteria``, ``cv_errors`` (mean deviances),
         ``gaps``, ``plot_path()``.
