@@ -30,16 +30,13 @@ def instance(seed: int) -> tuple[Any, Any]:
 
 
 def least_objective(Z: Any, y: Any, means: Any, alpha: float) -> float:
-    """Return a lower bound of ``min F`` from the means of a model whose residuals sum to (nearly) zero."""
+    """Return a lower bound of ``min F`` by weak duality, from the means of a model."""
     residuals = y - means
-    residuals = residuals - residuals.mean()
-    # Mixed with those of the model without columns, so that all shares are from 0 to 1 and the sum stays 0.
-    shares = y - residuals
-    beyond = max(0.0, float(shares.max()) - 1.0, -float(shares.min()))
-    part = beyond / (beyond + min(y.mean(), 1.0 - y.mean()))
-    residuals = (1.0 - part) * residuals + part * (y - y.mean())
+    # Their sum is made zero class by class, so that the probabilities stay between 0 and 1.
+    over, under = residuals[y == 1].sum(), -residuals[y == 0].sum()
+    residuals = residuals * np.where(y == 1, min(1.0, under / over), min(1.0, over / under))
     residuals *= min(1.0, alpha / max(np.abs(Z.T @ residuals).max() / len(y), 1e-300))
-    shares = np.clip(y - residuals, 0.0, 1.0)
+    shares = y - residuals
     return float((entr(shares) + entr(1.0 - shares)).mean())
 
 
@@ -56,9 +53,9 @@ def test_objectives_are_within_the_gap(seeds: range) -> None:
             margins = (Z[:, candidate.support] @ candidate.coef + candidate.intercepts)[:, 0]
             value = (np.logaddexp(0, margins) - y * margins).mean() + candidate.value * np.abs(candidate.coef).sum()
             assert candidate.gap <= tol
-            # The scaled residuals of a model off by a gap are off by its root.
             bound = least_objective(Z, y, expit(margins), candidate.value)
             assert bound <= value * (1 + 1e-12)
+            # The residuals of a model that is off by a gap are off by its root.
             if tol <= 1e-6:
                 assert value <= bound * (1 + 1e-3)
         tight = LogisticPath(alphas=path.alphas, criterion="bic", tol=1e-9).fit(X, y, client="serial").path_

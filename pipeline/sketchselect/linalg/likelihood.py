@@ -49,9 +49,6 @@ class Sums:
     gradients: Floats  # shape (n_models, n_outputs, p + 1): By the coefficients, the intercept last
     hessians: Floats  # The matrices of the curved models by their terms, one behind the other, flat
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
-
 
 def n_outputs(family: Family, n_classes: int) -> int:
     """Return the number of outputs of a model."""

@@ -219,10 +219,10 @@ def points_of(sums: LikelihoodSums) -> Iterator[Point]:
 class Sample:
     """Sampled rows, standardised, in memory."""
 
-    rows: Floats
-    y: Floats
-    weights: Floats
-    fold: NDArray[np.intp]
+    rows: Floats  # shape (n_sampled, p)
+    y: Floats  # shape (n_sampled, n_outputs): As the outputs of a model
+    weights: Floats  # shape (n_sampled,): So that sums are estimates of those over all rows
+    fold: NDArray[np.intp]  # shape (n_sampled,)
 
     @classmethod
     def of(cls, sample: RowSample, source: Source, outline: LikelihoodSums, is_complete: bool) -> Sample:
