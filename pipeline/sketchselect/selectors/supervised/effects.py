@@ -17,7 +17,7 @@ LEVEL = 0.95
 _AS_CHI_SQUARED = 1e12
 """Degrees of freedom of the residuals from which F is chi-squared to eleven digits."""
 _NORMAL_FROM = 1e4
-"""Noncentrality from which a normal approximation moves limits by at most 1 % of their distance, and series are long."""
+"""Noncentrality from which a normal approximation is within 1 % of the width of an interval, and series are long."""
 _STEPS = 60
 
 

@@ -355,8 +355,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     some rows in each cell.
     Cost a row: for classes that of `ColumnStats`, and 64 bytes for each column and class; by bins that of
     `TargetHistogram`, after a pass for the sample; else that of `Moments`.
-    Source: Fisher 1921, 1925; Welch 1947; Pearson 1900; Steiger 2004; Newcombe 2006; Wilcoxon 1945; Miller 1955; Holm 1979; Benjamini and Hochberg 1995;
-    Benjamini and Yekutieli 2001.
+    Source: Fisher 1921, 1925; Welch 1947; Pearson 1900; Wilcoxon 1945; Miller 1955; Steiger 2004; Newcombe 2006; Holm
+    1979; Benjamini and Hochberg 1995; Benjamini and Yekutieli 2001.
 
     Examples
     --------
