@@ -123,8 +123,15 @@ def volcano_section(
         box = (x - (0.0 if right else width), x + (width if right else 0.0), y[j] * scale[1])
         if all(box[1] < b[0] or b[1] < box[0] or abs(box[2] - b[2]) >= _LINE for b in boxes):
             boxes.append(box)
-            place = {"xytext": (4 if right else -4, 0), "textcoords": "offset points"}
-            axes.annotate(text, points[j], ha="left" if right else "right", va="center", parse_math=False, **place)
+            axes.annotate(
+                text,
+                points[j],
+                (4 if right else -4, 0),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="center",
+                parse_math=False,
+            )
     n_certain, n_without = int(np.isinf(heights[tested]).sum()), effects.size - tested.size
     caption = "Each dot is a column; those selected are in colour, and some of the most significant have their name."
     if least.size and most.size and least.min() >= most.max():

@@ -177,7 +177,8 @@ def _noncentrality(f: Floats, numerator: Floats, denominator: float, tail: float
     """Return the noncentrality at which the probability of smaller values is `tail`, by secants within a bracket."""
 
     def excess(roots: Floats, which: Any) -> Floats:
-        return ndtri(_probability(f[which], numerator[which], denominator, roots**2)) - ndtri(tail)
+        values: Floats = ndtri(_probability(f[which], numerator[which], denominator, roots**2)) - ndtri(tail)
+        return values
 
     everywhere = np.full(f.size, True)
     low, at_low = np.zeros_like(f), excess(np.zeros_like(f), everywhere)
