@@ -293,7 +293,7 @@ def balanced_blocks(block: Any, labels: Array, n_blocks: int, order: Array, seed
     --------
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [100.0], [101.0], [102.0], [103.0]])
     >>> blocks = balanced_blocks(X, np.repeat([0, 1], 4), 2, np.arange(8), 0)
-    >>> [X[rows].sum() for rows in blocks]
+    >>> [float(X[rows].sum()) for rows in blocks]
     [206.0, 206.0]
     """
     p = block.shape[1]
