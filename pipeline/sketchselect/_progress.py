@@ -274,35 +274,16 @@ class LogLines(Lines):
 
 
 class SeveralProgress(Progress):
-    """Reports to several others."""
+    """Reports every event to several others."""
 
     def __init__(self, *others: Progress) -> None:
-        self._others = others
+        def report(event: str, *arguments: Any) -> None:
+            for other in others:
+                # A user's object may have no details; it gets notes.
+                getattr(other, event, other.note)(*arguments)
 
-    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.start(stage, total_bytes, n_partitions)
-
-    def advance(self, nbytes: int) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.advance(nbytes)
-
-    def note(self, text: str) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.note(text)
-
-    def detail(self, text: str) -> None:
-        """Pass on."""
-        for other in self._others:
-            give_detail(other, text)
-
-    def finish(self, stage: str) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.finish(stage)
+        for event in (*EVENTS, "detail"):
+            setattr(self, event, partial(report, event))
 
 
 class Calls(Progress):

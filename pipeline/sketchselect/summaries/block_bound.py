@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numba
@@ -398,16 +398,8 @@ class BlockBound(Summary[BlockBoundRecord]):
         return any(_different(_dense_rows(block, some)) > k for some in (part[: k + 1], part))
 
     def _combine(self, left: BlockBoundRecord, right: BlockBoundRecord) -> BlockBoundRecord:
-        return BlockBoundRecord(
-            left.n_rows + right.n_rows,
-            left.n_features,
-            left.weight + right.weight,
-            left.n_blocks + right.n_blocks,
-            left.n_solved + right.n_solved,
-            left.spectral + right.spectral,
-            left.gained + right.gained,
-            left.log_gained + right.log_gained,
-        )
+        sums = {f.name: getattr(left, f.name) + getattr(right, f.name) for f in fields(left)}
+        return BlockBoundRecord(**sums | {"n_features": left.n_features})
 
     # --- answers -----------------------------------------------------------------------------------------------
 
