@@ -1,7 +1,5 @@
 """Column selection for k-means: certificates, factors and draws."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
