@@ -74,7 +74,7 @@ class Statistics:
     projected_nbytes: int = 0  # Projected peak memory per process: the largest, in a sum
     profile: Laps = field(default_factory=Laps)  # Seconds by step, of all tasks together
     # What decides whether a node is saved: bytes as stored of all rows below, seconds of work that no file holds, and
-    # partitions whose rows are not those that the names of the nodes promise
+    # partitions whose rows have changed since the pass began
     covered: int = 0
     unsaved_seconds: float = 0.0
     n_changed: int = 0

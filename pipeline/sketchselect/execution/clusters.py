@@ -359,7 +359,7 @@ def quiet_logs() -> Iterator[None]:
 
 
 def tls_security(ca: str, cert: str, key: str) -> Any:
-    """Return the `security` of `connect`: only encrypted connections, to whoever the certificate authority vouches for.
+    """Return the `security` of `connect`: only encrypted connections, to holders of the authority's certificates.
 
     `ca`, `cert`, `key`: PEM files of the authority, our certificate, and its key. Raises `BadParameter` without one.
     """

@@ -197,7 +197,7 @@ class Source:
 
 
 def aligned(values: Any) -> Any:
-    """Return a block whose arrays are canonical: those that come out of a message are not always aligned."""
+    """Return a block with canonical arrays: arrays received in a message are not always aligned."""
     if not is_csr(values):
         return canonical(values)
     parts = (values.data, values.indices, values.indptr)

@@ -282,7 +282,7 @@ class BlockBoundRecord:
     """Blocks that are solved, or may be drawn."""
     n_solved: int
     spectral: float
-    """Sum of the spectral bounds of all blocks, those that are never drawn included; 0 where they are not made."""
+    """Sum of the spectral bounds of all blocks, also of blocks that are never drawn; 0 without `spectral`."""
     gained: float
     """Sum over the solved blocks of the difference between dual and spectral bound."""
     log_gained: float = -math.inf

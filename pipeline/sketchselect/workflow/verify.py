@@ -160,8 +160,8 @@ def job_of_run(
 ) -> JobConfig:
     """Return the job of a finished run, optionally for another cluster.
 
-    By default a run that used a scheduler is opened on threads: whoever answers at an address can run code in its
-    client, and the folder may come from anywhere. For the same reason checkpoints are saved in the folder itself, never
+    By default a run that used a scheduler is opened on threads: a scheduler can run code in its client, and the
+    folder may come from anywhere. For the same reason checkpoints are saved in the folder itself, never
     at a place that it names.
 
     `storage_options`: Of its source; a run's folder has only their names.

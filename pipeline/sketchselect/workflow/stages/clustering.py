@@ -56,7 +56,7 @@ def cluster(
 ) -> list[Clustering]:
     """Publish the clusterings that the job asks for: one as ``labels.zarr`` and ``centers.zarr``, two under own names.
 
-    Labels to be reassigned are kept under a name of their own, too: a resumed job needs the result of k-means.
+    Labels to be reassigned are published under their own name too: a resumed job needs the result of k-means.
 
     `summary`: What the columns were selected from.
     `spectrum`: Has the spectrum of the rows, for the least-squares metric.
