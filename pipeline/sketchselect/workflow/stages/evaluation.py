@@ -219,7 +219,7 @@ def prove(
     scatter = certificates[0].scatter
     selected_certificate = None
     blocks = solved_blocks(session.config, session.rows, len(selection.support))
-    if (closer := _of_rows(session, blocks, objective, sums)) is not None:
+    if (closer := _of_rows(session, blocks, published, objective, sums)) is not None:
         certificates.append(replace(closer, scatter=scatter))
     # With all columns selected, it would be another draw of the certificate above.
     is_of_kmeans = published is clustering and clustering.weighted_inertia is None
@@ -261,14 +261,18 @@ def solved_blocks(config: JobConfig, source: Source, n_selected: int) -> Afforda
     return affordable_blocks(source, n_selected, k, n_starts(settings.n_init, k, n_selected), blocks, every=all_blocks)
 
 
-def _of_rows(session: Session, blocks: Affordable, objective: float, sums: CentroidSums) -> Certificate | None:
+def _of_rows(
+    session: Session, blocks: Affordable, published: Clustering, objective: float, sums: CentroidSums
+) -> Certificate | None:
     """Return the certificate by blocks of the rows in all columns; None if none are solved."""
     if blocks.is_automatic and blocks.n_solved < blocks.n_blocks:
         session.note(blocks.sentence())
     if blocks.description is None:
         return None
     try:
-        bound = from_blocks(session, session.rows, blocks, objective, "block certificate", sums)
+        # Any blocks give a valid bound; those that are balanced by the labels a closer one.
+        labelled = session.labelled_rows(published.labels_file)
+        bound = from_blocks(session, labelled, blocks, objective, "block certificate", sums)
     except WillNotFit as error:
         if not blocks.is_automatic:
             raise
@@ -325,6 +329,7 @@ def _of_selected(
             scatter = objective + float(n_rows @ ((points - n_rows @ points / n_rows.sum()) ** 2).sum(axis=1))
         else:
             scatter = float((squared_norms * clustering.weights**2).sum())
+    source = replace(source, target=open_vector(clustering.labels, source.n_rows, name="labels"))
     certificate = from_blocks(session, source, blocks, objective, "block certificate of the selected columns")
     if certificate.objective == 0:
         certificate = with_row_check(certificate, _rows_are_same(session, source, clustering))
