@@ -1,7 +1,5 @@
 """Runs to draw, and a strict reader of the page: what elements it has, what text, and whether they nest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any

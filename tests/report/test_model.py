@@ -1,7 +1,5 @@
 """The sections of a page on a fitted model, and on clusterings side by side."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The page is self-contained, well-formed, the same every time, and says what the record says."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

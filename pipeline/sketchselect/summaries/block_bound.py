@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -293,7 +293,7 @@ def balanced_blocks(block: Any, labels: Array, n_blocks: int, order: Array, seed
     --------
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [100.0], [101.0], [102.0], [103.0]])
     >>> blocks = balanced_blocks(X, np.repeat([0, 1], 4), 2, np.arange(8), 0)
-    >>> [X[rows].sum() for rows in blocks]
+    >>> [float(X[rows].sum()) for rows in blocks]
     [206.0, 206.0]
     """
     p = block.shape[1]
@@ -384,7 +384,7 @@ class BlockBoundRecord:
     """Blocks that are solved, or may be drawn."""
     n_solved: int
     spectral: float
-    """Sum of the spectral bounds of all blocks, those that are never drawn included; 0 where they are not made."""
+    """Sum of the spectral bounds of all blocks, also of blocks that are never drawn; 0 without `spectral`."""
     gained: float
     """Sum over the solved blocks of the difference between dual and spectral bound."""
     log_gained: float = -math.inf
@@ -512,16 +512,8 @@ class BlockBound(Summary[BlockBoundRecord]):
         return any(_different(_dense_rows(block, some)) > k for some in (part[: k + 1], part))
 
     def _combine(self, left: BlockBoundRecord, right: BlockBoundRecord) -> BlockBoundRecord:
-        return BlockBoundRecord(
-            left.n_rows + right.n_rows,
-            left.n_features,
-            left.weight + right.weight,
-            left.n_blocks + right.n_blocks,
-            left.n_solved + right.n_solved,
-            left.spectral + right.spectral,
-            left.gained + right.gained,
-            left.log_gained + right.log_gained,
-        )
+        sums = {f.name: getattr(left, f.name) + getattr(right, f.name) for f in fields(left)}
+        return BlockBoundRecord(**sums | {"n_features": left.n_features})
 
     # --- answers -----------------------------------------------------------------------------------------------
 
