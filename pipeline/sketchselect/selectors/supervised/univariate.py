@@ -483,7 +483,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         """
         self.check_parameters()
         if self._in_bins_of_file:
-            return self._histogram_of_file()
+            of_file: Summary[Any] = self._histogram_of_file()
+            return of_file
         if self._is_binned:
             return TargetHistogram(np.arange(self._n_bins()), **self._target_of_histogram())
         classes = self.seen_classes
