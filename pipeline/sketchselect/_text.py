@@ -1,9 +1,9 @@
-"""Wording of messages: the nearest known name, numbers of things, and durations."""
+"""Wording of messages: the nearest known name, numbers of things, lists of names, and durations."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -38,6 +38,17 @@ def counted(number: int, noun: str) -> str:
     ('1 partition', '2 partitions')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return a list of names in quotes, of which the first five stand for all.
+
+    Examples
+    --------
+    >>> first_names(["a", "b"]), first_names(list("abcdefg"))
+    ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', ...")
+    """
+    return ", ".join([*(f"{name!r:.80}" for name in names[:5]), *["..."] * (len(names) > 5)])
 
 
 def format_seconds(seconds: float) -> str:

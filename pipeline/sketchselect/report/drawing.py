@@ -90,8 +90,26 @@ def number(x: float, digits: int = 4) -> str:
         text = f"{rounded:,.{decimals}f}"
         return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
     mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
+    return _power(mantissa, int(exponent))
+
+
+def _power(mantissa: str, exponent: int) -> str:
     mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
-    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return f"{mantissa} × 10{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def from_logarithm(log: float, digits: int = 4) -> str:
+    """Return the number with this natural logarithm as `number` does, also where it is below every float.
+
+    Examples
+    --------
+    >>> from_logarithm(math.log(0.05)), from_logarithm(-1000.0, 3)
+    ('0.05', '5.08 × 10⁻⁴³⁵')
+    """
+    if not math.isfinite(log) or log > math.log(1e-300):
+        return number(math.exp(log), digits)
+    exponent = math.floor(log / math.log(10))
+    return _power(f"{math.exp(log - exponent * math.log(10)):.{digits - 1}f}", exponent)
 
 
 def at_least(x: float, digits: int = 4) -> str:
