@@ -1,4 +1,4 @@
-"""Wording of messages, figures and tables: the nearest known name, numbers, durations, and text from outside."""
+"""Wording of messages, figures and tables: the nearest known name, numbers, lists, durations, text from outside."""
 
 from __future__ import annotations
 
@@ -47,6 +47,17 @@ def counted(number: int, noun: str) -> str:
     ('1 partition', '2 partitions')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return a list of names in quotes, of which the first five stand for all.
+
+    Examples
+    --------
+    >>> first_names(["a", "b"]), first_names(list("abcdefg"))
+    ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', ...")
+    """
+    return ", ".join([*(f"{name!r:.80}" for name in names[:5]), *["..."] * (len(names) > 5)])
 
 
 def format_seconds(seconds: float) -> str:
@@ -113,8 +124,26 @@ def number(x: float, digits: int = 4) -> str:
         text = f"{rounded:,.{decimals}f}"
         return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
     mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
+    return _power(mantissa, int(exponent))
+
+
+def _power(mantissa: str, exponent: int) -> str:
     mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
-    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return f"{mantissa} × 10{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def from_logarithm(log: float, digits: int = 4) -> str:
+    """Return the number with this natural logarithm as `number` does, also where it is below every float.
+
+    Examples
+    --------
+    >>> from_logarithm(math.log(0.05)), from_logarithm(-1000.0, 3)
+    ('0.05', '5.08 × 10⁻⁴³⁵')
+    """
+    if not math.isfinite(log) or log > math.log(1e-300):
+        return number(math.exp(log), digits)
+    exponent = math.floor(log / math.log(10))
+    return _power(f"{math.exp(log - exponent * math.log(10)):.{digits - 1}f}", exponent)
 
 
 def tick(x: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import sys
 from html.parser import HTMLParser
@@ -93,8 +94,10 @@ def test_timeline_has_the_ranks_of_columns_that_moved():
     axes = timeline.plot(new_axes())
     for j in (*timeline.risers(5).tolist(), *timeline.fallers(5).tolist()):
         assert np.array_equal(line(axes, f"column {j}"), np.column_stack([timeline.rows, timeline.ranks[:, j]]))
-    display = plots.TimelineDisplay.from_timeline(timeline, columns=[0, 5], ax=new_axes())
-    assert {text.get_text() for text in display.ax_.get_legend().get_texts()} == {"column 0", "column 5"}
+    odd = dataclasses.replace(timeline, feature_names=("_a", "b", "c", "d", "e", "$\\no{$"))
+    display = plots.TimelineDisplay.from_timeline(odd, columns=[0, 5], ax=new_axes())
+    assert {text.get_text() for text in display.ax_.get_legend().get_texts()} == {"_a", "$\\no{$"}
+    drawn(display.ax_)
     drawn(axes)
 
 

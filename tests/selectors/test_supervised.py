@@ -1,7 +1,5 @@
 """Supervised selectors against scikit-learn on the raw rows: paths, refits, several targets, original units."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, MultiTaskLasso, enet_path, lars_path, lasso_path

@@ -10,11 +10,12 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
+from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from sketchselect._text import count, tick
+from sketchselect._text import clean, count, tick
 from sketchselect.linalg.validation import Array, Floats
 
 _DOTS_UNTIL = 60
@@ -69,11 +70,12 @@ class Pen:
         label: str | None = None,
         width: float = 1.2,
         style: Any = "-",
-    ) -> None:
+    ) -> Line2D:
         """Draw a line, with a dot for each value if they are few; values that are not finite are gaps."""
-        axes.plot(x, y, color=colour, linewidth=width, linestyle=style, label=label)
+        (line,) = axes.plot(x, y, color=colour, linewidth=width, linestyle=style, label=label)
         if len(x) <= _DOTS_UNTIL:
             self.dots(axes, np.column_stack([x, y])[np.isfinite(y)], colour, 3.2)
+        return line
 
     def between(self, axes: Axes, x: Floats, low: Floats, high: Floats, label: str) -> None:
         """Draw the area between two lines."""
@@ -195,10 +197,11 @@ def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: b
     ranks = np.asarray(timeline["ranks"], dtype=float).reshape(len(rows), -1)[:, : len(pen.colours)]
     lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
     axes.plot(rows, np.maximum(chosen, 0.5) + 0.5, color=pen.ink, linewidth=0.9, dashes=(3, 2))
+    drawn: list[Line2D] = []
     for j in range(ranks.shape[1] - 1, -1, -1):  # what moved most lies on top
         style = "-" if j < timeline["n_risen"] else (0, (5, 1.5))
         label = timeline["names"][j] if named else None
-        pen.line(axes, rows, ranks[:, j], pen.colour(j), width=1.4, style=style, label=label)
+        drawn.append(pen.line(axes, rows, ranks[:, j], pen.colour(j), width=1.4, style=style, label=label))
     pen.frame(
         axes,
         widened(rows, 0.03),
@@ -209,14 +212,17 @@ def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: b
     )
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
-    if named and ranks.shape[1]:
-        _legend_beside(axes)
+    if named and drawn:
+        _legend_beside(axes, drawn)
 
 
-def _legend_beside(axes: Axes) -> None:
+def _legend_beside(axes: Axes, lines: Sequence[Line2D]) -> None:
     """Name lines to the right of the axes, the last one drawn, which lies on top, first."""
-    handles, names = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    blank = ["x"] * len(lines)  # Matplotlib leaves out names that begin with "_", and reads some as formulas
+    legend = axes.legend(lines[::-1], blank, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    for text, line in zip(legend.get_texts(), lines[::-1], strict=True):
+        text.set_parse_math(False)
+        text.set_text(clean(line.get_label(), 30))
 
 
 def draw_certificates(pen: Pen, axes: Axes, certificates: Sequence[Any]) -> None:
@@ -398,15 +404,15 @@ def draw_path(pen: Pen, axes: Axes, model: Mapping[str, Any], *, named: bool = F
     lines = _drawable(model["path_lines"])[:, :_MAX_LINES]
     axes.axhline(0.0, color=pen.muted, linewidth=0.6)
     x, log = _positions(model)
-    n_coloured = len(pen.colours)
+    n_coloured, drawn = len(pen.colours), list[Line2D]()
     for j in range(lines.shape[1] - 1, -1, -1):  # the strongest last, on top
         colour = pen.colour(j) if j < n_coloured else pen.other
         label = model["path_terms"][j] if named and j < n_coloured else None
-        axes.plot(x, lines[:, j], color=colour, linewidth=1.3 if j < n_coloured else 0.8, label=label)
+        drawn += axes.plot(x, lines[:, j], color=colour, linewidth=1.3 if j < n_coloured else 0.8, label=label)
     heights = widened(lines, 0.06) if lines.size else (-1.0, 1.0)
     _frame_path(pen, axes, model, heights, "standardised coefficient", log="x" if log else "")
     if named and lines.shape[1]:
-        _legend_beside(axes)
+        _legend_beside(axes, drawn[-n_coloured:])
     return int(lines.shape[1])
 
 

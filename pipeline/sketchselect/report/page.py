@@ -32,6 +32,7 @@ from sketchselect.report.charts import (
     scatter_figure,
     score_figure,
     timeline_section,
+    volcano_section,
 )
 from sketchselect.report.drawing import (
     JOB_LENGTH,
@@ -47,10 +48,12 @@ from sketchselect.report.drawing import (
 )
 from sketchselect.report.model import model_section
 from sketchselect.report.tables import (
+    TESTS,
     RunContent,
     cluster_rows,
     contingency,
     feature_rows,
+    has_tests,
     headline,
     profile_table,
     stage_profile,
@@ -117,12 +120,17 @@ def _context(run: RunContent) -> dict[str, Any]:
         if run.image_shape is None or run.centres is None or run.sizes is None
         else draw_centres(run.centres, run.sizes, run.image_shape),
         "features": feature_rows(run, ranking),
+        "tests": TESTS if has_tests(run) else (),
+        "volcano": volcano_section(run.columns, run.support, run.names, str(run.diagnostics.get("effect", "effect")))
+        if has_tests(run)
+        else None,
         "features_total": run.support.size,
         "is_order": ranking.is_order,
         "profiles": profile_table(run),
         "has_names": run.names is not None,
         "has_weights": run.weights is not None,
         "clusters": clusters,
+        "errors_of_all": "standard_errors" in run.columns,
         "model": None if run.model is None else model_section(run.model),
         "timeline": None if timeline is None else timeline_section(timeline),
         "cluster_count": counts,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import clean, count, format_seconds, number
+from sketchselect._text import clean, count, format_seconds, from_logarithm, number
 from sketchselect.cluster import Certificate
 from sketchselect.cluster.certificates.certificate import LARGE_SHARE, closer_one, shown_share, strongest
 from sketchselect.errors import BadParameter
@@ -47,6 +47,7 @@ class RunContent:
         self.support = np.asarray(selection["support"], dtype=np.int64)
         self.names: Sequence[str] | None = selection.get("feature_names")
         self.weights = _numbers(selection.get("weights"))
+        self.columns = {name: as_numbers(values) for name, values in selection.get("columns", {}).items()}
         self.diagnostics: Mapping[str, Any] = manifest["selection"].get("diagnostics", {})
         self.sizes = _numbers(manifest["clustering"]["cluster_sizes"] if "clustering" in manifest else None)
         self.certificates = [Certificate.from_dict(entry) for entry in manifest.get("certificates", ())]
@@ -65,6 +66,8 @@ class RunContent:
             raise BadParameter(f"report: support must be a list of columns in 0..{d - 1}, got shape {support.shape}")
         require_shape("feature_names", self.names, (d,))
         require_shape("weights", self.weights, (support.size,))
+        for name, values in self.columns.items():
+            require_shape(name, values, (d,))
         if self.sizes is not None:
             require_shape("profiles", self.profiles, (self.sizes.size, support.size))
             require_shape("centres", self.centres, (self.sizes.size, d))
@@ -230,6 +233,26 @@ class FeatureRow:
     score: str
     weight: str
     share: float
+    tests: tuple[str, ...] = ()
+
+
+SMALLEST = 1e-307
+"""A number above those that a float rounds to 0."""
+TESTS = ("effect", "95 % interval", "p", "adjusted p")
+"""Titles of `FeatureRow.tests`."""
+
+
+def has_tests(run: RunContent) -> bool:
+    """Whether the selection is by tests of single columns."""
+    return {"effects", "log_pvalues", "qvalues", "confint_low", "confint_high"} <= run.columns.keys()
+
+
+def _tests_of(run: RunContent, column: int) -> tuple[str, ...]:
+    """Return the effect of a column, its interval, p-value and adjusted p-value."""
+    values = {name: float(numbers[column]) for name, numbers in run.columns.items()}
+    interval = f"{number(values['confint_low'], 3)} to {number(values['confint_high'], 3)}"
+    p, q = from_logarithm(values["log_pvalues"], 2), values["qvalues"]
+    return number(values["effects"], 3), interval, p, number(q, 2) if q else f"below {number(SMALLEST, 1)}"
 
 
 def feature_rows(run: RunContent, ranking: Ranking) -> list[FeatureRow]:
@@ -244,9 +267,8 @@ def feature_rows(run: RunContent, ranking: Ranking) -> list[FeatureRow]:
         weight = "" if weights is None else number(float(weights[np.flatnonzero(support == column)[0]]))
         share = 100 * abs(score) / highest if has_score and highest > 0 and not ranking.is_order else 0.0
         name = "" if names is None else clean(names[column])
-        rows.append(
-            FeatureRow(count(int(position) + 1) if has_score else "–", column, name, number(score), weight, share)
-        )
+        place, tests = count(int(position) + 1) if has_score else "–", _tests_of(run, column) if has_tests(run) else ()
+        rows.append(FeatureRow(place, column, name, number(score), weight, share, tests))
     return rows
 
 
