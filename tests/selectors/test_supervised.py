@@ -180,16 +180,6 @@ def test_weights_are_repetitions():
         assert np.allclose(b.coef_, coef, rtol=1e-7, atol=1e-12)
 
 
-def test_the_path_draws_itself():
-    X, y = linear()
-    for method in (sks.LassoPath(), sks.ThresholdedOLS(criterion="bic"), sks.MCPPath(n_features_to_select=2)):
-        path = method.fit(X, y).path_
-        axes = path.plot_path()
-        assert len(axes.lines) == len(np.unique(np.concatenate([c.support for c in path.candidates]))) + 1
-        assert axes.get_xlabel()
-        axes.figure.savefig(__import__("io").BytesIO(), format="svg")
-
-
 def test_moments_that_keep_a_factor_give_the_refit_its_digits():
     x = np.linspace(0, 10, 200)
     X = np.vander(x, 9, increasing=True)[:, 1:]  # condition number about 1e10

@@ -10,23 +10,20 @@ from typing import Any
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import format_seconds
+from sketchselect._text import clean, count, format_seconds, from_logarithm, number
 from sketchselect.cluster import Certificate
 from sketchselect.cluster.certificates.certificate import LARGE_SHARE, closer_one, shown_share, strongest
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.kmeans.sample import lift_of
 from sketchselect.linalg.validation import Floats
-from sketchselect.report.charts import Ranking
+from sketchselect.plots.charts import Ranking
 from sketchselect.report.drawing import (
     NOTE_LENGTH,
     as_numbers,
     at_least,
     at_most_percent,
-    clean,
-    count,
     factor,
-    from_logarithm,
     not_above,
-    number,
     percent,
     probability,
 )
@@ -327,9 +324,8 @@ def top_columns(run: RunContent) -> list[str]:
     if away is None or centres is None or sizes is None or not away.size:
         return []
     means = centres[:, support]
-    of_all = sizes @ means / max(float(sizes.sum()), 1e-300)
-    has_lift = bool((means >= 0).all())
-    lift = np.divide(means, of_all, out=np.zeros_like(means), where=of_all > 0) if has_lift else away
+    of_means = lift_of(means, sizes)
+    has_lift, lift = of_means is not None, away if of_means is None else of_means
     texts = []
     for cluster in range(len(away)):
         high = [j for j in np.argsort(-lift[cluster], kind="stable") if away[cluster, j] >= HIGH][:MAX_TOP]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import counted, first_names, format_seconds
+from sketchselect._text import counted, first_names, format_seconds, html_table
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError, WillNotFit
 from sketchselect.job.load import load_job
@@ -79,6 +79,10 @@ class RunResult:
 
     def __repr__(self) -> str:
         return f"<RunResult in {self.folder}: {self.summary()}>" if self.manifest else f"<RunResult in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        lines = self.summary().splitlines() if self.manifest else []
+        return html_table(f"RunResult in {self.folder}", [[line] for line in lines])
 
     @property
     def certificate(self) -> Any:
