@@ -74,40 +74,58 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     }
 
 
+COUNT_MEASURES = (
+    "n_clusters",
+    "objectives",
+    "lower_bounds",
+    "stability",
+    "calinski_harabasz",
+    "davies_bouldin",
+    "silhouette",
+)
+"""Columns of a range of numbers of clusters."""
+
+
 def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, Any]:
     """Return the content of the page's section on the number of clusters."""
     recommended = counts["recommended"]
+    ks, objective, _, *measures = (as_numbers(counts[name]) for name in COUNT_MEASURES)
+    rows = [
+        [count(int(k)), *("" if np.isnan(value) else number(float(value)) for value in values)]
+        for k, *values in zip(ks, objective, *measures, strict=True)
+    ]
     return {
         "sentence": clean(counts["sentence"], NOTE_LENGTH),
         "svg": Markup(_draw_counts(counts)),
         "caption": (
             "Above: the objective of the best clustering over all rows, and the lower bound for any clustering into "
             "that many clusters, as shares of the highest objective shown. Below: the agreement of clusterings from "
-            f"{count(counts['n_seeds'])} seeds (mean adjusted Rand index on {count(counts['n_sampled'])} rows); 1 is "
-            "complete agreement."
+            f"{count(counts['n_seeds'])} seeds (mean adjusted Rand index on {count(counts['n_sampled'])} rows; 1 is "
+            "complete agreement), and the silhouette of squared distances over all rows (1: clusters are far apart)."
             + ("" if recommended is None else " The dashed line marks the recommended number.")
             + f" This run used {count(used)}."
         ),
+        "rows": rows,
     }
 
 
 def _draw_counts(counts: Mapping[str, Any]) -> str:
-    names = ("n_clusters", "objectives", "lower_bounds", "stability")
-    ks, objective, bound, stability = (as_numbers(counts[name]) for name in names)
+    ks, objective, bound, stability, _, _, silhouette = (as_numbers(counts[name]) for name in COUNT_MEASURES)
     figure, (above, below) = drawing.new_figure(360, (1.6, 1.0))
     top = float(np.nanmax(objective, initial=0.0))
     scale = top if np.isfinite(top) and top > 0 else 1.0
     drawing.draw_line(above, ks, objective / scale, drawing.ACCENT, label="best clustering")
     drawing.draw_line(above, ks, bound / scale, drawing.MUTED, label="lower bound")
-    drawing.draw_line(below, ks, stability, drawing.ACCENT)
-    least = min(0.0, float(np.nanmin(stability, initial=0.0)))
-    for axes, low, axis_names in ((above, 0.0, ("", "objective")), (below, least, ("number of clusters", "agreement"))):
+    drawing.draw_line(below, ks, stability, drawing.ACCENT, label="agreement")
+    drawing.draw_line(below, ks, silhouette, drawing.MUTED, label="silhouette")
+    least = min(0.0, *(float(np.nanmin(values, initial=0.0)) for values in (stability, silhouette)))
+    for axes, low, axis_names in ((above, 0.0, ("", "objective")), (below, least, ("number of clusters", ""))):
         chosen = counts["recommended"]
         drawing.frame(axes, drawing.widened(ks, 0.03), (low, 1.08), axis_names, whole=True, chosen=chosen)
     above.legend(loc="upper right")
-    return drawing.to_svg(
-        figure, "cluster-count", f"Line charts of objective and agreement for {len(ks)} numbers of clusters"
-    )
+    below.legend(loc="lower right")
+    label = f"Line charts of objective, agreement and silhouette for {len(ks)} numbers of clusters"
+    return drawing.to_svg(figure, "cluster-count", label)
 
 
 def draw_drift(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
