@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
+from sketchselect._text import html_table, number
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
@@ -29,6 +30,7 @@ from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import COST_TIE, LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import Floats, Labels, require_positive, require_seed
+from sketchselect.plots import ClusterRangeDisplay
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 
 N_SEEDS = 10
@@ -123,6 +125,28 @@ class ClusterRange:
     n_rows: int
     n_sampled: int
     n_seeds: int
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw objective, bound, stability and silhouette on `ax`, two axes (new ones by default); return them.
+
+        One axes is for objective and bound alone.
+        """
+        return ClusterRangeDisplay.from_range(self, ax=ax).ax_
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                c.n_clusters,
+                number(c.best_objective, 6),
+                "" if c.factor is None else number(c.factor),
+                f"{c.stability:.3f}",
+                *("" if getattr(c, name) is None else number(getattr(c, name)) for name in INDICES),
+            ]
+            for c in self.counts
+        ]
+        header = ["clusters", "inertia", "at most times the best", "stability (mean ARI)"]
+        header += [label for label, _ in INDICES.values()]
+        return html_table(self.sentence(), rows, header)
 
     @property
     def elbows(self) -> dict[int, float]:
