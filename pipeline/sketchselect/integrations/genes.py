@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -151,7 +152,7 @@ def dispersion_columns(
 
 
 def _stats(
-    matrix: Matrix, codes: Array | None, n_batches: int, prepare: list[Step], client: Any
+    matrix: Matrix, codes: Array | None, n_batches: int, prepare: Sequence[Step], client: Any
 ) -> tuple[list[Any], Any]:
     """Return the means and variances of each batch, and of all cells."""
     if codes is None or n_batches == 1:
