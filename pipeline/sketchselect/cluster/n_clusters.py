@@ -197,10 +197,10 @@ class ClusterRange:
             return (
                 f"No number of clusters from {first} to {last} stands out: none has an elbow (the objective falls "
                 f"{ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
-                f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} of "
-                f"those at their means).{indices}"
+                f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
+                f"times as many as at their means).{indices}"
             )
-        between = "" if count.valley is None else f", with {count.valley:.2f} of the rows at their means between them"
+        between = "" if count.valley is None else f"; {count.valley:.2f} times as many rows between as at the means"
         return (
             f"{k} clusters: the sharpest elbow from {first} to {last} (the objective falls {self.elbows[k]:.1f} times "
             f"as fast before it as after it, on logarithmic scales) among the numbers of separate clusters that "
