@@ -116,7 +116,7 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
 
     ours = folder.path / FILE
     before = unsealed(ours)["certificates"] if ours.exists() else []
-    folder.write(FILE, sealed({"format": 1, "certificates": with_new(before)}, indent=1))
+    folder.write(FILE, sealed({"format": 1, "certificates": with_new(before), **session.watched}, indent=1))
     content["certificates"] = with_new(content.get("certificates", ()))
     if (folder.path / REPORT).exists():
         draw_again(folder, content)
