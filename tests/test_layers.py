@@ -14,6 +14,7 @@ ORDER = [
     {"_byte_sizes", "_blas_kernel", "_plugins"},
     {"_progress"},
     {"linalg", "location"},
+    {"plots"},
     {"solvers", "summaries", "readers", "prepare"},
     {"execution"},
     {"selectors", "cluster"},

@@ -1,7 +1,5 @@
 """Methods, prepare steps and kinds of summaries are told apart by attributes of their classes, never by their names."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator

@@ -27,7 +27,18 @@ NOT_HERE = {
 MODULES = sorted(module.name for module in WALKED if module.name not in NOT_HERE)
 
 
-FOLDERS = ("cluster", "execution", "prepare", "readers", "selectors", "solvers", "summaries", "testing", "workflow")
+FOLDERS = (
+    "cluster",
+    "execution",
+    "plots",
+    "prepare",
+    "readers",
+    "selectors",
+    "solvers",
+    "summaries",
+    "testing",
+    "workflow",
+)
 
 
 def test_public_names_are_few_and_there() -> None:

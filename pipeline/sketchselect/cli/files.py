@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +25,6 @@ from sketchselect.cli.shell import (
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
-    from sketchselect.readers import Vector
     from sketchselect.selectors.base import BaseSelector
     from sketchselect.summaries import Summary
 
@@ -36,6 +35,10 @@ def summarize(
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
     method: Annotated[
         str | None, typer.Option("--for", metavar="METHOD", help="Keep only what `select --method METHOD` needs.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method of --for, such as score=wilcoxon."),
     ] = None,
     size: Annotated[int | None, typer.Option("--size", min=2, help="Rows of the sketch (64).")] = None,
     sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
@@ -94,14 +97,18 @@ def summarize(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
+    import shlex
     from dataclasses import replace
 
+    from sketchselect import summaries
+    from sketchselect._byte_sizes import format_bytes
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
+    from sketchselect.selectors.supervised.target import classes_of, require_several
     from sketchselect.summaries import Bundle, Moments, load, save
     from sketchselect.workflow.session import engine_for, library_logs
     from sketchselect.workflow.summary_files import MAGIC, require_replaceable
@@ -122,9 +129,11 @@ def summarize(
         }
         flags |= {"--nonfinite missing": ("missing", "pairwise" if missing else None)}
         other_options = {"--moments": moments, "--no-sketch": not sketch, "--after": after}
-        selector = _selector(method, flags, [name for name, value in other_options.items() if value])
+        selector = _selector(method, flags, [name for name, value in other_options.items() if value], settings or [])
         if selector.needs_target and target is None:
             raise ConfigError(f"--target: missing; {method} learns from a target")
+    elif settings:
+        raise ConfigError(f"--set {settings[0]}: a parameter of a method; name it with --for")
     else:
         # Only moments keep a target, so it implies moments; so do folds, and a half-life without a sketch.
         moments = moments or folds is not None or target is not None or (half_life is not None and not sketch)
@@ -194,13 +203,28 @@ def summarize(
         rows, dropped_rows = replace(rows, prepare=fit.steps), list[int]()
         passes = passes.but(on_statistics=lambda stats: dropped_rows.append(stats.rows_dropped))
         if selector is not None:
+            n_columns = rows.n_columns
+            nbytes = selector.summary_description(n_columns).projected_nbytes(n_columns, int(target is not None))
+            progress.note(f"note: a summary of {n_columns} columns takes {format_bytes(nbytes)} of memory")
             summary = selector.complete(selector.collect_source(rows, passes), rows, passes)
         else:
-            seed, rows_of_sketch = random_state or 0, (size or 64) if sketch else None
-            members = _members(
-                *(vector, batches is not None, rows_of_sketch, moments, half_life, degree),
-                *(classes, missing, folds, seed, top_values, sample),
-            )
+            seed = random_state or 0
+            members: dict[str, Summary[Any]] = {"columns": summaries.ColumnStats()}
+            if sketch:
+                members["sketch"] = summaries.FrequentDirections(size or 64, half_life)
+            if moments:
+                names = classes_of(vector) if classes and vector is not None else None
+                if names is not None:
+                    require_several(names)
+                policy = "pairwise" if missing else None
+                of_all = Moments(degree=degree, missing=policy, classes=names, half_life=half_life)
+                members["moments"] = of_all if folds is None else summaries.Folds(of_all, folds, seed=seed)
+            if top_values is not None:
+                top = summaries.TopValues(top_values)
+                known = classes_of(vector) if batches is not None and vector is not None else ()
+                members["top-values"] = summaries.Groups(top, known) if len(known) > 1 else top
+            if sample is not None:
+                members["sample"] = summaries.RowSample(sample, seed=seed)
             summary = summarize_source(rows, Bundle(members), passes, start=after).value
         if n_dropped := max(dropped_rows, default=0):
             confirm = require_few_dropped(
@@ -212,15 +236,19 @@ def summarize(
     if selector is not None:
         kinds = ", ".join(member.kind for member in summary.values()) if isinstance(summary, Bundle) else summary.kind
         by = f" of rows prepared with {', '.join(summary.prepare)}" if summary.prepare else ""
-        lines.append(f"{method} needs {kinds}{by}:  sketchselect select {output} --method {method}")
+        sets = "".join(f" --set {shlex.quote(item)}" for item in settings or ())
+        lines.append(f"{method} needs {kinds}{by}:  sketchselect select {output} --method {method}{sets}")
     return Outcome("\n".join(lines), _facts(summary, output))
 
 
-def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[str]) -> BaseSelector:
+def _selector(
+    method: str, named: Mapping[str, tuple[str, Any]], others: list[str], settings: Sequence[str]
+) -> BaseSelector:
     """Return the method of ``--for`` with the options that are its parameters; refuse other options."""
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.job.load import make_selector, method_parameters, selector_problem
     from sketchselect.selectors.registry import require_known
+    from sketchselect.workflow.summary_files import named_settings
 
     try:
         require_known(method, ())
@@ -228,50 +256,12 @@ def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[st
         given_options = {option: (name, value) for option, (name, value) in named.items() if value is not None}
         if unknown := [option for option, (name, _) in given_options.items() if name not in parameters] + others:
             raise ConfigError(f"{', '.join(unknown)}: not for {method}, which --for names; leave it out")
-        if problem := selector_problem(method, dict(given_options.values())):
+        values = dict(given_options.values()) | named_settings(settings, method)
+        if problem := selector_problem(method, values):
             raise ConfigError(f"--for {method}: {problem}")
-        return make_selector(method, None, dict(given_options.values()))
+        return make_selector(method, None, values)
     except BadParameter as error:
         raise ConfigError(f"--for: {error}") from None
-
-
-def _members(
-    target: Vector | None,
-    by_batch: bool,
-    sketch_size: int | None,
-    moments: bool,
-    half_life: float | None,
-    degree: int,
-    classes: bool,
-    missing: bool,
-    folds: int | None,
-    seed: int,
-    top_values: int | None,
-    sample: int | None,
-) -> dict[str, Summary[Any]]:
-    """Return the descriptions of the summaries that the options of `summarize` name."""
-    from sketchselect import summaries
-    from sketchselect.selectors.supervised.target import classes_of, require_several
-
-    members: dict[str, Summary[Any]] = {"columns": summaries.ColumnStats()}
-    if sketch_size is not None:
-        members["sketch"] = summaries.FrequentDirections(sketch_size, half_life)
-    if moments:
-        names = None
-        if classes and target is not None:
-            names = classes_of(target)
-            require_several(names)
-        of_all = summaries.Moments(
-            degree=degree, missing="pairwise" if missing else None, classes=names, half_life=half_life
-        )
-        members["moments"] = of_all if folds is None else summaries.Folds(of_all, folds, seed=seed)
-    if top_values is not None:
-        top = summaries.TopValues(top_values)
-        labels = classes_of(target) if by_batch and target is not None else ()
-        members["top-values"] = summaries.Groups(top, labels) if len(labels) > 1 else top
-    if sample is not None:
-        members["sample"] = summaries.RowSample(sample, seed=seed)
-    return members
 
 
 def _job(

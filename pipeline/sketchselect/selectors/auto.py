@@ -254,6 +254,8 @@ class AutoSelector(BaseSelector):
 
     Attributes
     ----------
+    method_ : str
+        Name of the method that won, as in the curve.
     curve_ : SelectionCurve
         All that was compared.
 
@@ -486,6 +488,7 @@ class AutoSelector(BaseSelector):
                 "rows may explain more",
                 stacklevel=4,
             )
+        self.method_ = choice.method
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
         if is_open and surely and limit.excess(point) > 0:
             warnings.warn(

@@ -5,7 +5,6 @@ Row numbers across files: ages and draws depend on them, and every file begins a
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +24,8 @@ from sketchselect.job.text import toml_value
 from sketchselect.location import write_atomically
 from sketchselect.selectors import METHODS, Selection
 from sketchselect.selectors.registry import require_known
-from sketchselect.summaries import Bundle, Folds, Summary, load, save
+from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
+from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.inspection import columns_in
 from sketchselect.workflow.session import n_choices
 from sketchselect.workflow.stages.model import model_json, model_of
@@ -82,11 +82,11 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
         raise ConfigError("merge: give at least two summary files")
     require_replaceable(output, ".sks", MAGIC)
     summary = load(files[0])
-    files_by_digest = {_digest(files[0]): files[0]}
+    files_by_digest = {file_digest(files[0]): files[0]}
     notes = []
     for file in files[1:]:
         other = load(file)
-        first = files_by_digest.setdefault(_digest(file), file)
+        first = files_by_digest.setdefault(file_digest(file), file)
         if first is not file and other.n_rows:
             raise ConfigError(
                 f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
@@ -96,14 +96,27 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
         try:
             summary = summary.merge(other)
         except SketchSelectError as error:
-            raise type(error)(f"{file}: {error}") from None
+            counted = isinstance(summary, TargetHistogram) and isinstance(other, TargetHistogram)
+            hint = f"; `sketchselect summarize --for univariate --set bins={files[0]}` counts in the bins of {files[0]}"
+            raise type(error)(f"{file}: {error}{hint if counted else ''}") from None
     save(summary, output)
     return summary, notes
 
 
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
+def named_settings(settings: Sequence[str], method: str) -> dict[str, Any]:
+    """Return the values of ``--set NAME=VALUE`` by name; refuse names that are no parameters of a known method."""
+    parameters: dict[str, Any] = {}
+    for item in settings:
+        name, sign, value = item.partition("=")
+        if not sign:
+            raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
+        parameters[name.strip()] = toml_value(value)
+    if method in METHODS:
+        try:
+            require_known(method, parameters)
+        except BadParameter as error:
+            raise ConfigError(f"--set: {error}") from None
+    return parameters
 
 
 def select_from_file(
@@ -118,19 +131,9 @@ def select_from_file(
 
     Return the selection that was written, and notes for the user.
     """
-    parameters: dict[str, Any] = {}
-    for item in settings:
-        name, sign, value = item.partition("=")
-        if not sign:
-            raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
-        parameters[name.strip()] = toml_value(value)
-    if method in METHODS:
-        try:
-            require_known(method, parameters)
-        except BadParameter as error:
-            raise ConfigError(f"--set: {error}") from None
-        if problem := selector_problem(method, parameters, n_features):
-            raise ConfigError(f"--set: {problem}")
+    parameters = named_settings(settings, method)
+    if method in METHODS and (problem := selector_problem(method, parameters, n_features)):
+        raise ConfigError(f"--set: {problem}")
     number = {} if n_features is None else {"n_features": n_features}
     # The job's schema checks the method, with the same messages.
     try:
@@ -157,7 +160,8 @@ def select_from_file(
     try:
         selector.fit_summary(summary)
     except SketchSelectError as error:
-        hint = f"; `sketchselect summarize --for {method}` makes what it needs" * isinstance(error, Incompatible)
+        sets = "".join(f" --set {item}" for item in settings)
+        hint = f"; `sketchselect summarize --for {method}{sets}` makes what it needs" * isinstance(error, Incompatible)
         raise type(error)(f"{file}: {error}{hint}") from None
     selection = selector.selection_
     write_atomically(output, selection_json(selection).encode())
