@@ -121,6 +121,8 @@ FAULTS = (
         SEALED + "stores_without_digests_are_read"),
     row("data", "chunk files of a converted store in each other's place", "`verify STORE` says so; it reads every file",
         SEALED + "verify_reads_every_chunk_file", SEALED + "a_store_may_move_and_be_copied"),
+    row("data", "rows appended to a converted store", "an error at opening with the command that takes them in, `verify STORE --seal`",
+        SEALED + "rows_that_were_appended_are_taken_in", SEALED + "a_store_that_was_damaged_before_it_grew_is_not_sealed"),
     row("data", "a name of a column that is there twice", "an error at opening, with the name and both columns",
         SEALED + "a_name_that_is_there_twice_is_an_error_at_opening", BAD_INPUT),
     row("data", "a flipped bit, without a checksum", "cannot be known: one note says that the store has none",
