@@ -92,6 +92,12 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
         if not outcome.is_good:
             raise typer.Exit(outcome.exit_code)
 
+    return run
+
+
+def with_options(run: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the signature that Typer reads: the options of its function, and the shared ones."""
+    function = inspect.unwrap(run)
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)
     parameters = [p.replace(annotation=hints[p.name]) for p in signature.parameters.values()]
@@ -345,6 +351,10 @@ Sets = Annotated[
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
+FeatureNames = Annotated[
+    str | None,
+    typer.Option("--feature-names", metavar="FILE", help="A text file with one name per column, for .npy, .npz, .mtx."),
+]
 StorageOptions = Annotated[
     list[str] | None,
     typer.Option(
