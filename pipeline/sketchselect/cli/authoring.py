@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from sketchselect._text import did_you_mean
-from sketchselect.cli.shell import JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
+from sketchselect.cli.shell import FeatureNames, JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
 from sketchselect.errors import SketchSelectError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def init(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
     key: Key = None,
+    feature_names: FeatureNames = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Look at a matrix and write a first job file for it, with comments."""
@@ -71,7 +72,7 @@ def init(
     from sketchselect.selectors import AutoSelector, HighlyVariableGenes
 
     options = storage_options(storage)
-    matrix = open_matrix(source, key=key, nonfinite="missing", storage_options=options)
+    matrix = open_matrix(source, key=key, nonfinite="missing", storage_options=options, feature_names=feature_names)
     if output.exists():
         raise BadParameter(f"{output}: exists already; choose another name with -o")
     start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
@@ -97,7 +98,8 @@ def init(
         description=description,
         name=output,
         url=json.dumps(url),
-        key=f"key = {json.dumps(key)}\n" if key else "",
+        key=(f"key = {json.dumps(key)}\n" if key else "")
+        + (f"feature_names = {json.dumps(os.path.abspath(feature_names))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
         anndata=_annotations() if cells else "",

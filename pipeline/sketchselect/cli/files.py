@@ -11,6 +11,7 @@ import typer
 
 from sketchselect.cli.shell import (
     Cluster,
+    FeatureNames,
     Fitted,
     Fresh,
     Key,
@@ -81,6 +82,7 @@ def summarize(
         Path | None, typer.Option("--write-fitted", help="File for the statistics of prepare steps (.sks).")
     ] = None,
     key: Key = None,
+    feature_names: FeatureNames = None,
     nonfinite: Annotated[
         str, typer.Option("--nonfinite", metavar="error|drop_rows|missing", help="Rows with NaN.")
     ] = "error",
@@ -169,6 +171,7 @@ def summarize(
         missing_chunks=config.input.missing_chunks,
         nonfinite="missing" if missing else config.input.nonfinite,
         vectors=(label,),
+        feature_names=feature_names,
     )
     vector = None
     if label is not None:
@@ -417,6 +420,7 @@ def convert(
         str | None,
         typer.Option("--key", help="Name of the array inside the store; of a text file -NAME,NAME: no features."),
     ] = None,
+    feature_names: FeatureNames = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
@@ -443,7 +447,15 @@ def convert(
             progress.note(f"convert: {done} of {total} rows ({done / max(total, 1):.0%})")
 
     options = storage_options(storage)
-    path = convert(source, destination, chunks=shape, key=key, storage_options=options, progress=report)
+    path = convert(
+        source,
+        destination,
+        chunks=shape,
+        key=key,
+        feature_names=feature_names,
+        storage_options=options,
+        progress=report,
+    )
     matrix = open_matrix(path, storage_options=options if isinstance(path, str) else None)
     data = {"store": str(path), "shape": list(matrix.shape), "dtype": str(matrix.dtype)}
     return Outcome(f"{path}: {matrix.shape[0]} x {matrix.shape[1]} {matrix.dtype}", data)

@@ -459,12 +459,12 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
         parameters["partition"] = file_or_name(partition)
     execution, checkpoint = config.execution, config.execution.checkpoint
     changed: dict[str, dict[str, Any]] = {
-        "input": {"url": absolute(config.input.url)}
+        "input": {"url": absolute(config.input.url), "feature_names": absolute(config.input.feature_names)}
         | {name: file_or_name(getattr(config.input, name)) for name in ("target", "cv_groups", "labels", "row_names")},
         "prepare": {"fitted": absolute(config.prepare.fitted)},
         "select": {"parameters": parameters},
         "execution": {name: absolute(getattr(execution, name)) for name in ("tls_ca", "tls_cert", "tls_key")},
-        "output": {"dir": absolute(config.output.dir)},
+        "output": {"dir": absolute(config.output.dir), "metrics": absolute(config.output.metrics)},
     }
     if is_scheduler_file(execution.cluster):
         changed["execution"]["cluster"] = absolute(execution.cluster)

@@ -12,11 +12,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.feature_selection import SelectorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
+from sketchselect._sklearn import BaseEstimator, SelectorMixin, check_is_fitted
 from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
@@ -315,6 +313,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
     def uses_target(self) -> bool:
         """Whether this selector, with its parameters, learns from y."""
         return self.needs_target
+
+    def n_passes(self, n_rows: int, n_columns: int) -> tuple[int, int] | None:
+        """Return the typical and the largest number of passes where the rows decide on it; None elsewhere."""
+        return None
 
     @property
     def reads_columns(self) -> bool:
