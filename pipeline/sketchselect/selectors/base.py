@@ -314,6 +314,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Whether this selector, with its parameters, learns from y."""
         return self.needs_target
 
+    def n_passes(self, n_rows: int, n_columns: int) -> tuple[int, int] | None:
+        """Return the typical and the largest number of passes where the rows decide on it; None elsewhere."""
+        return None
+
     @property
     def reads_columns(self) -> bool:
         """Whether a pass of this selector, with its parameters, reads the source by columns."""

@@ -168,6 +168,11 @@ class ZarrArray:
         return self.metadata.chunks
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether a file holds several chunks."""
+        return self.metadata.grid != self.metadata.chunks
+
+    @property
     def has_checksum(self) -> bool:
         """Whether some codec detects a flipped bit."""
         return self.metadata.has_checksum
