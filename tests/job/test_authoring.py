@@ -181,7 +181,7 @@ def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> N
     assert cli("init", "rows.zarr", "-o", "jobs/first.toml").exit_code == 0
     job = tomllib.loads(Path("jobs/first.toml").read_text())
     assert job["input"]["url"] == "../rows.zarr"
-    assert job["select"] == {"method": "auto", "n_features": "auto"}
+    assert job["select"] == {"method": "auto", "n_features": "auto", "normalize": False}
     assert cli("init", str(Path("rows.zarr").absolute()), "-o", "absolute.toml").exit_code == 0
     assert tomllib.loads(Path("absolute.toml").read_text())["input"]["url"] == str(Path("rows.zarr").absolute())
 

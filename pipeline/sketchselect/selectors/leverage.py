@@ -309,7 +309,9 @@ class LeverageSelector(BaseSelector):
     def _select(self, summary: Any, n_select: int) -> Selection:
         about = point_of(summary) if isinstance(summary, LeverageScores) else self.about
         scores, lower, upper, ridge = self._scores_and_bounds(summary)
-        if not (scores > 0).any():
+        # A stream may begin with one row, in which no column varies yet.
+        is_stream = isinstance(summary, FrequentDirections) and self.choice == "top" and summary.mean.any()
+        if not (scores > 0).any() and not is_stream:
             raise nothing_to_select(about)
         self.score_bounds_ = np.stack([lower, upper])
         weights = None
