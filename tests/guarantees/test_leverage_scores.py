@@ -4,8 +4,6 @@ Condition numbers ``||A||_F^2 / ridge`` up to 1e12, columns of zeros, copies, sc
 they are and less their exact means, which may be 1e5 times what is left.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
