@@ -93,8 +93,9 @@ def rank_sums(first: NDArray[np.int64], second: NDArray[np.int64], *, tie_correc
         centred = 2 * np.cumsum(of_bins, axis=1) - of_bins - n[:, None]
         twice = (a * centred).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            untied[piece] = (n**3 - (of_bins**3).sum(axis=1)) / (n**3 - n)
-            spread = (n + 1) * (untied[piece] if tie_correct else 1.0)
+            of_ties = (n**3 - (of_bins**3).sum(axis=1)) / (n * (n - 1))
+            untied[piece] = of_ties / (n + 1)
+            spread = of_ties if tie_correct else n + 1
             has_test = (np.count_nonzero(of_bins, axis=1) > 1) & (sizes > 0)
             statistics[piece] = np.where(has_test, twice / np.sqrt(sizes * spread / 3), np.nan)
             effects[piece] = np.where(has_test, twice / sizes, np.nan)
