@@ -18,6 +18,7 @@ EXAMPLES = {
     "cli.installation": "the job file of the demo",
     "cli.files": "the help of options",
     "integrations.scanpy": "scanpy's key of the results of its own function",
+    "selectors.registry": "where the class of each method is",
 }
 """Modules that may have the name of a method in a text."""
 
@@ -46,6 +47,10 @@ def method_names(module: Module) -> list[str]:
         for text in texts(module.tree)
         if text.value in METHODS.keys() - EVERYDAY or HYPHENATED.search(text.value)
     ]
+
+
+def test_methods_are_registered_under_their_names() -> None:
+    assert {name: cls.method for name, cls in METHODS.items()} == {name: name for name in METHODS}
 
 
 def test_methods_are_named_in_their_classes_alone() -> None:

@@ -8,9 +8,14 @@ from typing import Any, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
 
+from sketchselect._sklearn import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    check_array,
+    check_is_fitted,
+)
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.client import UserNames, check_run, fit_options, run_options

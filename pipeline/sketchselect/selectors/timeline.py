@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from sketchselect import prepare as steps
+from sketchselect._sklearn import clone
 from sketchselect._text import html_table
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput
 from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine

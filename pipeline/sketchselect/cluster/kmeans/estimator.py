@@ -10,10 +10,15 @@ from typing import Any, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare, readers
+from sketchselect._sklearn import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+    check_is_fitted,
+)
 from sketchselect.cluster.kmeans.lloyd import (
     DistanceBlock,
     KMeansParameters,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr, xlogy
 
 from sketchselect.linalg.validation import Floats
 
@@ -46,13 +46,13 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
         of_bins = cells.sum(axis=2)
         expected = of_bins[:, :, None] * of_classes / n
         ratio = np.divide(cells, expected, out=np.ones_like(cells), where=cells > 0)
-        terms = xlogy(cells, ratio)
+        terms = scipy.special.xlogy(cells, ratio)
         plug_in[piece] = np.maximum(terms.sum(axis=(1, 2)) / n, 0.0)
-        variance[piece] = xlogy(terms, ratio).sum(axis=(1, 2)) / n - plug_in[piece] ** 2
+        variance[piece] = scipy.special.xlogy(terms, ratio).sum(axis=(1, 2)) / n - plug_in[piece] ** 2
         n_bins, n_cells = np.count_nonzero(of_bins, axis=1), np.count_nonzero(cells, axis=(1, 2))
         bias[piece] = (n_cells - n_bins - n_classes + 1) / (2 * n)
         freedom[piece] = (n_bins - 1) * (n_classes - 1)
-    entropy = float(-xlogy(of_classes / n, of_classes / n).sum())
+    entropy = float(-scipy.special.xlogy(of_classes / n, of_classes / n).sum())
     return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), freedom, entropy)
 
 
@@ -100,7 +100,7 @@ def rank_sums(first: NDArray[np.int64], second: NDArray[np.int64], *, tie_correc
             effects[piece] = np.where(has_test, twice / sizes, np.nan)
             variances[piece] = _placements(a, b) + _placements(b, a)
     below = -np.abs(statistics)
-    p, log = 2 * ndtr(below), np.log(2) + log_ndtr(below)
+    p, log = 2 * scipy.special.ndtr(below), np.log(2) + scipy.special.log_ndtr(below)
     return RankSums(statistics, p, log, effects, variances, untied, (n_first, n_second))
 
 

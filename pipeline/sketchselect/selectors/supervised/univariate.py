@@ -8,7 +8,7 @@ from math import isqrt
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import betainc, betaln, chdtrc, fdtrc, gammaln
+import scipy
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source, summarize_source
@@ -116,7 +116,7 @@ def welch(weights: Floats, means: Floats, scatters: Floats, *, as_many: bool = F
         freedom = error**2 / (shares**2 / (counts - 1.0)[:, None]).sum(axis=0)
         log = _log_tail(t * t, np.ones_like(t), freedom)
         # Two constant groups that differ do so beyond doubt.
-        p = np.where(np.isinf(t), 0.0, betainc(freedom / 2, 0.5, freedom / (freedom + t * t)))
+        p = np.where(np.isinf(t), 0.0, scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t * t)))
     return ColumnTests(t, *_joined(p, log))
 
 
@@ -138,7 +138,7 @@ def _f_test(explained: Floats, residual: Floats, numerator: float, denominator: 
         return ColumnTests(none, none, none)
     with np.errstate(divide="ignore", invalid="ignore"):
         f = (explained / numerator) / (residual / denominator)
-    p = fdtrc(numerator, denominator, f)
+    p = scipy.special.fdtrc(numerator, denominator, f)
     log = _log_tail(f, np.full(f.shape, numerator), np.full(f.shape, denominator))
     return ColumnTests(f, *_joined(p, log))
 
@@ -156,7 +156,8 @@ def _log_tail(f: Floats, numerator: Floats, denominator: Floats) -> Floats:
     out = np.where(np.isposinf(f), -np.inf, np.nan)
     with np.errstate(invalid="ignore"):
         far = np.isfinite(f) & (
-            betainc(denominator / 2, numerator / 2, denominator / (denominator + numerator * f)) < _SERIES_BELOW
+            scipy.special.betainc(denominator / 2, numerator / 2, denominator / (denominator + numerator * f))
+            < _SERIES_BELOW
         )
     a, b, ratio = denominator[far] / 2, numerator[far] / 2, numerator[far] * f[far] / denominator[far]
     if not a.size:
@@ -169,7 +170,13 @@ def _log_tail(f: Floats, numerator: Floats, denominator: Floats) -> Floats:
         total += term
         if (term <= 1e-17 * total).all():
             break
-    out[far] = -a * np.log1p(ratio) + b * (np.log(ratio) - np.log1p(ratio)) - np.log(a) - betaln(a, b) + np.log(total)
+    out[far] = (
+        -a * np.log1p(ratio)
+        + b * (np.log(ratio) - np.log1p(ratio))
+        - np.log(a)
+        - scipy.special.betaln(a, b)
+        + np.log(total)
+    )
     return out
 
 
@@ -232,7 +239,7 @@ def chi_squared(observed: Floats, weights: Floats) -> ColumnTests:
     if len(share) < 2:
         statistics = np.full(observed.shape[1], np.nan)
     freedom = len(share) - 1.0
-    p = chdtrc(freedom, statistics)
+    p = scipy.special.chdtrc(freedom, statistics)
     return ColumnTests(statistics, *_joined(p, _log_chi_squared_tail(statistics, freedom)))
 
 
@@ -247,7 +254,7 @@ def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTe
         information = mutual_information(counts)
         freedom = np.where(information.freedom > 0, information.freedom, np.nan)
         g = 2 * histogram.weight * information.plug_in
-        p, log = _joined(chdtrc(freedom, g), _log_chi_squared_tail(g, freedom))
+        p, log = _joined(scipy.special.chdtrc(freedom, g), _log_chi_squared_tail(g, freedom))
         values = np.where(np.isnan(freedom), np.nan, information.corrected)
         return ColumnTests(values, p, log), information_effects(information, histogram.weight)
     classes = counts[:, :, histogram.class_weights > 0]
@@ -272,7 +279,7 @@ def _log_chi_squared_tail(x: Floats, freedom: float | Floats) -> Floats:
         fraction = fraction * (c * d)
         if (np.abs(c * d - 1) < 1e-16).all():
             break
-    logarithm: Floats = a * np.log(half) - half - gammaln(a) + np.log(fraction)
+    logarithm: Floats = a * np.log(half) - half - scipy.special.gammaln(a) + np.log(fraction)
     return logarithm
 
 
@@ -422,6 +429,23 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         return self.score in ("mutual-information", "wilcoxon")
 
     @property
+    def _in_bins_of_file(self) -> bool:
+        return self._is_binned and self.bins not in _BINS
+
+    def _histogram_of_file(self) -> Any:
+        return pick(load(self.bins), TargetHistogram.kind).describe()
+
+    def _guess(self, y: Vector) -> Task:
+        if not self._in_bins_of_file or self._implied_task is not None:
+            return super()._guess(y)
+        return "classification" if self._histogram_of_file().classes is not None else "regression"
+
+    def _classes_of(self, y: Vector) -> tuple[Any, ...]:
+        # Of one site a class may be missing, or all but one.
+        known: tuple[Any, ...] | None = self._histogram_of_file().classes if self._in_bins_of_file else None
+        return super()._classes_of(y) if known is None else known
+
+    @property
     def makes_passes(self) -> bool:
         """Whether a pass for the sample of the bins comes first."""
         return self._is_binned and self.bins == "sample"
@@ -435,7 +459,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         super().inspect_target(y)
         self._seen_rows = y.n_rows
         self._seen_target_edges = None
-        if self._is_binned and self.target_task == "regression":
+        if self._is_binned and self.target_task == "regression" and not self._in_bins_of_file:
             n_bins = self._n_target_bins()
             sample = RowSample(_SAMPLED_ROWS * n_bins).empty(1)
             for start in range(0, y.n_rows, _RUN):
@@ -465,8 +489,9 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         Bins of a sample are not known before its pass; then the bins are those of counts, which need the same memory.
         """
         self.check_parameters()
-        if self._is_binned and self.bins not in _BINS:
-            return pick(load(self.bins), TargetHistogram.kind).describe()
+        if self._in_bins_of_file:
+            of_file: Summary[Any] = self._histogram_of_file()
+            return of_file
         if self._is_binned:
             return TargetHistogram(np.arange(self._n_bins()), **self._target_of_histogram())
         classes = self.seen_classes
