@@ -155,9 +155,9 @@ def test_a_job_clusters_its_sample_on_all_columns_once_and_each_verb_for_itself(
 ) -> None:
     on_all, clustered = [], Coreset.clustered
 
-    def counted(self: Coreset, columns: Any = None, **options: Any) -> Any:
-        on_all.append(columns)
-        return clustered(self, columns, **options)
+    def counted(self: Coreset, columns: Any = None, *before: Any) -> Any:
+        on_all.extend([None] if columns is None else [])
+        return clustered(self, columns, *before)
 
     monkeypatch.setattr(Coreset, "clustered", counted)
     whole = selecting(job, {"method": "auto", "normalize": False})
