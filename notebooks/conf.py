@@ -15,7 +15,7 @@ author = copyright = "The sketchselect developers"
 version = release = sketchselect.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc", "generator"]
-exclude_patterns = ["_build", "generator"]
+exclude_patterns = ["_build", "generator", "paper"]
 suppress_warnings = ["myst.header"]  # Notebooks begin at a level of their own
 default_role = "py:obj"
 

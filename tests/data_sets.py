@@ -1,7 +1,5 @@
 """The data sets outside the repository: where they are looked for, and the skip of a test that has none."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

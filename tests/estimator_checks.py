@@ -1,7 +1,5 @@
 """Checks of scikit-learn that an estimator must fail, each with the reason; run as a program it writes their page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Everything that the package imports is declared: in `dependencies`, or in an extra for users."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """DISCLOSURE.md: every kind of summary and every file of a run has a line, and what the lines say can be done."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

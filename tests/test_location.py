@@ -1,7 +1,5 @@
 """Files at paths and URLs: written as a whole, read back, removed; refusals that name the address and no secret."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """Methods, prepare steps and kinds of summaries are told apart by attributes of their classes, never by their names."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ EXAMPLES = {
     "cli.installation": "the job file of the demo",
     "cli.files": "the help of options",
     "integrations.scanpy": "scanpy's key of the results of its own function",
+    "selectors.registry": "where the class of each method is",
 }
 """Modules that may have the name of a method in a text."""
 
@@ -48,6 +47,10 @@ def method_names(module: Module) -> list[str]:
         for text in texts(module.tree)
         if text.value in METHODS.keys() - EVERYDAY or HYPHENATED.search(text.value)
     ]
+
+
+def test_methods_are_registered_under_their_names() -> None:
+    assert {name: cls.method for name, cls in METHODS.items()} == {name: name for name in METHODS}
 
 
 def test_methods_are_named_in_their_classes_alone() -> None:

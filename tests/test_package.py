@@ -27,7 +27,18 @@ NOT_HERE = {
 MODULES = sorted(module.name for module in WALKED if module.name not in NOT_HERE)
 
 
-FOLDERS = ("cluster", "execution", "prepare", "readers", "selectors", "solvers", "summaries", "testing", "workflow")
+FOLDERS = (
+    "cluster",
+    "execution",
+    "plots",
+    "prepare",
+    "readers",
+    "selectors",
+    "solvers",
+    "summaries",
+    "testing",
+    "workflow",
+)
 
 
 def test_public_names_are_few_and_there() -> None:
@@ -75,20 +86,58 @@ def test_unknown_name_is_an_attribute_error() -> None:
         sks.KMeens
 
 
-def test_import_is_light(tmp_path: Path) -> None:
-    heavy = ["dask", "distributed", "zarr", "numba", "sklearn", "scipy", "matplotlib", "pandas", "pydantic", "typer"]
-    program = f"import sys, sketchselect; print([m for m in {heavy} if m in sys.modules])"
-    assert python("-c", program, cwd=tmp_path).strip() == "[]"
+HELP = """
+from sketchselect.cli import app
+try:
+    app(["--help"])
+except SystemExit as end:
+    assert end.code in (0, None)
+"""
+FIT = """
+import numpy as np, sketchselect as sks
+assert sks.GreedySelector(5).fit(np.random.default_rng(0).standard_normal((200, 20))).support_.size == 5
+"""
+FEW = ["distributed", "matplotlib", "pandas", "pydantic", "scipy.stats", "zarr"]
+"""Modules that take long to load, and that neither a first fit nor what is lighter needs."""
+MOST = [*FEW, "dask", "numba", "scipy", "sklearn"]
 
 
-def test_help_is_light(tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom sketchselect.cli import app\n"
-        "try:\n    app(['--help'])\nexcept SystemExit as end:\n    assert end.code in (0, None)\n"
-        "heavy = ['dask', 'distributed', 'zarr', 'numba', 'sklearn', 'matplotlib']\n"
-        "print([m for m in heavy if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("program", "heavy"),
+    [
+        ("import sketchselect", [*MOST, "numpy", "tempfile", "typer"]),
+        (HELP, [*MOST, "numpy"]),
+        (FIT, [*FEW, "dask.dataframe", "scipy.optimize", "sklearn.feature_selection", "typer"]),
+    ],
+    ids=["import", "help", "fit"],
+)
+def test_what_is_not_needed_is_not_loaded(program: str, heavy: list[str], tmp_path: Path) -> None:
+    program += f"\nimport sys\nprint([m for m in {heavy} if m in sys.modules])"
     assert python("-c", program, cwd=tmp_path).splitlines()[-1] == "[]"
+
+
+def test_deferred_modules_are_loaded_when_used(tmp_path: Path) -> None:
+    program = """
+import sys, sketchselect as sks
+from sketchselect._sklearn import SelectorMixin, deferred
+with deferred("colorsys", "no_such_module", "sys"):
+    import colorsys
+    stand_in = colorsys
+    try:
+        import no_such_module
+    except ModuleNotFoundError:
+        print("missing")
+print("colorsys" in sys.modules)
+assert stand_in.rgb_to_hsv(1, 0, 0) == (0, 1, 1)
+import colorsys
+assert colorsys is not stand_in and colorsys.rgb_to_hsv is stand_in.rgb_to_hsv
+
+rows = sks.GreedySelector(1).set_output(transform="pandas").fit_transform([[1.0, 2.0], [2.0, 1.0], [4.0, 9.0]])
+import pandas, sklearn.feature_selection
+assert isinstance(rows, pandas.DataFrame) and rows.shape == (3, 1)
+assert sklearn.feature_selection.SelectorMixin is SelectorMixin and issubclass(sks.GreedySelector, SelectorMixin)
+"""
+    assert python("-c", program, cwd=tmp_path).split() == ["missing", "False"]
 
 
 def test_version_is_the_same_everywhere() -> None:

@@ -1,7 +1,5 @@
 """Wording of messages: the nearest known name, and durations."""
 
-from __future__ import annotations
-
 import pytest
 
 from sketchselect._text import did_you_mean, format_seconds

@@ -21,6 +21,7 @@ FOLDERS = {
     "sketchselect.execution": "Execution",
     "sketchselect.solvers": "Solvers",
     "sketchselect.workflow": "Jobs",
+    "sketchselect.plots": "Figures",
     "sketchselect.pp": "Preparation of AnnData objects",
     "sketchselect.tl": "Tools on AnnData objects",
     "sketchselect.errors": "Errors",

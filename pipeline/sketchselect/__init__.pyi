@@ -3,6 +3,7 @@
 from sketchselect import cluster as cluster
 from sketchselect import errors as errors
 from sketchselect import execution as execution
+from sketchselect import plots as plots
 from sketchselect import pp as pp
 from sketchselect import prepare as prepare
 from sketchselect import readers as readers

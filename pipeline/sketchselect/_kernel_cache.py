@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
 VARIABLE = "NUMBA_CACHE_DIR"
@@ -66,6 +65,8 @@ def _is_writable(package: Path) -> bool:
 
 def _private_folder() -> str | None:
     """Return a temporary folder that is this user's alone: what is in it is run as code."""
+    import tempfile
+
     try:
         if not hasattr(os, "getuid"):
             return tempfile.mkdtemp(prefix=_PREFIX)

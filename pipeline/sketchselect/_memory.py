@@ -47,7 +47,7 @@ def available_nbytes() -> int:
 
     memory = int(psutil.virtual_memory().total)
     for name in _CONTAINER_LIMITS:
-        # Where there is no limit the file is absent, or says "max", or more than the machine has.
+        # Without a limit the file is absent, or says "max", or more than the machine has.
         with contextlib.suppress(OSError, ValueError):
             memory = min(memory, int(Path(name).read_text()))
     return memory

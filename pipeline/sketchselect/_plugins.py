@@ -6,9 +6,9 @@ part of this package, and nothing that a file says is ever imported unless someb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from sketchselect._text import printable
 from sketchselect.errors import BadPlugin
@@ -65,42 +65,52 @@ class Plugins(Generic[T]):
         return part
 
 
-class Registry(dict[str, T]):
+class Registry(MutableMapping[str, T]):
     """The parts of this package by name, in which those of other packages are found too.
 
     Iterating gives the parts of this package alone, so that no default depends on what else is installed.
 
     `group`: Name of the entry points, without ``sketchselect.``.
     `base`, `attribute`: Parts are subclasses of `base`, and this attribute of theirs is their name.
-    `parts`: The parts of this package.
+    `parts`: The parts of this package; or name -> ``module:class``, loaded when it is first asked for.
     """
 
-    def __init__(self, group: str, base: type, attribute: str, parts: Iterable[T] = ()) -> None:
+    def __init__(self, group: str, base: type, attribute: str, parts: Iterable[T] | Mapping[str, str] = ()) -> None:
         def suits(part: Any, name: str) -> bool:
             return isinstance(part, type) and issubclass(part, base) and getattr(part, attribute, None) == name
 
-        super().__init__({getattr(part, attribute): part for part in parts})
+        if isinstance(parts, Mapping):
+            self._parts: dict[str, T | EntryPoint] = {name: EntryPoint(name, at, group) for name, at in parts.items()}
+        else:
+            self._parts = {getattr(part, attribute): part for part in parts}
         self._plugins: Plugins[T] = Plugins(group, f"a subclass of {base.__name__} whose {attribute} is", suits)
 
     def known(self) -> list[str]:
         """Return the names of all parts, those of other packages included, for messages."""
         return sorted({*self, *self._plugins.names()})
 
-    def __missing__(self, name: str) -> T:
-        part = self._plugins.find(name)
+    def __getitem__(self, name: str) -> T:
+        part = self._parts.get(name) or self._plugins.find(name)
         if part is None:
             raise KeyError(name)
+        if isinstance(part, EntryPoint):
+            part = self._parts[name] = cast(T, part.load())
         return part
 
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or self._plugins.find(name) is not None
+    def __setitem__(self, name: str, part: T) -> None:
+        self._parts[name] = part
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the part of this name, or `default`."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
+    def __delitem__(self, name: str) -> None:
+        del self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts or self._plugins.find(name) is not None
 
 
 def _package(point: EntryPoint) -> str:

@@ -74,7 +74,7 @@ class Statistics:
     projected_nbytes: int = 0  # Projected peak memory per process: the largest, in a sum
     profile: Laps = field(default_factory=Laps)  # Seconds by step, of all tasks together
     # What decides whether a node is saved: bytes as stored of all rows below, seconds of work that no file holds, and
-    # partitions whose rows are not those that the names of the nodes promise
+    # partitions whose rows have changed since the pass began
     covered: int = 0
     unsaved_seconds: float = 0.0
     n_changed: int = 0
@@ -274,35 +274,16 @@ class LogLines(Lines):
 
 
 class SeveralProgress(Progress):
-    """Reports to several others."""
+    """Reports every event to several others."""
 
     def __init__(self, *others: Progress) -> None:
-        self._others = others
+        def report(event: str, *arguments: Any) -> None:
+            for other in others:
+                # A user's object may have no details; it gets notes.
+                getattr(other, event, other.note)(*arguments)
 
-    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.start(stage, total_bytes, n_partitions)
-
-    def advance(self, nbytes: int) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.advance(nbytes)
-
-    def note(self, text: str) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.note(text)
-
-    def detail(self, text: str) -> None:
-        """Pass on."""
-        for other in self._others:
-            give_detail(other, text)
-
-    def finish(self, stage: str) -> None:
-        """Pass on."""
-        for other in self._others:
-            other.finish(stage)
+        for event in (*EVENTS, "detail"):
+            setattr(self, event, partial(report, event))
 
 
 class Calls(Progress):

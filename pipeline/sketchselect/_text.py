@@ -1,9 +1,18 @@
-"""Wording of messages: the nearest known name, numbers of things, and durations."""
+"""Wording of messages, figures and tables: the nearest known name, numbers, lists, durations, text from outside."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import html
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+NAME_LENGTH = 60
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -40,6 +49,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def first_names(names: Sequence[str]) -> str:
+    """Return a list of names in quotes, of which the first five stand for all.
+
+    Examples
+    --------
+    >>> first_names(["a", "b"]), first_names(list("abcdefg"))
+    ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', ...")
+    """
+    return ", ".join([*(f"{name!r:.80}" for name in names[:5]), *["..."] * (len(names) > 5)])
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration in the units that people use.
 
@@ -56,3 +76,97 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.0f} s"
     minutes, whole = divmod(round(seconds), 60)
     return f"{minutes} min {whole:02d} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def clean(value: Any, length: int = NAME_LENGTH, keep: str = "") -> str:
+    r"""Return `value` as printable text of at most `length` characters.
+
+    Invisible characters, and characters that change how the text around them is shown, become U+FFFD; characters in
+    `keep` stay. Escaping is the template's business. Costs O(length) however long the text is.
+
+    Examples
+    --------
+    >>> clean("a" * 100, 5)
+    'aaaa…'
+    >>> clean("left\u202eright")
+    'left\ufffdright'
+    """
+    text = value if isinstance(value, str) else str(value)
+    if len(text) > length:
+        text = text[: length - 1] + "…"
+    return "".join(c if c in keep or unicodedata.category(c) not in _INVISIBLE else "\ufffd" for c in text)
+
+
+def count(n: float) -> str:
+    """Return a whole number with thousands separated: ``70,000``; weights keep up to two decimals."""
+    if not math.isfinite(n):
+        return number(n)
+    return f"{round(n):,}" if float(n).is_integer() or abs(n) >= 1e6 else f"{n:,.2f}"
+
+
+def number(x: float, digits: int = 4) -> str:
+    """Return `x` to `digits` significant digits, with a power of ten only where it helps.
+
+    Examples
+    --------
+    >>> number(1234.5678), number(0.00012), number(6.02e23), number(float("inf"))
+    ('1,235', '0.00012', '6.02 × 10²³', '∞')
+    """
+    if math.isnan(x):
+        return "–"
+    if math.isinf(x):
+        return "∞" if x > 0 else "−∞"
+    if x == 0:
+        return "0"
+    if 1e-4 <= abs(x) < 1e7:
+        rounded = float(f"{x:.{digits}g}")
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+        text = f"{rounded:,.{decimals}f}"
+        return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
+    mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
+    return _power(mantissa, int(exponent))
+
+
+def _power(mantissa: str, exponent: int) -> str:
+    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    return f"{mantissa} × 10{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def from_logarithm(log: float, digits: int = 4) -> str:
+    """Return the number with this natural logarithm as `number` does, also where it is below every float.
+
+    Examples
+    --------
+    >>> from_logarithm(math.log(0.05)), from_logarithm(-1000.0, 3)
+    ('0.05', '5.08 × 10⁻⁴³⁵')
+    """
+    if not math.isfinite(log) or log > math.log(1e-300):
+        return number(math.exp(log), digits)
+    exponent = math.floor(log / math.log(10))
+    return _power(f"{math.exp(log - exponent * math.log(10)):.{digits - 1}f}", exponent)
+
+
+def tick(x: float) -> str:
+    """Return the short label of an axis tick, powers of ten with superscripts."""
+    if x != 0 and not 1e-3 <= abs(x) < 1e6:
+        mantissa, exponent = f"{x:.2e}".split("e")
+        mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+        power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+        return power if mantissa == "1" else f"{mantissa}·{power}"
+    return f"{x:,.6g}".replace("-", "−")
+
+
+def html_table(caption: str, rows: Iterable[Sequence[Any]], header: Sequence[str] = ()) -> str:
+    """Return a small table for a notebook; text is cleaned and escaped.
+
+    Examples
+    --------
+    >>> html_table("Names", [["<b>", 1]])
+    '<table><caption>Names</caption><tr><td>&lt;b&gt;</td><td>1</td></tr></table>'
+    """
+    lines = [("th", header)] if header else []
+    lines += [("td", row) for row in rows]
+    body = "".join(
+        "<tr>" + "".join(f"<{tag}>{html.escape(clean(cell))}</{tag}>" for cell in row) + "</tr>" for tag, row in lines
+    )
+    return f"<table><caption>{html.escape(clean(caption, 300))}</caption>{body}</table>"

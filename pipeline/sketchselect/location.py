@@ -352,14 +352,17 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
             # The error of a full disk names no file, and users do not know the temporary name.
             error.filename = str(path)
         raise
-    if not durable:
-        return
-    # The rename itself is only durable once the folder is on disk.
-    folder = os.open(path.parent, os.O_RDONLY)
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def _require_inside(path: str, top: str) -> None:

@@ -5,8 +5,6 @@ Gaussian mixture in 40 informative columns plus noise, and runs the whole job on
 ``--rows 20000`` for a smoke run.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

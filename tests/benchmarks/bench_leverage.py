@@ -5,8 +5,6 @@ of the columns, spread evenly over the stream, and the mean is multiplied by the
 sides see the same rows kept so far. The target is a ratio of at least 20.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

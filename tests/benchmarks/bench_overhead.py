@@ -5,8 +5,6 @@ turn, in processes of their own, and prints the ratio of the medians. ``--only t
 ``memory`` states the peak of client and scheduler for 100,000 partitions, of this tree alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

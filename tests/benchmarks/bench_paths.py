@@ -7,8 +7,6 @@ strengths and folds. Ours stops at a duality gap of 1e-10, theirs at 1e-4, or af
 The columns are noise, correlated (a fifth as many factors, and noise of a tenth), or skewed (exponentials of such).
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import time

@@ -15,8 +15,6 @@ table chooses from.
 `graph` builds the tasks of very many partitions.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

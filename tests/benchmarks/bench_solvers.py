@@ -5,8 +5,6 @@ Run: ``python tests/benchmarks/bench_solvers.py`` (some minutes, 2.5 GB for p = 
 The columns are those of Sun, Guo and Barbu 2019: every two have correlation 0.5, every tenth one has an effect of 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

@@ -5,8 +5,6 @@ dates where it is at hand (SKETCHSELECT_DATA), rows of rank 20 with drift otherw
 of a sequence; what it gains is that they, reading, and scoring run on all cores.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

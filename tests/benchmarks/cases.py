@@ -1,7 +1,5 @@
 """The cases of the table: the same work for us, for every peer, and the floor of it; see run.py."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 from collections.abc import Callable

@@ -6,8 +6,6 @@ scikit-learn standardises the columns first, as these selectors do. Of matrices 
 largest variance are used. Run ``python tests/benchmarks/defaults_with_target.py [--seeds 2] [--criterion bic]``.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

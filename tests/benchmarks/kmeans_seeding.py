@@ -5,8 +5,6 @@ Every run starts with another seed; objectives are divided by the lowest that an
 order and in order of the groups. Data sets in files are looked for in SKETCHSELECT_DATA, and left out where absent.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

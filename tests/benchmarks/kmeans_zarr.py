@@ -6,8 +6,6 @@ centres for the same number of iterations. Targets: total <= 1.5 x (one read + i
 two workers at least 1.7 times as fast as one.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import shutil

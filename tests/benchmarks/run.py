@@ -8,8 +8,6 @@ figure of merit of every result, named in the head of the case. The ratio is our
 `bench_solvers`, or another script's name, runs that script with the options behind it.
 """
 
-from __future__ import annotations
-
 import argparse
 import runpy
 import statistics

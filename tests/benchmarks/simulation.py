@@ -1,7 +1,5 @@
 """The time of a pass on a cluster, by a simulation of its tasks as events: how far the formula of `plan` is from it."""
 
-from __future__ import annotations
-
 import heapq
 
 from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts

@@ -1,7 +1,5 @@
 """The simulated time of a pass against an event loop written out, and the formula of `plan` against both."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

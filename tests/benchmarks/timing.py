@@ -1,7 +1,5 @@
 """Paired timing: both sides in turn, many times, in one run; the median of the pairwise ratios is what is quoted."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Only public names are used, so that modules and private files may move without a
 partitions or more, and the wide ones more columns than their sketches keep exactly, so that shrinks really happen.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Digests of results, by artefact: values, shapes and dtypes, and no name of a module, no time, no path, no host."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ process of its own, and adds what environment it was to ``reference.json``. An e
 only compared, and what differs is listed: a result may change by decision alone, which ``--replace`` states.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The committed digests, and the environment that each was made in."""
 
-from __future__ import annotations
-
 import json
 import platform
 from importlib import metadata

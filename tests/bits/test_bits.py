@@ -4,8 +4,6 @@ A net for changes that must change no result. Where no reference was made in an 
 are still compared with each other; `python tests/bits/make.py` adds a reference.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data and oracles shared by the tests of this folder."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The best of all partitions of a few (weighted) rows, by trying them all: the oracle of certificates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numba

@@ -1,7 +1,5 @@
 """The benchmark scripts run (at sizes that measure nothing)."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import pathlib

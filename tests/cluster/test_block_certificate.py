@@ -23,7 +23,7 @@ from sketchselect.execution.engine import source_partitions
 from sketchselect.job.schema import CertificateSettings
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import BlockBound, Bundle
-from sketchselect.summaries.block_bound import least_mean
+from sketchselect.summaries.block_bound import balanced_blocks, least_mean
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,38 @@ def test_digits_are_certified_within_a_few_percent(digits):
     spectral = sks.certify(sks.Moments().from_block(X), objective, 10)
     assert spectral.lower_bound < found.lower_bound <= objective
     assert "within" in found.sentence()
+
+
+def test_labels_take_a_third_of_the_gap_away(digits):
+    X, objective = digits
+    labels = KMeans(10, n_init=3, random_state=0).fit(X).labels_
+    by_hash, by_labels = (BlockBound(10, 400).from_block(X, y).lower_bound() for y in (None, labels))
+    assert objective / by_labels - 1 <= 0.67 * (objective / by_hash - 1)
+    assert by_labels <= objective
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.random.default_rng(0).standard_normal((101, 3)),
+        np.random.default_rng(1).standard_normal((57, 400)),
+        csr_array(np.random.default_rng(2).poisson(0.1, (80, 300)).astype(float)),
+        np.full((30, 2), 1e300) * np.random.default_rng(3).standard_normal((30, 1)),
+        np.zeros((12, 1)),
+    ],
+    ids=["narrow", "wide", "sparse", "huge", "equal"],
+)
+@pytest.mark.parametrize("labels", ["three", "each", "one"])
+def test_balanced_blocks_are_a_partition_into_equal_parts(X, labels):
+    n = X.shape[0]
+    y = {"three": np.arange(n) % 3, "each": np.arange(n), "one": np.zeros(n, dtype=int)}[labels]
+    order = np.random.default_rng(0).permutation(n)
+    blocks = balanced_blocks(X, y, 4, order, n)
+    assert np.array_equal(np.sort(np.concatenate(blocks)), np.arange(n))
+    assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+    if labels == "three":
+        # And of every cluster within one of a quarter.
+        assert all(np.ptp(np.bincount(y[rows], minlength=3)) <= 2 for rows in blocks)
 
 
 class Stopped:

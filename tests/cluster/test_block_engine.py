@@ -1,7 +1,5 @@
 """Passes of k-means over blocks in this process: the tree of any other engine, its errors and its ends."""
 
-from __future__ import annotations
-
 import operator
 import threading
 import time

@@ -1,7 +1,5 @@
 """CentroidSums: its laws, its answers, and what it refuses."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

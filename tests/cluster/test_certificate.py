@@ -1,7 +1,5 @@
 """Certificates: never violated by the true optimum, exact where the mathematics is, honest where it says nothing."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A thousand small instances solved by trying every partition: no certificate, of any method, is ever violated."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import Any

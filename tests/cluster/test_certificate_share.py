@@ -1,7 +1,5 @@
 """The share of the possible gain that a certificate proves, and the choice between both bounds."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

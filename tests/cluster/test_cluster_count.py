@@ -1,7 +1,5 @@
 """A range of numbers of clusters: exact objectives, valid bounds, and a recommendation whose rule is stated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score

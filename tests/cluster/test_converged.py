@@ -1,7 +1,5 @@
 """The end of k-means: rows that stay where they are have their labels and sums already."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import random_array

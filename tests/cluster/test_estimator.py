@@ -1,7 +1,5 @@
 """KMeans as a scikit-learn estimator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,7 +1,5 @@
 """Iterations kept in a checkpoint: a run that is killed goes on from its last one, to the same bits."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -12,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from tests.passing import serial
+from tests.passing import Recorder, serial
 
 from sketchselect._progress import Progress
 from sketchselect.cluster import fit_kmeans
@@ -34,26 +32,6 @@ def store(tmp_path):
     return tmp_path / "x.zarr"
 
 
-class Stages:
-    """Progress that remembers notes, and may raise when a stage begins."""
-
-    def __init__(self, stop_at=None):
-        self.notes, self.stop_at = [], stop_at
-
-    def start(self, stage, total_bytes, n_partitions):
-        if stage == self.stop_at:
-            raise KeyboardInterrupt
-
-    def advance(self, nbytes):
-        pass
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def finish(self, stage):
-        pass
-
-
 def run(store, folder, progress=None, **parameters):
     kept = Checkpoint(folder, min_seconds=1e9)
     source = Source(open_matrix(store))
@@ -69,10 +47,10 @@ def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
     plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, serial())
     short = run(store, tmp_path / "kept", max_iter=3)
     assert not short.converged
-    told = Stages()
+    told = Recorder()
     assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
     assert any("resuming after iteration 3" in note for note in told.notes)
-    told = Stages()
+    told = Recorder()
     assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
     assert any(f"resuming after iteration {plain.n_iter}" in note for note in told.notes)
     # One file: each takes the place of the one before.
@@ -91,7 +69,7 @@ def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change)
     if change == "weights":
         weight = open_vector(np.linspace(1, 2, 4000), 4000)
     source = Source(open_matrix(store), weight=weight)
-    told = Stages()
+    told = Recorder()
     kept = Checkpoint(tmp_path / "kept")
     outcome = fit_kmeans(source, PARAMETERS | more, serial(checkpoint=kept, progress=told))
     assert not any("going on" in note for note in told.notes)
@@ -105,13 +83,13 @@ def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkey
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    told = Stages()
+    told = Recorder()
     assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
     assert any(str(path) in note and "damaged" in note for note in told.notes)
 
 
 def test_rows_without_an_identity_are_not_kept_and_this_is_said(tmp_path):
-    told = Stages()
+    told = Recorder()
     source = Source(open_matrix(da.from_array(blobs(1), chunks=(100, 5)).map_blocks(abs)))
     fit_kmeans(
         source,
@@ -156,7 +134,7 @@ def test_a_killed_process_goes_on_from_its_last_iteration(store, tmp_path):
         child.kill()
         child.wait()
         child.stdout.close()
-    told = Stages()
+    told = Recorder()
     assert bits(run(store, tmp_path / "k", told)) == bits(plain)
     assert any("resuming after iteration 4" in note for note in told.notes)
 

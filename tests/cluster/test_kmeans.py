@@ -1,13 +1,11 @@
 """k-means against scikit-learn, on nasty data, and the same to the bit however it is run."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.passing import serial
+from tests.passing import Recorder, serial
 
 from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import passes, seeding
@@ -362,22 +360,7 @@ def test_parts_of_passes_that_read_again_are_kept_too(tmp_path, monkeypatch):
 
 
 def test_progress_is_told_once_how_it_ended():
-    class Told:
-        notes: list[str] = []  # noqa: RUF012
-
-        def start(self, stage, total_bytes, n_partitions):
-            pass
-
-        def advance(self, nbytes):
-            pass
-
-        def finish(self, stage):
-            pass
-
-        def note(self, text):
-            self.notes.append(text)
-
-    told = Told()
+    told = Recorder()
     fit_kmeans(Source(open_matrix(blobs(20, 50, 2))), {"n_clusters": 2}, serial(progress=told))
     assert len(told.notes) == 1
     assert "2 clusters" in told.notes[0]

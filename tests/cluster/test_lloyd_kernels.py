@@ -1,7 +1,5 @@
 """The kernels against extended precision: assignment, sums, merges, and what must not change their bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

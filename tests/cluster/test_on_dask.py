@@ -1,14 +1,12 @@
 """The same bits on worker processes as in this one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 
 import numpy as np
 import pytest
-from tests.passing import serial
+from tests.passing import Recorder, serial
 
 from sketchselect.cluster import KMeans, certify_labels, fit_kmeans, kmeans_objective
 from sketchselect.cluster.certificates import block as block_certificate
@@ -58,26 +56,6 @@ def test_every_pass_on_workers(engine, store, monkeypatch, init):
     assert bits(remote) == bits(held) == bits(small)
 
 
-class Told:
-    """Progress that calls a function at the beginning of one stage."""
-
-    def __init__(self, stage, action):
-        self.stage, self.action, self.notes = stage, action, []
-
-    def start(self, stage, total_bytes, n_partitions):
-        if stage == self.stage:
-            self.action()
-
-    def advance(self, nbytes):
-        pass
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def finish(self, stage):
-        pass
-
-
 @pytest.fixture
 def on_workers(monkeypatch):
     """Make even small data too large for this process."""
@@ -90,7 +68,7 @@ def test_blocks_stay_on_the_workers_between_iterations(engine, store, on_workers
     path, X = store
     moved = shutil.copytree(path, tmp_path / "x.zarr")
     parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
-    told = Told("k-means: iteration 1", lambda: moved.rename(tmp_path / "gone.zarr"))
+    told = Recorder("k-means: iteration 1", lambda: moved.rename(tmp_path / "gone.zarr"))
     weight = open_vector(np.random.default_rng(0).random(len(X)), len(X))
     outcome = fit_kmeans(Source(open_matrix(moved), weight=weight), parameters, PassOptions(engine, progress=told))
     assert any("workers' memory" in note for note in told.notes)
@@ -101,7 +79,7 @@ def test_blocks_stay_on_the_workers_between_iterations(engine, store, on_workers
 def test_rows_in_our_memory_are_clustered_there(engine, store, on_workers):
     """However large they are, the cluster sees no iteration."""
     _, X = store
-    told = Told("k-means: iteration 1", lambda: pytest.fail("an iteration ran on the cluster"))
+    told = Recorder("k-means: iteration 1", lambda: pytest.fail("an iteration ran on the cluster"))
     outcome = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, PassOptions(engine, progress=told))
     assert any("clustered here" in note for note in told.notes)
     assert bits(outcome) == bits(fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, serial()))
@@ -116,7 +94,7 @@ def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers
 
     parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
     source = Source(open_matrix(path))
-    told = Told("k-means: iteration 3", kill)
+    told = Recorder("k-means: iteration 3", kill)
     outcome = fit_kmeans(source, parameters, PassOptions(engine, progress=told))
     assert any("a worker died" in note for note in told.notes)
     assert bits(outcome) == bits(fit_kmeans(source, parameters, serial()))

@@ -1,7 +1,5 @@
 """Labels and distances of Dask arrays stay Dask arrays, and labels can be written without being held."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """partial_fit: any batches give the same bits, close to what a fit on everything finds, whatever the order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

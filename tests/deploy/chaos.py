@@ -1,7 +1,5 @@
 """A job, the processes that compute it, and the faults that are done to them."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Jobs for clusters of real processes: a command in a process of its own, its result on threads, and an end halfway."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

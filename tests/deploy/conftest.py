@@ -1,7 +1,5 @@
 """A plain cluster of real processes, started by the scripts that `deploy/README.md` tells users to start."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Faults planned from a seed: what is done to whom, when, and how a run may end in which it was done."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

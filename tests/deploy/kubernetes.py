@@ -1,7 +1,5 @@
 """The manifests as Kubernetes gets them, and the schemas they are held to."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 from copy import deepcopy

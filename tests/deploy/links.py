@@ -1,7 +1,5 @@
 """Links between processes, that can be lost: a relay of bytes that is cut or stands still, and disks that get full."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

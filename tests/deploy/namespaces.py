@@ -1,7 +1,5 @@
 """Hosts of a network in one machine: network namespaces with an address each, joined by a bridge."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The DAGs of `deploy/airflow`, run by `dag.test()` on a database of our own."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

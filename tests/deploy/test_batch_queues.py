@@ -1,7 +1,5 @@
 """The scripts for SLURM and PBS, run for real on this machine: only the queue's own commands are stand-ins."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

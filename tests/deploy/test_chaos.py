@@ -3,8 +3,6 @@
 `pytest -m slow tests/deploy/test_chaos.py --chaos 50 -s` prints the plan of every seed and the exit codes of its runs.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Dockerfile against the repository, and the health check with real sockets; nothing here builds the image."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The Kubernetes manifests: schemas, what they promise, and their commands run as processes on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

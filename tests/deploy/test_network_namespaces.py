@@ -1,7 +1,5 @@
 """Scheduler, two workers and the job on hosts of their own: a cable is cut while the job runs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Stages as tasks, without an orchestrator: which errors are retried, days that are merged, daemons and SIGTERM."""
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 import os

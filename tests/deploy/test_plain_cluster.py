@@ -1,7 +1,5 @@
 """The recipe of `deploy/README.md` for plain Dask clusters, with real processes on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

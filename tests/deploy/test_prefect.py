@@ -1,7 +1,5 @@
 """The flows of `deploy/prefect`, run by a server that lives as long as the tests."""
 
-from __future__ import annotations
-
 import doctest
 import importlib.util
 import os

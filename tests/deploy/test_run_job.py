@@ -1,7 +1,5 @@
 """The image's script that resumes a job, with a stand-in for the command it runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

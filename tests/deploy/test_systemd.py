@@ -1,7 +1,5 @@
 """The systemd units of the plain cluster: what they refer to is there, and systemd accepts them where it is there."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A plain cluster with TLS, as `deploy/README.md` describes it: separate processes, certificates made by the script."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

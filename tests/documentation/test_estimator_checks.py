@@ -1,7 +1,5 @@
 """The page of scikit-learn's checks is complete, and every exception on it is still necessary."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The examples of the documentation run, and print what it says."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

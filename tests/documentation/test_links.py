@@ -1,7 +1,5 @@
 """Files, headings and public names that the documentation names exist."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

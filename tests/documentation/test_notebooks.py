@@ -1,7 +1,5 @@
 """Notebooks are stored with their outputs, which the site shows: `pytest --nbmake notebooks` runs them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README: its commands, its job, its steps, and its length."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The tables of methods and summaries say what the registries say."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

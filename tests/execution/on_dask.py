@@ -9,6 +9,7 @@ import cloudpickle
 
 # Its defaults have to be there before a setting is laid over them for a while: afterwards all of them would be gone.
 import distributed  # noqa: F401
+from tests.passing import Recorder
 
 from sketchselect.execution import PassOptions, reduce_blocks
 from sketchselect.execution.tasks import Reduction
@@ -74,11 +75,12 @@ class SlowMatrix:
         return self.matrix.read_rows(start, stop)
 
 
-class Killer:
+class Killer(Recorder):
     """A progress that kills a worker when some number of partitions is done."""
 
     def __init__(self, engine, *after):
-        self.engine, self.after, self.seen, self.notes = engine, list(after), 0, []
+        super().__init__()
+        self.engine, self.after, self.seen = engine, list(after), 0
 
     def start(self, stage, total_bytes, n_partitions):
         self.total = total_bytes
@@ -90,11 +92,6 @@ class Killer:
             self.after.pop(0)
             workers = self.engine.client.run(os.getpid, on_error="ignore")
             os.kill(sorted(workers.values())[0], signal.SIGKILL)
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def finish(self, stage): ...
 
 
 def run(source, engine, leaf=rows_of, merge=join, partition_bytes=320, **options):

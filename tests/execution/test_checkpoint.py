@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.passing import Recorder
 
 import sketchselect as sks
 from sketchselect._progress import Progress, Result, Statistics
@@ -29,21 +30,6 @@ class SmallMoments(Moments):
 
     def projected_nbytes(self, n_features, n_targets=0):
         return 8
-
-
-class Notes:
-    def __init__(self):
-        self.notes = []
-
-    def start(self, stage, total_bytes, n_partitions):
-        self.total = total_bytes
-
-    def advance(self, nbytes): ...
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def finish(self, stage): ...
 
 
 def run(source, checkpoint=None, description=None, engine=None, progress=None, partition_bytes=320):
@@ -96,14 +82,14 @@ def test_a_run_that_failed_is_resumed(tiny, kept, engine):
     with pytest.raises(PartitionFailed):
         run(broken, kept, engine=engine)
     source = tiny(1000)
-    notes = Notes()
+    notes = Recorder()
     resumed = run(source, kept, engine=engine, progress=notes)
     assert resumed.value == run(tiny(1000)).value
     assert resumed.stats.n_resumed > 0
     # 69 partitions were read before; whole groups of eight of them are saved under one name.
     # Depth first: at most one node of every level is unfinished.
     assert len(source.matrix.reads) <= 100 - 69 + 2 * 8 + 2
-    assert notes.total == len(source.matrix.reads) * 320
+    assert notes.starts[-1][1] == len(source.matrix.reads) * 320
     [said] = [note for note in notes.notes if "resuming" in note]
     n_saved, n_parts = map(int, re.search(r"resuming, (\d+) of (\d+) partitions \(\d+ of 1000 rows\)", said).groups())
     assert n_parts - n_saved == len(source.matrix.reads)
@@ -189,7 +175,7 @@ def test_targets_are_named_by_their_content_run_by_run(tiny, kept):
 def test_a_source_without_identity_is_never_kept(tiny, kept):
     source = tiny(100)
     source.matrix.identity = lambda start, stop: None
-    notes = Notes()
+    notes = Recorder()
     reduced = run(source, kept, progress=notes)
     assert reduced.stats.n_saved == 0
     assert list_nodes(kept.directory) == {}
@@ -197,7 +183,7 @@ def test_a_source_without_identity_is_never_kept(tiny, kept):
 
 
 def test_rows_that_change_under_a_node_keep_it_from_being_written(tiny, kept):
-    class Changing(Notes):
+    class Changing(Progress):
         def advance(self, nbytes):
             source.matrix.version = f"{source.matrix.version}+"
 
@@ -249,7 +235,7 @@ def test_damaged_files_are_named_and_computed_again(tiny, kept, tmp_path, damage
 
     damage(Path(listed[root]))
     source = tiny(200)
-    notes = Notes()
+    notes = Recorder()
     again = run(source, kept, progress=notes)
     assert again.value == expected
     assert len(source.matrix.reads) == 19
@@ -276,7 +262,7 @@ def test_a_run_goes_on_without_checkpoints_it_cannot_write(tiny, kept, engine, m
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("sketchselect.location.write_atomically", fail)
-    notes = Notes()
+    notes = Recorder()
     reduced = run(tiny(200), kept, engine=engine, progress=notes)
     assert reduced.value == run(tiny(200)).value
     assert reduced.stats.n_saved == 0
@@ -308,7 +294,7 @@ def test_the_nth_write_fails_for_every_n(tiny, tmp_path, monkeypatch):
 def test_a_folder_that_is_a_file_does_not_stop_the_run(tiny, tmp_path):
     path = tmp_path / "file"
     path.write_text("mine")
-    notes = Notes()
+    notes = Recorder()
     reduced = run(tiny(100), Checkpoint(path, **ALL), progress=notes)
     assert reduced.value == run(tiny(100)).value
     assert path.read_text() == "mine"

@@ -1,7 +1,5 @@
 """Summaries as Dask graphs: what users compose with their own, and where it runs without being told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.structure import package_modules
 
+from sketchselect._progress import Progress
 from sketchselect.errors import (
     BadParameter,
     ChunkReadError,
@@ -248,12 +249,8 @@ def test_waiting_states_grow_with_the_depth_of_the_tree_only(tiny):
 
 @pytest.mark.parametrize(("signal", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
 def test_an_interrupt_ends_the_run_with_its_exit_code(tiny, signal, code):
-    class Progress:
+    class Stopping(Progress):
         seen = 0
-
-        def start(self, stage, total_bytes, n_partitions): ...
-
-        def note(self, text): ...
 
         def finish(self, stage):
             self.finished = True
@@ -263,7 +260,7 @@ def test_an_interrupt_ends_the_run_with_its_exit_code(tiny, signal, code):
             if self.seen == 3:
                 raise signal
 
-    progress = Progress()
+    progress = Stopping()
     with pytest.raises(Interrupted, match="interrupted") as info:
         run(tiny(), LocalEngine(kind="serial"), progress=progress)
     assert info.value.exit_code == code

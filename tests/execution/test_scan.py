@@ -1,7 +1,5 @@
 """Prefixes and windows by a scan over the tree, against the rows read one after the other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

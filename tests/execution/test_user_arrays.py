@@ -1,7 +1,5 @@
 """Users' own Dask arrays: computed once, where they are persisted, and named by partition where one fails."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import dask

@@ -4,8 +4,6 @@
 `python tests/faults/catalogue.py` writes `README.md` beside this file, which `test_catalogue.py` compares.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The catalogue of faults: every row has tests, every test is there, and the page says the same."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Every byte of every file that is read again: flipped, cut off, or of another run; an error, or the same content."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

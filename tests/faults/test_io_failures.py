@@ -1,7 +1,5 @@
 """The N-th file operation of a run fails, for every N: the right result, or one line; then the same bits."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import io

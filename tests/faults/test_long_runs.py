@@ -1,7 +1,5 @@
 """Many jobs in one process, and folders that are used for months: nothing is left behind, nothing grows."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -6,8 +6,8 @@ import signal
 import numpy as np
 import pytest
 from tests.execution.on_dask import Slowly, run, spans
+from tests.passing import Recorder
 
-from sketchselect._progress import Progress
 from sketchselect.errors import NoWorkers
 from sketchselect.execution import Source, local_cluster
 from sketchselect.execution.clusters import connect
@@ -16,19 +16,17 @@ from sketchselect.readers import open_matrix
 pytestmark = pytest.mark.slow
 
 
-class Freezer(Progress):
+class Freezer(Recorder):
     """Stops a worker, for good, when the first partition is done."""
 
     def __init__(self, pids):
-        self.pids, self.notes = list(pids), []
+        super().__init__()
+        self.pids = list(pids)
 
     def advance(self, nbytes):
         if self.pids:
             os.kill(self.pids.pop(), signal.SIGSTOP)
             self.pids = []
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 @pytest.fixture

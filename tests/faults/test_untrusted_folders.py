@@ -1,7 +1,5 @@
 """Output folders that nobody vouches for, and folders that a program is started in: nothing runs, hangs, or is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.job.commands import cli, refused
+from tests.job.commands import cli, refused, works
 
 from sketchselect import _blas_kernel, open_matrix
 from sketchselect.errors import DamagedFile, NotOurFolder, SourceError
@@ -35,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'execution = {cluster = "serial", checkpoint_seconds = 0, partition_bytes = 1000}\n'
         'output = {dir = "out", report = false}\n'
     )
-    assert cli("run", folder / "job.toml").exit_code == 0
+    works("run", folder / "job.toml")
     return folder
 
 
@@ -85,8 +83,7 @@ def test_nothing_is_saved_where_a_manifest_says(out: Path, tmp_path: Path) -> No
         content["job"]["execution"] |= {"checkpoint": str(elsewhere), "checkpoint_seconds": 0.0}
 
     rewrite(out, change)
-    done = cli("certify", out, "--method", "blocks", "--block-rows", "40")
-    assert done.exit_code == 0, done.output
+    works("certify", out, "--method", "blocks", "--block-rows", "40")
     assert not elsewhere.exists()
 
 

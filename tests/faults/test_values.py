@@ -1,7 +1,5 @@
 """Values as they may come: any layout in memory, any size, down to the smallest numbers there are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

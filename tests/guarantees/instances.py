@@ -1,7 +1,5 @@
 """Seeded adversarial matrices, and summaries of them from random pieces in random trees of merges."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

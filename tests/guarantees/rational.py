@@ -1,7 +1,5 @@
 """Linear algebra, weighted moments and k-means optima in rational arithmetic: every float is a fraction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from operator import mul

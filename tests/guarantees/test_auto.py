@@ -7,8 +7,6 @@
 Each seed makes rows and samples a fourth of them; frequencies are over seeds and numbers of columns.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -22,7 +22,9 @@ def test_no_partition_is_better_than_the_sum_over_blocks(seeds):
         n, k = int(rng.integers(3, 9)), int(rng.integers(1, 4))
         X = matrix(rng, n, int(rng.integers(1, 8)))
         best, _ = best_partition(X, k)
-        bound = merged(rng, BlockBound(k, block_rows=int(rng.integers(2, 10)), seed=seed), X).lower_bound()
+        # Blocks dealt by hash, and balanced by labels, which may be any.
+        labels = None if seed % 2 else rng.integers(0, k, n)
+        bound = merged(rng, BlockBound(k, block_rows=int(rng.integers(2, 10)), seed=seed), X, labels).lower_bound()
         room = 1e-12 * float((X**2).sum())
         assert 0 <= bound <= best + room
         whole = sks.certify(X, best, k, method="blocks").lower_bound

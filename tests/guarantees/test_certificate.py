@@ -5,8 +5,6 @@
 Every partition of at most nine rows is tried; weighted and merged in any order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

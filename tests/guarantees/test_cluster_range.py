@@ -5,8 +5,6 @@
 References: all partitions of at most eight rows; equal answers for weights times powers of two.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from sketchselect.cluster import cluster_range

@@ -1,7 +1,5 @@
 """Every guarantee of the documentation has an entry here, with a formula, a reference, and at least 200 instances."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

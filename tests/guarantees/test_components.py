@@ -6,8 +6,6 @@ Oracle: the singular values and vectors of the rows about their mean. Rounding: 
 means far from zero.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 import sketchselect as sks

@@ -4,8 +4,6 @@ For the first ``min(r, number of classes of columns that are multiples of each o
 different; columns of zeros are chosen last. Classes are known by construction, in exact multiples (powers of two).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ References: the same estimator fitted on the rows outside of each fold, its erro
 with one and several targets, several methods, to 1e-6 of the variance of the target.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

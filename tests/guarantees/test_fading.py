@@ -4,8 +4,6 @@ With a half-life of one row the weights are powers of two, and the reference is 
 `test_unequal_weights`: 1e-13 of ``s_i s_j + s_i r_j + r_i s_j`` a row, with r_j the root of the weight times the mean.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from sketchselect.summaries import DecayedMoments

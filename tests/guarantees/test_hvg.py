@@ -4,8 +4,6 @@ References: the two passes of the definition on the rows; scikit-misc's local re
 are different; and, where they are equal, the same means shaken in their last bits.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

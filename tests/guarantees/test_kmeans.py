@@ -4,8 +4,6 @@ labels_i = argmin_c ||x_i - center_c||,   inertia_ = sum_i ||x_i - center_{label
 kmeans_objective = F in rational arithmetic, to 1e-12 a row of F and of (eps |x|)^2
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 import sketchselect as sks

@@ -4,8 +4,6 @@ Independent and correlated columns, Gaussian and heavy-tailed; the least number 
 whose files are merged; several draws; model knockoffs of numbers and of classes.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

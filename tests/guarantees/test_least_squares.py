@@ -4,8 +4,6 @@ n_selected = min(k, columns that vary), 0 for a constant target; a warning where
 [1 X_S]'[1 X_S] (b0, b) = [1 X_S]'y, in rational numbers: |error| <= 1e-13 n cond(correlation) (|b| sd + sd_y)
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -6,8 +6,6 @@
 Columns chosen by chance, sketches of every size, every partition of at most nine rows; merged in any order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits

@@ -6,8 +6,6 @@
 References: generalised eigenvalues from the columns themselves; frequencies over seeds, in random pieces and trees.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import eigh

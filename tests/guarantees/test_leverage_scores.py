@@ -3,8 +3,6 @@
 Condition numbers ``||A||_F^2 / ridge`` up to 1e12, columns of zeros, copies, scales from 1e-5 to 1e5.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

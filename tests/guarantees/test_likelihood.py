@@ -4,8 +4,6 @@ A lower bound of ``min F`` is the entropy of any probabilities whose residuals h
 the columns; and sums over parts of the rows (`LikelihoodSums`) are those of all rows, whatever the parts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

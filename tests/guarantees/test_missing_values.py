@@ -9,8 +9,6 @@ s_i = sqrt(S_ii), r_i = sqrt(N) |m_i| and a = 4000 2^-52, for any blocks and any
 In particular a value that is in no row of a pair changes nothing of it.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

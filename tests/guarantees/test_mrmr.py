@@ -3,8 +3,6 @@
 Equal to the definition on the rows, for numbers and classes; the choice of k begins that of more.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ most Delta (0 for an exact one, which leaves r + 1). Against NumPy's singular va
 the run at hand (`error_bound`, `least_error`) hold too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

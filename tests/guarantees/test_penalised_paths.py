@@ -9,8 +9,6 @@ References: primal and dual objectives, and gradients, of standardised rows. Als
 another, where solvers do stop early.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -3,8 +3,6 @@
 Rows about offsets up to 1e8, with spreads down to 1e-8: differences of a few units in the last place.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -8,8 +8,6 @@
 The first is compared with sets of indices; the others are simulated over seeds, within five standard errors.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

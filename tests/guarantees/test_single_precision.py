@@ -12,8 +12,6 @@ deviations and p columns:
 The reference solves the normal equations in rational arithmetic.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Eigenvalues of the differences from the rows themselves (of float32: in long dou
 row, which the docstring states.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

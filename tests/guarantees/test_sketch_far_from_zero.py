@@ -9,8 +9,6 @@ a = 64 2^-52 ||A_c||_F^2 and N the norm of the largest mean, for any blocks and 
 The difference of the two Gram matrices is exact, in rational arithmetic.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

@@ -4,8 +4,6 @@ The bound that is stated against its formula and what was asked for, for random 
 expectation by simulation where all columns are exchangeable noise.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

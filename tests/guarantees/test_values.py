@@ -6,8 +6,6 @@
 References: NumPy's sort, and the inner summary of the rows of each part.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.sparse import csr_array
 

@@ -3,8 +3,6 @@
 Reference: the scatter in rational arithmetic, where scatters differ by more than rounding; random partitions.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 import sketchselect as sks

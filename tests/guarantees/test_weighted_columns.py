@@ -9,8 +9,6 @@
 Every partition of at most eight rows is tried; probabilities are frequencies over seeds.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Verbs on AnnData objects: scanpy's keys and numbers, and k-means with its certificate."""
 
-from __future__ import annotations
-
 import anndata
 import numpy as np
 import pandas as pd

@@ -1,7 +1,5 @@
 """The command line, in this process or in one of its own, and what every refusal has to be."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +12,13 @@ from sketchselect.cli import app
 def cli(*arguments: object) -> Result:
     """Run the command line in this process."""
     return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def works(*arguments: object) -> Result:
+    """Run the command line in this process, which must succeed."""
+    done = cli(*arguments)
+    assert done.exit_code == 0, done.output
+    return done
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:

@@ -1,7 +1,5 @@
 """A small source on disk, with a job on it, as a mapping and as a file."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path

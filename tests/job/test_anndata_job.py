@@ -1,7 +1,5 @@
 """Jobs on an AnnData store: names, a layer, categories as labels, and chunks of zeros that its writer left out."""
 
-from __future__ import annotations
-
 import csv
 import json
 import warnings

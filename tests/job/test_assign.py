@@ -1,7 +1,5 @@
 """The verb `assign`: rows of another site get the clusters and the predictions of a finished run."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -15,7 +13,7 @@ import scipy.sparse
 
 import sketchselect as sks
 
-from .commands import cli, refused
+from .commands import cli, refused, works
 
 
 def job(folder: Path, **sections: Any) -> dict[str, Any]:
@@ -38,8 +36,7 @@ def rows(tmp_path: Path) -> np.ndarray:
 
 
 def assigned(*words: object) -> list[dict[str, str]]:
-    done = cli("assign", *words, "--cluster", "serial")
-    assert done.exit_code == 0, done.output
+    works("assign", *words, "--cluster", "serial")
     with open(str(words[words.index("-o") + 1]), newline="") as stream:
         return list(csv.DictReader(stream))
 
@@ -129,8 +126,7 @@ def test_columns_are_matched_by_their_names(rows: np.ndarray, tmp_path: Path, en
     other = table[table.columns[::-1]].assign(ward=1.0, bed=2.0)
     _written(other, tmp_path / f"other.{ending}")
     words = (tmp_path / "out", tmp_path / f"other.{ending}", "-o", tmp_path / "new.csv", "--cluster", "serial")
-    done = cli("assign", *words)
-    assert done.exit_code == 0, done.output
+    done = works("assign", *words)
     assert "2 columns that the run did not have are left out: 'ward', 'bed'" in done.stdout
     with open(tmp_path / "new.csv", newline="") as stream:
         assert [int(line["cluster"]) for line in csv.DictReader(stream)] == labels
@@ -144,7 +140,7 @@ def _written(table: pd.DataFrame, path: Path) -> None:
     else:
         table.to_csv(path.with_suffix(".csv"), index=False)
         shutil.rmtree(path, ignore_errors=True)
-        assert cli("convert", path.with_suffix(".csv"), path).exit_code == 0
+        works("convert", path.with_suffix(".csv"), path)
 
 
 def test_other_columns_and_other_files_are_refused(rows: np.ndarray, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import zarr
 from sketchselect.cli import GROUPS, app
 from sketchselect.selectors import METHODS
 
-from .commands import cli
+from .commands import cli, works
 
 ELSEWHERE = {"demo", "doctor", "plan"}
 """Commands whose examples other tests run."""
@@ -37,10 +37,10 @@ def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
     np.savetxt("table.csv", rows[:20, :4], delimiter=",")
     np.save("labels.npy", np.arange(200) % 3)
     np.save("truth.npy", np.arange(200) % 3)
-    assert cli("summarize", "rows.zarr", "-o", "monday.sks", "--cluster", "serial").exit_code == 0
+    works("summarize", "rows.zarr", "-o", "monday.sks", "--cluster", "serial")
     np.save("tuesday.npy", rows + 1)
     zarr.create_array("new.zarr", data=rows[:50])
-    assert cli("summarize", "tuesday.npy", "-o", "tuesday.sks", "--cluster", "serial").exit_code == 0
+    works("summarize", "tuesday.npy", "-o", "tuesday.sks", "--cluster", "serial")
     commands = [(f, example) for group in GROUPS.values() for f, example in group.items()]
     order = ["convert", "inspect", "summarize", "merge", "select", "cluster", "certify", "evaluate", "init", "methods"]
     order += ["run", "assign", "report", "schema", "verify", "compare", "drift"]
@@ -54,8 +54,7 @@ def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
         target = ["rows2.zarr" if word == "rows.zarr" and words[0] == "convert" else word for word in words]
         serial = ["--cluster", "serial"] if words[0] in ("summarize", "cluster", "certify", "assign") else []
         serial += ["--set", "execution.cluster=serial"] if words[0] in ("run", "compare") else []
-        done = cli(*target, *serial)
-        assert done.exit_code == 0, (example, done.output)
+        works(*target, *serial)
         assert f"Example: {example[:40]}" in " ".join(cli(words[0], "--help").stdout.split())
 
 
@@ -125,15 +124,15 @@ def test_the_schema_is_that_of_the_file() -> None:
 def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     rows[3, 5] = np.nan
     np.save("gaps.npy", rows)
-    assert cli("init", "gaps.npy", "-o", "gaps.toml").exit_code == 0
+    works("init", "gaps.npy", "-o", "gaps.toml")
     job = tomllib.loads(Path("gaps.toml").read_text())
     assert "200 rows x 120 columns, float64" in Path("gaps.toml").read_text()
     assert job["input"]["nonfinite"] == "missing"
     assert job["prepare"]["steps"] == ["impute"]
-    assert cli("run", "gaps.toml", "--set", "execution.cluster=serial").exit_code == 0
+    works("run", "gaps.toml", "--set", "execution.cluster=serial")
     counts = sp.random(300, 80, 0.2, format="csr", random_state=0, data_rvs=lambda n: np.arange(n) % 7 + 1)
     sp.save_npz("cells.npz", counts)
-    assert cli("init", "cells.npz", "-o", "cells.toml").exit_code == 0
+    works("init", "cells.npz", "-o", "cells.toml")
     assert tomllib.loads(Path("cells.toml").read_text())["select"]["method"] == "hvg"
     again = cli("init", "cells.npz", "-o", "cells.toml")
     assert again.exit_code == 2
@@ -162,14 +161,13 @@ def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
         else:
             cells.write_h5ad(store)
     prefix = "mod/rna/obs" if store == "both.h5mu" else "obs"
-    assert cli("init", store, "-o", "cells.toml").exit_code == 0
+    works("init", store, "-o", "cells.toml")
     text = Path("cells.toml").read_text()
     assert f"# the columns of obs: {prefix}/depth, {prefix}/kind" in text
     assert tomllib.loads(text)["output"]["anndata"] is True
     Path("labelled.toml").write_text(text.replace("# labels = ", "labels = "))
     assert tomllib.loads(Path("labelled.toml").read_text())["input"]["labels"] == f"{prefix}/kind"
-    done = cli("run", "labelled.toml", "--set", "execution.cluster=serial")
-    assert done.exit_code == 0, done.stderr
+    done = works("run", "labelled.toml", "--set", "execution.cluster=serial")
     assert "NMI of the clusters with the given labels" in done.stdout
     folder = Path(tomllib.loads(text)["output"]["dir"])
     with h5py.File(folder / "annotations.h5ad") as file:
@@ -178,11 +176,11 @@ def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
 
 def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> None:
     Path("jobs").mkdir()
-    assert cli("init", "rows.zarr", "-o", "jobs/first.toml").exit_code == 0
+    works("init", "rows.zarr", "-o", "jobs/first.toml")
     job = tomllib.loads(Path("jobs/first.toml").read_text())
     assert job["input"]["url"] == "../rows.zarr"
     assert job["select"] == {"method": "auto", "n_features": "auto"}
-    assert cli("init", str(Path("rows.zarr").absolute()), "-o", "absolute.toml").exit_code == 0
+    works("init", str(Path("rows.zarr").absolute()), "-o", "absolute.toml")
     assert tomllib.loads(Path("absolute.toml").read_text())["input"]["url"] == str(Path("rows.zarr").absolute())
 
 

@@ -1,7 +1,5 @@
 """`method = "auto"`, `n_features = "auto"` and their tolerances in a job."""
 
-from __future__ import annotations
-
 import csv
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The kernels of OpenBLAS: `doctor` compares them, and a job says where it runs on another than it names."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

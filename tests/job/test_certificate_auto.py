@@ -1,7 +1,5 @@
 """`[cluster] certificate = "auto"`, the default: all blocks where that is cheap, else some that no clock chooses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line: what its verbs do, together and one after the other, and what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,41 +15,37 @@ import zarr
 
 import sketchselect as sks
 
-from .commands import cli, refused, start
+from .commands import cli, refused, start, works
 
 
 def test_file_by_file(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "top.npy", rows[:120])
     np.save(tmp_path / "rest.npy", rows[120:])
     for name in ("top", "rest"):
-        done = cli("convert", tmp_path / f"{name}.npy", tmp_path / f"{name}.zarr", "--chunks", "50x12")
-        assert done.exit_code == 0, done.output
-        done = cli(
+        works("convert", tmp_path / f"{name}.npy", tmp_path / f"{name}.zarr", "--chunks", "50x12")
+        works(
             *("summarize", tmp_path / f"{name}.zarr", "-o", tmp_path / f"{name}.sks"),
             *("--size", 6, "--prepare", "l2", "--moments", "--cluster", "threads"),
         )
-        assert done.exit_code == 0, done.output
     both = tmp_path / "both.sks"
     done = cli("merge", tmp_path / "top.sks", tmp_path / "rest.sks", "-o", both)
     assert (done.exit_code, "300 rows x 12 columns" in done.stdout) == (0, True)
     assert sks.load(both).n_rows == 300
 
     chosen = tmp_path / "selection.json"
-    done = cli(
+    works(
         *("select", both, "--method", "sketched-ridge", "--n-features", 5),
         *("--set", "n_components=2", "--set", "alpha=paper", "-o", chosen),
     )
-    assert done.exit_code == 0, done.output
     oracle = sks.SketchedRidgeSelector(5, 2, 6, alpha="paper").fit(rows)
     assert json.loads(chosen.read_text())["support"] == oracle.support_.tolist()
 
     out = tmp_path / "out"
     np.save(tmp_path / "truth.npy", np.arange(300) % 3)
-    done = cli(
+    done = works(
         *("cluster", store, "--selection", chosen, "--clusters", 3, "-o", out),
         *("--prepare", "l2", "--labels", tmp_path / "truth.npy", "--cluster", "serial"),
     )
-    assert done.exit_code == 0, done.output
     assert "NMI of the clusters with the given labels: " in done.stdout
     assert np.asarray(zarr.open_array(str(out / "labels.zarr"), mode="r")[:]).shape == (300,)
     published = json.loads((out / "selection.json").read_text())
@@ -61,30 +55,27 @@ def test_file_by_file(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
     assert (content["selection"]["method"], content["selection"]["given"]) == ("sketched-ridge", True)
     assert content["job"]["select"] is None, "the command selects nothing"
     for verb in ("verify", "certify"):
-        done = cli(verb, out, "--scheduler", "serial")
-        assert done.exit_code == 0, done.output
+        works(verb, out, "--scheduler", "serial")
 
     assert "frequent-directions" in cli("inspect", both).stdout
     assert "300 rows x 12 columns, float32" in cli("inspect", store).stdout
     assert "selected: 5 columns with sketched-ridge" in cli("inspect", out).stdout
     (out / "report.html").unlink()
-    assert cli("report", out).exit_code == 0
+    works("report", out)
     assert (out / "report.html").exists()
 
 
 def test_run_twice_with_changes(job_file: Callable[..., Path], tmp_path: Path) -> None:
     path = job_file(output={"report": True})
-    done = cli("run", path)
-    assert done.exit_code == 0, done.output
+    done = works("run", path)
     first = (tmp_path / "out" / "selection.json").read_bytes()
     assert re.search(r"within .* of the best possible one with 3 clusters", done.stdout)
     again = cli("run", path)
     assert "summarize: already done by an earlier run" in again.stderr
     assert (tmp_path / "out" / "selection.json").read_bytes() == first
-    other = cli(
+    works(
         "run", path, "--set", "select.n_features=3", "--set", f"output.dir={tmp_path / 'out2'}", "--cluster", "threads"
     )
-    assert other.exit_code == 0, other.output
     assert len(json.loads((tmp_path / "out2" / "selection.json").read_text())["support"]) == 3
     assert json.loads((tmp_path / "out2" / "manifest.json").read_text())["engine"]["kind"] == "threads"
     fresh = cli("run", path, "--fresh")
@@ -103,7 +94,7 @@ def test_bad_command_lines(tmp_path: Path) -> None:
         done = cli(*arguments)
         assert done.exit_code == 2, arguments
         assert "Traceback" not in done.output
-    assert cli("--help").exit_code == 0
+    works("--help")
     assert sks.__version__ in cli("--version").stdout
 
 
@@ -149,7 +140,7 @@ def test_warnings_are_one_line_and_said_once(job_file: Callable[..., Path], tmp_
 
 
 def test_a_report_that_was_not_wanted_is_not_called_unfinished(job_file: Callable[..., Path], tmp_path: Path) -> None:
-    assert cli("run", job_file()).exit_code == 0
+    works("run", job_file())
     refused(cli("report", tmp_path / "out"), 1, "output.report = false")
 
 
@@ -172,13 +163,11 @@ def test_demo_and_its_job_file(tmp_path: Path) -> None:
     support = json.loads((out / "selection.json").read_text())["support"]
     lengths = np.linalg.norm(pixels, axis=1, keepdims=True)
     assert features == pytest.approx(pixels[:, support] / lengths, abs=1e-6)
-    again = cli("run", out / "job.toml", "--cluster", "threads")
-    assert again.exit_code == 0, again.output
+    again = works("run", out / "job.toml", "--cluster", "threads")
     assert "summarize: already done" in again.stderr
     moved = tmp_path / "moved"
     shutil.copytree(out, moved)
-    elsewhere = cli("run", moved / "job.toml", "--cluster", "threads", "--set", "select.tolerance_proved=0.5")
-    assert elsewhere.exit_code == 0, elsewhere.output
+    works("run", moved / "job.toml", "--cluster", "threads", "--set", "select.tolerance_proved=0.5")
     fewer = len(json.loads((moved / "selection.json").read_text())["support"])
     assert fewer < len(json.loads((out / "selection.json").read_text())["support"]) == int(columns[1])
 

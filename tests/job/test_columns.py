@@ -1,7 +1,5 @@
 """Jobs whose methods weigh columns, read columns, or read the source in their own way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +21,7 @@ from sketchselect.selectors import METHODS
 from sketchselect.workflow import tables
 from sketchselect.workflow.verify import verify_run
 
-from .commands import cli
+from .commands import cli, works
 from .oracles import scatter
 
 Job = Callable[..., dict[str, Any]]
@@ -154,14 +152,12 @@ def test_methods_without_weights_are_refused_before_anything_is_done(job: Job, w
 
 
 def test_a_saved_selection_keeps_its_weights(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
-    assert cli("summarize", store, "-o", tmp_path / "a.sks", "--cluster", "serial").exit_code == 0
+    works("summarize", store, "-o", tmp_path / "a.sks", "--cluster", "serial")
     for method in ("deterministic", "variance"):
         chosen = tmp_path / f"{method}.json"
-        done = cli("select", tmp_path / "a.sks", "--method", method, "--n-features", 5, "-o", chosen)
-        assert done.exit_code == 0, done.output
+        works("select", tmp_path / "a.sks", "--method", method, "--n-features", 5, "-o", chosen)
     run = ["cluster", store, "--clusters", 3, "--cluster", "serial", "--weighted"]
-    done = cli(*run, "both", "-o", tmp_path / "out", "--selection", tmp_path / "deterministic.json")
-    assert done.exit_code == 0, done.output
+    works(*run, "both", "-o", tmp_path / "out", "--selection", tmp_path / "deterministic.json")
     weights = np.array(json.loads((tmp_path / "deterministic.json").read_text())["weights"])
     features, labels = stored(tmp_path / "out", "features.zarr"), stored(tmp_path / "out", "labels-weighted.zarr")
     stages = json.loads((tmp_path / "out" / "manifest.json").read_text())["stages"]
@@ -279,8 +275,7 @@ def test_columns_are_read_once_for_any_number_of_them(job: Job, store: Path, tmp
     sks.run(whole)
 
     chosen, columns = tmp_path / "chosen.json", tmp_path / "out" / "columns.sks"
-    done = cli("select", columns, "--method", "online-leverage", "--n-features", 4, "-o", chosen)
-    assert done.exit_code == 0, done.output
+    works("select", columns, "--method", "online-leverage", "--n-features", 4, "-o", chosen)
     assert tables.read_selection(chosen).support.size == 4
     assert "12 columns of 300 values each" in cli("inspect", columns).output
     done = cli("select", columns, "--method", "online-leverage", "--n-features", 13, "-o", chosen)

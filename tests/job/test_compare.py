@@ -1,7 +1,5 @@
 """The command `compare`: what it shows is that of separate runs, of the rows without a fold, and of the columns."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
 from sketchselect.workflow.compare import SHARED_STAGES, _charged, compare_runs
 
-from .commands import cli, refused
+from .commands import cli, refused, works
 
 METHODS = ("greedy", "variance")
 
@@ -37,8 +35,7 @@ def test_methods_are_those_of_runs_of_their_own(
     labelled: tuple[dict[str, Any], Path], rows: np.ndarray, tmp_path: Path
 ) -> None:
     whole, path = labelled
-    done = cli("compare", path, "--methods", ",".join(METHODS), "--json", "--csv", tmp_path / "table.csv")
-    assert done.exit_code == 0, done.output
+    done = works("compare", path, "--methods", ",".join(METHODS), "--json", "--csv", tmp_path / "table.csv")
     content = json.loads(done.stdout)
     unit = rows / np.linalg.norm(rows.astype(float), axis=1, keepdims=True)
     folds = sks.summarize(unit, Folds(FrequentDirections(12), 5))
@@ -66,9 +63,8 @@ def test_a_job_runs_in_its_folder_after_its_methods_were_compared(
     labelled: tuple[dict[str, Any], Path], tmp_path: Path
 ) -> None:
     _, path = labelled
-    assert cli("compare", path, "--methods", ",".join(METHODS), "-q").exit_code == 0
-    done = cli("run", path, "-q")
-    assert done.exit_code == 0, done.output
+    works("compare", path, "--methods", ",".join(METHODS), "-q")
+    works("run", path, "-q")
 
 
 def test_targets_are_looked_for_before_a_job_is_run(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
@@ -81,8 +77,7 @@ def test_targets_are_looked_for_before_a_job_is_run(labelled: tuple[dict[str, An
 def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     whole, path = labelled
     other = sks.run({**whole, "select": {"method": "greedy", "n_features": 3}, "output": {"dir": str(tmp_path / "b")}})
-    done = cli("compare", path, tmp_path / "b")
-    assert done.exit_code == 0, done.output
+    done = works("compare", path, tmp_path / "b")
     assert "prepare them differently: do not compare their objectives" in done.output  # greedy normalises rows
     assert f"{other.objective:.6g}" in done.stdout
     assert "–" in next(line for line in done.stdout.splitlines() if line.startswith("stability"))
@@ -97,7 +92,7 @@ def test_runs_of_different_rows_are_shown_with_a_warning(
     for name, url in (("one", whole["input"]["url"]), ("same", whole["input"]["url"]), ("other", "other.npy")):
         source = {**whole["input"], "url": str(tmp_path / url)}
         folders.append(sks.run({**whole, "input": source, "output": {"dir": str(tmp_path / name)}}).folder)
-    assert cli("compare", *folders[:2]).exit_code == 0
+    works("compare", *folders[:2])
     with pytest.warns(UserWarning, match="the runs are of different sources"):
         compare_runs([str(folder) for folder in folders])
 
@@ -112,8 +107,7 @@ def test_the_settings_of_the_job_hold_for_each_method_that_has_them(
     certificate = {"method": "blocks", "block_rows": 20, "fraction": 0.5, "confidence": 0.9}
     whole = {**whole, "select": select, "cluster": {**whole["cluster"], "certificate": certificate}}
     path.write_text(write_toml(whole))
-    done = cli("compare", path, "--methods", ",".join(METHODS), "--json")
-    assert done.exit_code == 0, done.output
+    done = works("compare", path, "--methods", ",".join(METHODS), "--json")
     content = json.loads(done.stdout)["compared"]
     for one, method in zip(content, METHODS, strict=True):
         alone = sks.run(

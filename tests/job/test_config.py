@@ -1,7 +1,5 @@
 """Job files: what is right is read as it was meant, what is wrong is named with key, value, expectation and line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

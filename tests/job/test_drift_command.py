@@ -1,7 +1,5 @@
 """`sketchselect drift`: the share, its interval, and the exit code of an alarm."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.summaries import drift
 
-from .commands import cli, refused
+from .commands import cli, refused, works
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +19,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     days = {"base": (3000, sd), "monday": (200, sd), "tuesday": (200, sd[::-1])}
     for name, (n_rows, deviations) in days.items():
         np.save(folder / f"{name}.npy", rng.standard_normal((n_rows, 20)) * deviations)
-        result = cli("summarize", folder / f"{name}.npy", "-o", folder / f"{name}.sks", "--size", 32)
-        assert result.exit_code == 0, result.output
+        works("summarize", folder / f"{name}.npy", "-o", folder / f"{name}.sks", "--size", 32)
     return folder
 
 
@@ -48,5 +45,5 @@ def test_several_days_as_json_and_as_a_figure(files: Path, tmp_path: Path) -> No
 
 def test_files_that_cannot_be_compared_are_named(files: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "narrow.npy", np.random.default_rng(0).random((50, 4)))
-    assert cli("summarize", tmp_path / "narrow.npy", "-o", tmp_path / "narrow.sks").exit_code == 0
+    works("summarize", tmp_path / "narrow.npy", "-o", tmp_path / "narrow.sks")
     refused(cli("drift", files / "base.sks", tmp_path / "narrow.sks"), 1, "narrow.sks", "20 columns", "4")

@@ -1,7 +1,5 @@
 """`sketchselect evaluate`, accuracy in manifest and report, and the clusters of named rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 import warnings

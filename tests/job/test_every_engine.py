@@ -1,7 +1,5 @@
 """Every method, and k-means on its columns: the same bits on every scheduler and any number of workers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The output folder: ours or not touched, one process at a time, whole files or none."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs that are interrupted, killed or out of room: what is finished stays, and the same command resumes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -16,7 +14,7 @@ import pytest
 
 from sketchselect.job.text import write_toml
 
-from .commands import cli, refused, start
+from .commands import cli, refused, start, works
 
 
 def test_a_full_disk_is_named_and_leaves_no_half_file(
@@ -36,8 +34,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(
     refused(cli("run", job_file()), 1, "No space left on device", "summary.sks")
     assert not (tmp_path / "out" / "summary.sks").exists()
     monkeypatch.undo()
-    again = cli("run", job_file())
-    assert again.exit_code == 0
+    again = works("run", job_file())
     assert again.stderr.count("stopped before any part was saved") == 1
     other = cli("run", job_file(), "--set", f"output.dir={tmp_path / 'other'}")
     assert "stopped before" not in cli("run", job_file()).stderr + other.stderr, "nothing was stopped"
@@ -57,14 +54,13 @@ def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: 
     process.kill()
     process.communicate(timeout=30)
     assert not (tmp_path / "out" / "summary.sks").exists(), "killed in the pass"
-    again = cli(*run, "output.dir=out")
-    assert again.exit_code == 0, again.output
+    again = works(*run, "output.dir=out")
     said = re.search(r"summarize: resuming, (\d+) of (\d+) partitions", again.stderr)
     assert said is not None, again.stderr
     n_saved, n_parts = map(int, said.groups())
     assert 0 < n_saved < n_parts
     assert f"summarize: {n_parts - n_saved} partitions, " in again.stderr
-    assert cli(*run, "output.dir=whole").exit_code == 0
+    works(*run, "output.dir=whole")
     assert (tmp_path / "out" / "summary.sks").read_bytes() == (tmp_path / "whole" / "summary.sks").read_bytes()
 
 
@@ -85,7 +81,7 @@ def test_a_second_run_in_the_same_folder_is_refused(job_file: Callable[..., Path
 
     with open_folder(tmp_path / "out"):
         refused(cli("run", job_file()), 1, f"process {os.getpid()}", "has been running here since")
-    assert cli("run", job_file()).exit_code == 0
+    works("run", job_file())
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +129,7 @@ def test_interrupted_runs_say_how_to_resume_and_do(
     assert "run the same command again to resume" in err
     assert "summarize, select, write features" in err
     assert not (tmp_path / "out" / ".lock").exists()
-    again = cli(*run, "--set", "cluster.n_init=1", "--set", "cluster.max_iter=5", "--cluster", "threads")
-    assert again.exit_code == 0, again.output
+    again = works(*run, "--set", "cluster.n_init=1", "--set", "cluster.max_iter=5", "--cluster", "threads")
     assert "summarize: already done" in again.stderr
     assert "write features: already done" in again.stderr
 
@@ -178,8 +173,7 @@ def test_a_killed_run_leaves_no_process_and_resumes(long_job: Path, tmp_path: Pa
     assert (tmp_path / "out" / ".lock").exists(), "a killed process cannot tidy up"
     _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []
-    again = cli(*run, "--set", "cluster.n_init=1", "--set", "cluster.max_iter=5", "--cluster", "threads")
-    assert again.exit_code == 0, again.output
+    again = works(*run, "--set", "cluster.n_init=1", "--set", "cluster.max_iter=5", "--cluster", "threads")
     assert "write features: already done" in again.stderr
 
 

@@ -1,7 +1,5 @@
 """A job of `LogisticPath`, whose passes are its own: run, choose again from its summary, predict new rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -14,7 +12,7 @@ import sketchselect as sks
 from sketchselect.errors import ConfigError
 from sketchselect.selectors import LogisticPath
 
-from .commands import cli
+from .commands import works
 
 
 @pytest.fixture
@@ -49,10 +47,8 @@ def test_run_select_and_assign(files: Path) -> None:
     ]
     lines += ["[output]", 'dir = "out"', "[execution]", 'cluster = "serial"']
     (files / "job.toml").write_text("\n".join(lines))
-    planned = cli("plan", files / "job.toml", "--no-calibrate")
-    assert planned.exit_code == 0, planned.output
-    done = cli("run", files / "job.toml")
-    assert done.exit_code == 0, done.output
+    works("plan", files / "job.toml", "--no-calibrate")
+    works("run", files / "job.toml")
     fitted = LogisticPath(n_alphas=10).fit(np.load(files / "rows.npy"), np.load(files / "classes.npy"))
     model = json.loads((files / "out" / "model.json").read_text())
     assert (model["family"], model["classes"]) == ("binomial", ["ill", "well"])
@@ -61,15 +57,13 @@ def test_run_select_and_assign(files: Path) -> None:
     page = (files / "out" / "report.html").read_text()
     assert "mean deviance on held-out rows" in page
     words = ("--method", "logistic", "--n-features", 2, "-o", files / "s.json")
-    chosen = cli("select", files / "out" / "columns.sks", *words)
-    assert chosen.exit_code == 0, chosen.output
+    works("select", files / "out" / "columns.sks", *words)
     assert json.loads((files / "s.json").read_text())["support"] == [2, 5]
-    assigned = cli("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
-    assert assigned.exit_code == 0, assigned.output
+    works("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
     with (files / "new.csv").open() as stream:
         labels = [line["class"] for line in csv.DictReader(stream)]
     assert labels == fitted.predict(np.load(files / "rows.npy")).tolist()
-    assert cli("verify", files / "out").exit_code == 0
+    works("verify", files / "out")
 
 
 def test_counts_are_predicted_by_their_mean(files: Path) -> None:
@@ -80,8 +74,7 @@ def test_counts_are_predicted_by_their_mean(files: Path) -> None:
     fitted = LogisticPath(family="poisson", criterion="bic").fit(rows, counts)
     model = json.loads((files / "out" / "model.json").read_text())
     assert model["d2"] == pytest.approx(fitted.score(rows, counts), rel=1e-6)
-    done = cli("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
-    assert done.exit_code == 0, done.output
+    works("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
     with (files / "new.csv").open() as stream:
         means = [float(line["target"]) for line in csv.DictReader(stream)]
     assert means == pytest.approx(fitted.predict(rows), rel=1e-5)

@@ -1,7 +1,5 @@
 """A memory limit that a later pass of a job exceeds: refused before the first pass, by `run` and by `plan`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

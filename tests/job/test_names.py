@@ -1,7 +1,5 @@
 """Names of the columns, which are no part of the rows: renamed, or out of order where rows are appended."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from sketchselect.errors import Incompatible
 from sketchselect.readers import convert
 from sketchselect.summaries import codec
 
-from .commands import cli, refused
+from .commands import cli, refused, works
 
 Job = Callable[..., dict[str, Any]]
 NAMES = [f"gene{j}" for j in range(12)]
@@ -101,7 +99,7 @@ def numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     table = np.column_stack([1000 + np.arange(30), values])
     convert(table, "rows.zarr", feature_names=["number", "a", "b", "c", "d"])
     (tmp_path / "job.toml").write_text(JOB)
-    assert cli("run", "job.toml").exit_code == 0
+    works("run", "job.toml")
     return tmp_path
 
 
@@ -113,7 +111,7 @@ def first_column(path: Path) -> list[str]:
 def test_whole_numbers_have_no_decimal_point(numbered: Path) -> None:
     expected = [str(1000 + i) for i in range(30)]
     assert first_column(numbered / "out" / "labels.csv") == expected
-    assert cli("assign", "out", "rows.zarr", "-o", "new.csv", "--row-names", "number").exit_code == 0
+    works("assign", "out", "rows.zarr", "-o", "new.csv", "--row-names", "number")
     assert first_column(numbered / "new.csv") == expected
 
 
@@ -122,6 +120,6 @@ def test_a_selection_of_fewer_columns_says_which_is_new_and_what_to_do(numbered:
     advice = ("of 4 columns", "has 5", "does not know 'number'", "with --labels", "--key=-NAME")
     refused(cli("cluster", "rows.zarr", *selection), 2, *advice)
     # The advice works.
-    assert cli("cluster", "rows.zarr", *selection, "--labels", "number").exit_code == 0
+    works("cluster", "rows.zarr", *selection, "--labels", "number")
     np.save("other.npy", np.ones((30, 6)))
     refused(cli("cluster", "other.npy", *selection), 2, "of 4 columns", "has 6", "give the source")

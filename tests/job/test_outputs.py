@@ -1,7 +1,5 @@
 """Every file of a job's output folder, against NumPy and scikit-learn."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

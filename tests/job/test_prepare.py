@@ -1,7 +1,5 @@
 """Prepare steps in a job and on the command line: fitted once, kept beside the result, used again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,7 @@ from sketchselect.job.load import job_toml, load_job
 from sketchselect.prepare import apply_steps
 from sketchselect.workflow.verify import verify_run
 
-from .commands import cli
+from .commands import cli, works
 
 Job = Callable[..., dict[str, Any]]
 TEXT: list[Any] = [{"step": "tf-idf", "sublinear": True}, "l2"]
@@ -227,15 +225,14 @@ def test_what_makes_no_sense_with_random_features(text_job: Job, sections: Any, 
 def test_halves_summarised_apart_merge_with_the_statistics_of_one(documents: np.ndarray, tmp_path: Path) -> None:
     a, b = (write(tmp_path / f"{i}.zarr", X) for i, X in enumerate((documents[:160], documents[160:])))
     common = ("--prepare", "tf-idf(sublinear=true)", "--prepare", "l2", "--cluster", "serial")
-    made = cli("summarize", a, "-o", tmp_path / "a.sks", "--write-fitted", tmp_path / "p.sks", *common)
-    assert made.exit_code == 0, made.output
+    made = works("summarize", a, "-o", tmp_path / "a.sks", "--write-fitted", tmp_path / "p.sks", *common)
     assert "a pass before the others" in made.stderr
-    assert cli("summarize", b, "-o", tmp_path / "own.sks", *common).exit_code == 0
+    works("summarize", b, "-o", tmp_path / "own.sks", *common)
     refused = cli("merge", tmp_path / "a.sks", tmp_path / "own.sks", "-o", tmp_path / "m.sks")
     assert refused.exit_code == 1
     assert refused.stderr.count("tf-idf(sublinear=true)#") == 2
-    assert cli("summarize", b, "-o", tmp_path / "b.sks", "--fitted", tmp_path / "p.sks", *common).exit_code == 0
-    assert cli("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "m.sks").exit_code == 0
+    works("summarize", b, "-o", tmp_path / "b.sks", "--fitted", tmp_path / "p.sks", *common)
+    works("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "m.sks")
     fitted = sks.fit_prepare(documents[:160], TEXT)
     expected = apply_steps(fitted.steps, documents)
     np.testing.assert_allclose(sks.load(tmp_path / "m.sks")["columns"].mean, expected.mean(axis=0), atol=1e-13)
@@ -269,8 +266,7 @@ def test_new_rows_are_clustered_as_those_of_the_selection_were_prepared(
     new = write(tmp_path / "new.zarr", documents[50:170])
     common = ("--clusters", 3, "--cluster", "serial")
     selection = first.folder / "selection.json"
-    result = cli("cluster", new, "--selection", selection, "-o", tmp_path / "c", *common)
-    assert result.exit_code == 0, result.output
+    works("cluster", new, "--selection", selection, "-o", tmp_path / "c", *common)
     manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
     assert manifest["prepare"] == first.manifest["prepare"]
     features: Any = zarr.open_array(str(tmp_path / "c" / "features.zarr"), mode="r")
@@ -283,10 +279,7 @@ def test_new_rows_are_clustered_as_those_of_the_selection_were_prepared(
     assert refused.exit_code == 1
     assert "was fitted with other rows: it is" in refused.stderr
     assert "prepare.sks" in refused.stderr
-    given = cli(
-        "cluster", new, "--selection", alone, "-o", tmp_path / "d", "--fitted", first.folder / "prepare.sks", *common
-    )
-    assert given.exit_code == 0, given.output
+    works("cluster", new, "--selection", alone, "-o", tmp_path / "d", "--fitted", first.folder / "prepare.sks", *common)
 
 
 @pytest.mark.parametrize("method", ["sketched-ridge", "auto"])

@@ -1,7 +1,5 @@
 """The page of a run: profiles of clusters, baselines, all selected columns, one total time; progress of sparse rows."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Running a job again: what is kept, what is done anew, and what is never published."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable
@@ -12,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.passing import Recorder
 
 import sketchselect as sks
 from sketchselect.errors import SketchSelectError, SourceChanged
 from sketchselect.workflow.verify import verify_run
-
-from .oracles import Diary
 
 Job = Callable[..., dict[str, Any]]
 
@@ -25,9 +22,9 @@ Job = Callable[..., dict[str, Any]]
 def test_a_second_run_repeats_nothing(job: Job, tmp_path: Path) -> None:
     first = sks.run(job())
     files = {n: (tmp_path / "out" / n).read_bytes() for n in ("selection.json", "summary.sks", "scores.csv")}
-    diary = Diary()
+    diary = Recorder()
     again = sks.run(job(), progress=diary)
-    assert diary.passes == ["objective", "block certificate"], "only the passes that nothing keeps are read again"
+    assert diary.stages == ["objective", "block certificate"], "only the passes that nothing keeps are read again"
     assert [s["name"] for s in again.manifest["stages"] if s["reused"]] == ["summarize", "write features", "k-means"]
     assert (again.labels == first.labels).all()
     assert (again.objective, again.inertia) == (first.objective, first.inertia)
@@ -51,7 +48,7 @@ def test_what_changed_is_done_anew_and_what_did_not_is_not(
     job: Job, section: str, change: dict[str, Any], redone: set[str]
 ) -> None:
     sks.run(job())
-    diary = Diary()
+    diary = Recorder()
     result = sks.run(job(**{section: change}), progress=diary)
     kept = {"summarize", "write features", "k-means"}
     assert {s["name"] for s in result.manifest["stages"] if s["name"] in kept and not s["reused"]} == redone
@@ -64,9 +61,9 @@ def test_changed_rows_are_read_again(job: Job, store: Path) -> None:
     before = sks.run(job())
     array: Any = zarr.open_array(str(store), mode="r+")
     array[40:60] = array[40:60] + 1.0
-    diary = Diary()
+    diary = Recorder()
     after = sks.run(job(), progress=diary)
-    assert "summarize" in diary.passes
+    assert "summarize" in diary.stages
     assert any("changed since the last run here: source" in note for note in diary.notes)
     assert after.objective != before.objective
 

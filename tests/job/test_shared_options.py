@@ -1,7 +1,5 @@
 """Options that all commands have, former names of options, and a job from standard input."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -24,7 +22,7 @@ from sketchselect.job.load import storage_options
 from sketchselect.readers import convert
 from sketchselect.selectors.registry import METHODS
 
-from .commands import cli, refused
+from .commands import cli, refused, works
 
 COMMANDS = [command.__name__ for group in GROUPS.values() for command in group]
 
@@ -45,8 +43,7 @@ def job(folder: str) -> str:
 
 def as_data(*arguments: object) -> Any:
     """Run a command with `--json`, which prints nothing else, and return what it prints."""
-    done = cli(*arguments, "--json")
-    assert done.exit_code == 0, done.output
+    done = works(*arguments, "--json")
     assert done.stderr == ""
     return json.loads(done.stdout)
 
@@ -108,8 +105,7 @@ def test_a_verbose_command_prints_what_libraries_log(rows: Path, monkeypatch: py
 
 @pytest.mark.parametrize("form", [("--cluster", "serial"), ("--cluster=serial",), ("--scheduler-file", "serial")])
 def test_former_names_of_options_are_taken_with_a_note(rows: Path, form: tuple[str, ...]) -> None:
-    done = cli("summarize", "rows.npy", "-o", "rows.sks", *form)
-    assert done.exit_code == 0, done.output
+    done = works("summarize", "rows.npy", "-o", "rows.sks", *form)
     assert f"note: {form[0].partition('=')[0]} is now --scheduler" in done.stderr
 
 
@@ -207,34 +203,32 @@ def bucket(tmp_path, monkeypatch):
     return tmp_path
 
 
-def works(*arguments):
-    done = cli(*arguments, *OPTION)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+def opens(*arguments):
+    return works(*arguments, *OPTION).stdout
 
 
 def test_every_command_that_opens_a_source_takes_storage_options(bucket):
     refused(cli("inspect", "s3://bucket/rows.zarr"), 1, "cannot be read")
-    assert "80 rows x 4 columns" in works("inspect", "s3://bucket/rows.zarr")
-    works("init", "s3://bucket/rows.zarr")
-    works("convert", "s3://bucket/rows.zarr", "s3://bucket/again.zarr")
-    works("convert", "s3://bucket/again.zarr", "rows.zarr")
-    works("convert", "rows.zarr", "s3://bucket/third.zarr")
-    works("summarize", "s3://bucket/rows.zarr", "-o", "rows.sks", "--scheduler", "threads")
+    assert "80 rows x 4 columns" in opens("inspect", "s3://bucket/rows.zarr")
+    opens("init", "s3://bucket/rows.zarr")
+    opens("convert", "s3://bucket/rows.zarr", "s3://bucket/again.zarr")
+    opens("convert", "s3://bucket/again.zarr", "rows.zarr")
+    opens("convert", "rows.zarr", "s3://bucket/third.zarr")
+    opens("summarize", "s3://bucket/rows.zarr", "-o", "rows.sks", "--scheduler", "threads")
     for labels in ("labels.npy", "s3://bucket/labels.zarr"):
         words = ("--labels", labels, "--weight", labels.replace("labels", "ones"), "--n-clusters", "2")
-        works("certify", "s3://bucket/rows.zarr", *words, "--scheduler", "threads")
+        opens("certify", "s3://bucket/rows.zarr", *words, "--scheduler", "threads")
     settings = [
         *("--set", "execution.cluster=threads", "--set", "select.n_features=2", "--set", "cluster.n_clusters=2"),
         *("--set", "output.dir=out"),
     ]
-    works("plan", "job.toml", *settings, "--no-calibrate")
-    works("run", "job.toml", *settings)
-    works("verify", "out", "--scheduler", "threads")
-    works("certify", "out", "--method", "blocks", "--scheduler", "threads")
-    works("evaluate", "out", "--labels", "labels.npy")
-    works("assign", "out", "s3://bucket/rows.zarr", "-o", "new.csv")
-    works("cluster", "s3://bucket/rows.zarr", "--selection", "out/selection.json", "--n-clusters", "2", "-o", "two",
+    opens("plan", "job.toml", *settings, "--no-calibrate")
+    opens("run", "job.toml", *settings)
+    opens("verify", "out", "--scheduler", "threads")
+    opens("certify", "out", "--method", "blocks", "--scheduler", "threads")
+    opens("evaluate", "out", "--labels", "labels.npy")
+    opens("assign", "out", "s3://bucket/rows.zarr", "-o", "new.csv")
+    opens("cluster", "s3://bucket/rows.zarr", "--selection", "out/selection.json", "--n-clusters", "2", "-o", "two",
           "--scheduler", "threads")  # fmt: skip
     assert "open sesame" not in "".join(path.read_text() for path in (bucket / "out").glob("*.json"))
     assert json.loads((bucket / "out/manifest.json").read_text())

@@ -1,7 +1,5 @@
 """Standard streams that are closed, and pipes that nobody reads."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``summarize --for METHOD``: the summary that ``select --method METHOD`` needs, for every method there is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ import sketchselect as sks
 from sketchselect.selectors import METHODS
 from sketchselect.summaries import load
 
-from .commands import cli, refused
+from .commands import cli, refused, works
 
 Job = Callable[..., dict[str, Any]]
 
@@ -40,16 +38,14 @@ def test_select_finds_all_that_it_needs_and_the_columns_of_a_fit(counts: Path, m
     np.save(counts / "y.npy", target_for(method, np.load(counts / "y.npy")))
     words = ["--target", counts / "y.npy"] if cls.needs_target else []
     file, out = counts / "a.sks", counts / "a.json"
-    done = cli("summarize", counts / "rows.npy", "-o", file, "--for", method, "--scheduler", "serial", *words)
-    assert done.exit_code == 0, done.output
+    done = works("summarize", counts / "rows.npy", "-o", file, "--for", method, "--scheduler", "serial", *words)
     assert f"{method} needs " in done.stdout
     selector = cls(**{name: 4 for name in ("n_features_to_select",) if name in cls().get_params()})
     number = ["--n-features", 4] if "n_features_to_select" in cls().get_params() else []
     seeded = "random_state" in cls().get_params()
     seed = ["--set", "random_state=0"] if seeded else []
     selector.set_params(**({"random_state": 0} if seeded else {}))
-    done = cli("select", file, "--method", method, "-o", out, *number, *seed)
-    assert done.exit_code == 0, done.output
+    done = works("select", file, "--method", method, "-o", out, *number, *seed)
     assert "asks for rows prepared" not in done.stdout
     target: NDArray[Any] | None = np.load(counts / "y.npy") if cls.needs_target else None
     assert support(out) == selector.fit(np.load(counts / "rows.npy"), target).support_.tolist()
@@ -57,7 +53,7 @@ def test_select_finds_all_that_it_needs_and_the_columns_of_a_fit(counts: Path, m
 
 def test_options_that_are_parameters_of_the_method_are_its_own(counts: Path) -> None:
     words = ("--scheduler", "serial", "--for", "greedy", "--size", 8, "--half-life", 50)
-    assert cli("summarize", counts / "rows.npy", "-o", counts / "a.sks", *words).exit_code == 0
+    works("summarize", counts / "rows.npy", "-o", counts / "a.sks", *words)
     parameters = {"sketch_size": 8, "half_life": 50.0}
     selector: Any = sks.selectors.GreedySelector(3, **parameters)
     assert load(counts / "a.sks") == selector.collect(np.load(counts / "rows.npy"))
@@ -65,7 +61,7 @@ def test_options_that_are_parameters_of_the_method_are_its_own(counts: Path) -> 
 
 def test_steps_of_the_method_follow_those_of_the_command(counts: Path) -> None:
     words = ("--scheduler", "serial", "--for", "greedy", "--prepare", "standardise")
-    assert cli("summarize", counts / "rows.npy", "-o", counts / "a.sks", *words).exit_code == 0
+    works("summarize", counts / "rows.npy", "-o", counts / "a.sks", *words)
     first, second = load(counts / "a.sks").prepare
     assert first.startswith("standardise")
     assert second == "l2"
@@ -86,6 +82,6 @@ def test_mistakes_are_named(counts: Path, words: tuple[object, ...], expected: s
 
 def test_a_summary_that_lacks_something_leads_to_the_option(counts: Path) -> None:
     file = counts / "a.sks"
-    assert cli("summarize", counts / "rows.npy", "-o", file, "--scheduler", "serial").exit_code == 0
+    works("summarize", counts / "rows.npy", "-o", file, "--scheduler", "serial")
     done = cli("select", file, "--method", "mcfs", "-o", counts / "a.json", "--n-features", 3)
     refused(done, 1, str(file), "summarize --for mcfs")

@@ -1,7 +1,5 @@
 """Jobs that learn from a target, and the same from saved moments on the command line."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter
@@ -20,7 +18,7 @@ from sketchselect.readers import open_vector
 from sketchselect.selectors import METHODS
 from sketchselect.workflow import tables
 
-from .commands import cli
+from .commands import cli, works
 
 Job = Callable[..., dict[str, Any]]
 SUPERVISED = sorted(name for name, cls in METHODS.items() if cls.fits_model and cls().task == "regression")
@@ -264,11 +262,10 @@ def test_missing_values_are_told_to_the_method(supervised: Job, store: Path, row
 def folds(supervised: Job, store: Path, tmp_path: Path) -> Path:
     supervised("thresholded-ols")  # writes the target
     file = tmp_path / "folds.sks"
-    done = cli(
+    works(
         *("summarize", store, "-o", file, "--target", tmp_path / "y.npy", "--folds", 5, "--cluster", "serial"),
         *("--partition-bytes", "4KiB"),
     )
-    assert done.exit_code == 0, done.output
     return file
 
 
@@ -276,13 +273,11 @@ def folds(supervised: Job, store: Path, tmp_path: Path) -> Path:
 def test_any_number_of_columns_from_one_file(folds: Path, method: str, rows: np.ndarray, tmp_path: Path) -> None:
     for n_features in (2, 3, 8):
         out, model = tmp_path / f"{n_features}.json", tmp_path / f"model{n_features}.json"
-        done = cli("select", folds, "--method", method, "--n-features", n_features, "-o", out, "--model", model)
-        assert done.exit_code == 0, done.output
+        done = works("select", folds, "--method", method, "--n-features", n_features, "-o", out, "--model", model)
         assert f"selected {n_features} of 12 columns" in done.output
         assert len(tables.read_selection(out).support) == n_features
         assert len(json.loads(model.read_text())["terms"]) == n_features
-    done = cli("select", folds, "--method", method, "-o", tmp_path / "cv.json", "--set", "cv=5")
-    assert done.exit_code == 0, done.output
+    done = works("select", folds, "--method", method, "-o", tmp_path / "cv.json", "--set", "cv=5")
     assert "chosen by 5-fold cross-validation" in done.output
     assert set(USED) <= set(tables.read_selection(tmp_path / "cv.json").support.tolist())
 
@@ -302,7 +297,7 @@ def test_what_a_summary_file_cannot_give(folds: Path, store: Path, tmp_path: Pat
         assert done.stderr.count("\n") == 1
     assert not out.exists()
     plain = tmp_path / "plain.sks"
-    assert cli("summarize", store, "-o", plain, "--moments", "--cluster", "serial").exit_code == 0
+    works("summarize", store, "-o", plain, "--moments", "--cluster", "serial")
     done = cli("select", plain, "--method", "thresholded-ols", "--n-features", 3, "-o", out)
     assert done.exit_code == 1
     assert "has no target" in done.stderr
@@ -332,11 +327,11 @@ def test_inspect_says_what_moments_know(folds: Path, store: Path, target: np.nda
     np.save(tmp_path / "words.npy", np.where(target > 7, "high", "low"))
     file = tmp_path / "classes.sks"
     options = ["--moments", "--classes", "--target", tmp_path / "words.npy", "--no-sketch", "--cluster", "serial"]
-    assert cli("summarize", store, "-o", file, *options).exit_code == 0
+    works("summarize", store, "-o", file, *options)
     assert "target: 2 classes (high, low)" in cli("inspect", file).output
     fading = tmp_path / "fading.sks"
     options = ["--half-life", "50", "--target", tmp_path / "y.npy", "--cluster", "serial"]
-    assert cli("summarize", store, "-o", fading, *options).exit_code == 0
+    works("summarize", store, "-o", fading, *options)
     assert "before row 300" in cli("inspect", fading).output
 
 

@@ -1,7 +1,5 @@
 """A table as people have it: text, empty cells, identifiers and units, from `convert` to the labels of its rows."""
 
-from __future__ import annotations
-
 import csv
 import warnings
 from pathlib import Path
@@ -13,7 +11,7 @@ import sketchselect as sks
 from sketchselect.errors import SourceError
 from sketchselect.readers import convert, open_vector
 
-from .commands import cli
+from .commands import cli, works
 
 JOB = """
 [input]
@@ -53,8 +51,7 @@ def table(tmp_path: Path) -> np.ndarray:
 
 @pytest.mark.filterwarnings("default")
 def test_text_and_empty_cells_of_a_table(table: np.ndarray, tmp_path: Path) -> None:
-    done = cli("convert", tmp_path / "patients.csv", tmp_path / "patients.zarr")
-    assert done.exit_code == 0, done.output
+    done = works("convert", tmp_path / "patients.csv", tmp_path / "patients.zarr")
     told = " ".join(done.stderr.split())
     assert "2 of 5 columns are text and no features, 'patient' names the rows" in told
     assert '"obs/group"' in told
@@ -95,8 +92,7 @@ def test_files_carry_the_names_of_rows_and_target(table: np.ndarray, tmp_path: P
         # The file is ours by its own header, and may be written again.
         new.unlink(missing_ok=True)
         for _ in range(2):
-            done = cli("assign", tmp_path / task, tmp_path / "patients.zarr", "-o", new, "--cluster", "serial")
-            assert done.exit_code == 0, done.output
+            works("assign", tmp_path / task, tmp_path / "patients.zarr", "-o", new, "--cluster", "serial")
         lines = new.read_text().splitlines()
         assert lines[0] == f"patient,{target.removeprefix('obs/')}"
         assert [line.split(",")[0] for line in lines[1:]] == [f"P{i}" for i in range(300)]
@@ -120,8 +116,7 @@ def test_new_rows_are_named_by_the_column_that_named_those_of_the_run(tmp_path: 
     labels = (result.folder / "labels.csv").read_text().splitlines()
     assert labels[:2] == ["ward,cluster", f"100,{result.labels[0]}"]
     new = tmp_path / "new.csv"
-    done = cli("assign", tmp_path / "out", tmp_path / "new.parquet", "-o", new, "--cluster", "serial")
-    assert done.exit_code == 0, done.output
+    works("assign", tmp_path / "out", tmp_path / "new.parquet", "-o", new, "--cluster", "serial")
     assert new.read_text().splitlines() == [labels[0], *labels[21:]]
 
 

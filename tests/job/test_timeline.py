@@ -1,7 +1,5 @@
 """``[timeline]`` and ``[select] half_life`` of a job, appended rows, and summaries of two days on the command line."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable
@@ -18,7 +16,7 @@ from sketchselect.readers.stored import StoredMatrix
 from sketchselect.report.charts import timeline_section
 from sketchselect.report.tables import check_timeline
 
-from .commands import cli
+from .commands import cli, works
 
 Job = Callable[..., dict[str, Any]]
 ROWS, COLUMNS = 240, 30
@@ -232,8 +230,7 @@ def test_two_days_merged_are_one(tmp_path: Path, half_life: int | None) -> None:
     assert summed(monday, tmp_path / "a.sks", "--moments", *fading).exit_code == 0
     later = [] if half_life is None else [*fading, "--after", 140]
     assert summed(tuesday, tmp_path / "b.sks", "--moments", *later).exit_code == 0
-    done = cli("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
-    assert done.exit_code == 0
+    done = works("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
     assert "note" not in done.stdout
     both = sks.load(tmp_path / "both.sks")
     X = drifting()
@@ -247,7 +244,7 @@ def test_two_days_merged_are_one(tmp_path: Path, half_life: int | None) -> None:
     if half_life is not None:
         options += ["--set", f"half_life={half_life}"]
     words = ["--method", "sketched-ridge", "--n-features", 2, "-o", tmp_path / "s.json", *options]
-    assert cli("select", tmp_path / "both.sks", *words).exit_code == 0
+    works("select", tmp_path / "both.sks", *words)
     assert json.loads((tmp_path / "s.json").read_text())["support"] == [11, 20]
 
 
@@ -255,8 +252,7 @@ def test_rows_that_seem_to_be_of_the_same_age_are_pointed_out(tmp_path: Path) ->
     monday, tuesday = days(tmp_path)
     for source, name in ((monday, "a.sks"), (tuesday, "b.sks")):
         assert summed(source, tmp_path / name, "--half-life", 25).exit_code == 0
-    done = cli("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
-    assert done.exit_code == 0
+    done = works("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
     assert "rows 0 to 99" in done.stdout
     assert "--after 140" in done.stdout
     assert list(sks.load(tmp_path / "a.sks")) == ["columns", "sketch"]

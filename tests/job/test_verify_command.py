@@ -1,7 +1,5 @@
 """`sketchselect verify`: a run that is as it was holds, and whatever was changed is named; nothing in it is touched."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``[select] window``: a job selects from the last rows of its source, whatever came before."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.workflow.plan.forecast import forecast_job
 
-from .commands import cli, refused
+from .commands import cli, refused, works
 
 Job = Callable[..., dict[str, Any]]
 
@@ -88,8 +86,8 @@ def test_windows_that_cannot_be(job: Job, drift: np.ndarray, tmp_path: Path) -> 
         sks.run(described(job, tmp_path, {**select, "window": 0}))
     with pytest.raises(ConfigError, match=r"timeline\.window: 60, but select\.window is 100"):
         sks.run(described(job, tmp_path, select, timeline={"window": 60}))
-    assert cli("summarize", tmp_path / "drift.npy", "-o", tmp_path / "d.sks").exit_code == 0
+    works("summarize", tmp_path / "drift.npy", "-o", tmp_path / "d.sks")
     expected = ["--method", "greedy", "--n-features", 2, "-o", tmp_path / "s.json"]
     result = cli("select", tmp_path / "d.sks", *expected, "--set", "window=100")
     refused(result, 2, "--set window", "summarize only the rows")
-    assert cli("select", tmp_path / "d.sks", *expected, "--set", "window=false").exit_code == 0
+    works("select", tmp_path / "d.sks", *expected, "--set", "window=false")

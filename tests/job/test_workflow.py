@@ -1,7 +1,5 @@
 """Whole jobs in this process: the same bits on every engine, verb by verb, and what is said of the source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.passing import Recorder
 
 import sketchselect as sks
 from sketchselect import workflow
 from sketchselect.errors import BadParameter, ConfigError, SourceError
 from sketchselect.execution import LocalEngine, local_cluster
-
-from .oracles import Diary
 
 Job = Callable[..., dict[str, Any]]
 
@@ -141,14 +138,14 @@ def test_throttled_progress_shows_slow_passes_and_not_all_fast_ones(monkeypatch:
 
     now = [0.0]
     monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
-    diary = Diary()
+    diary = Recorder()
     progress = _progress.ThrottledProgress(diary, every=5.0)
     for seconds in (1.0, 1.0, 1.0, 10.0, 10.0, 1.0):
         progress.start(f"at {now[0]:g}", 1, 1)
         progress.advance(1)
         progress.finish("")
         now[0] += seconds
-    assert diary.passes == ["at 0", "at 13", "at 23"]
+    assert diary.stages == ["at 0", "at 13", "at 23"]
 
 
 @pytest.mark.slow

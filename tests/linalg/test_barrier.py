@@ -1,7 +1,5 @@
 """Lemmas 7, 8 and 9 of Boutsidis and Magdon-Ismail 2012 on random, structured and degenerate inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

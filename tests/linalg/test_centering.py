@@ -1,7 +1,5 @@
 """The kernels that centre rows and add up columns, on every remainder of rows, against NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Greedy selection that computes few gains: the order of a selection that computes all, and inequalities that hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import eigh

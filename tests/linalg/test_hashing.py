@@ -1,7 +1,5 @@
 """Counter-based random numbers: uniform, independent of order, and never 0 or 1."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The leading eigenpairs of small symmetric matrices: held to all eigenpairs, and refused rather than wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Bounds of rows between sweeps save comparisons and change no bit."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Local quadratic regression: polynomials, the reference implementation, and the last bits of the data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 The reference are products in long double.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of parameters: limits, types, and seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

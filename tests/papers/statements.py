@@ -3,8 +3,6 @@
 `python tests/papers/statements.py` writes the page, notebooks/papers.md.
 """
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Iterator

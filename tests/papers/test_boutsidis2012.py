@@ -1,7 +1,5 @@
 """Boutsidis and Magdon-Ismail 2012: Theorems 2, 4 and 5 against exhaustive optima, and the ratios on digits."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Huang, Yoo and Kasiviswanathan (2015) prove and claim: ridge weights from a sketch, any batches, drift, text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

@@ -1,7 +1,5 @@
 """Algorithm 2 of Huang et al. (2015) as printed: the loop, its bounds, and section 3.4.1 where it holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every statement of the four papers is tested, measured, or its absence explained, and the page says where."""
 
-from __future__ import annotations
-
 import pytest
 
 from .statements import PAGE, TESTS, marked_tests, page, papers

@@ -1,7 +1,5 @@
 """Sun, Guo and Barbu (2019) anew, small: equivalence, true columns found, regret and adaptation."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Algorithms of Sun, Guo and Barbu (2019) as loops: running averages of any rate, and Algorithm 3 as printed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

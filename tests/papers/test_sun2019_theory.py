@@ -1,7 +1,5 @@
 """The theorems of Sun, Guo and Barbu (2019) as probabilities and rates, and the lemmas of its appendix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import chi2, kstest

@@ -1,7 +1,5 @@
 """What Wang, Shen and Li (2018) claim of their experiments, on data at hand: constants, redundancy, clustering."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Wang, Shen and Li (2018): its lemmas as frequencies, graphs as inputs, and the rivals of its Table 1."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parts of other packages: installed for real and named by a job, and everything that can be wrong with them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

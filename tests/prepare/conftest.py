@@ -1,7 +1,5 @@
 """Counts as documents and cells have them: sparse, with rows and columns of zeros, in several types."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

@@ -1,7 +1,5 @@
 """What a list of steps may look like, and the one line that says what is wrong with it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

@@ -1,7 +1,5 @@
 """Statistics of all rows: each step's pass sees what the steps before leave, and the label tells which they were."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

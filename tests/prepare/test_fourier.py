@@ -1,7 +1,5 @@
 """Random Fourier features approximate the Gaussian kernel within Hoeffding's bound, on arrays and CSR alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

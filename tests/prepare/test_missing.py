@@ -1,7 +1,5 @@
 """The prepare step `impute`: missing values filled by mean or median, fitted in a pass that merges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

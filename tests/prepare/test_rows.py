@@ -1,7 +1,5 @@
 """Row steps: unit length at any magnitude, and nothing but the row itself decides its bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The recipes of scanpy, step by step against scanpy itself."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

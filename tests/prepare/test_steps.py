@@ -1,7 +1,5 @@
 """Every step against scikit-learn, SciPy or its formula, on arrays and CSR of all types; the input never changes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

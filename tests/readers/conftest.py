@@ -1,7 +1,5 @@
 """Stores and files of every kind that a reader opens."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask.array as da

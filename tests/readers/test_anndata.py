@@ -1,7 +1,5 @@
 """Stores of AnnData, Zarr and HDF5: matrices with their names, columns of every kind, and damage; one layout."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import warnings

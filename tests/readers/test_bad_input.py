@@ -1,8 +1,6 @@
 # ruff: noqa: E501 (the table is one row per way to be wrong)
 """Bad input: the class of the error, and that its one line names the thing. One row per way to be wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial

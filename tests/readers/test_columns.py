@@ -1,7 +1,5 @@
 """Columns handed out as rows: every reader, every chunking; what is read, what is refused, and what has which name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """Every reader keeps the promises of `Matrix`; a new reader adds one maker to SOURCES."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

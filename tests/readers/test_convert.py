@@ -1,7 +1,5 @@
 """`convert`: what comes out is what went in, and nothing half-made ever has the final name."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import signal

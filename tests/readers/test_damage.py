@@ -1,7 +1,5 @@
 """Chunks that are missing, cut off, flipped or hostile: an error that names them, never wrong numbers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """Dask arrays that are expressions (``array.query-planning``): the results of arrays that are graphs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Data frames of Dask, against the same frame in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

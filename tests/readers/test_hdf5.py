@@ -1,7 +1,5 @@
 """HDF5 files: reads of a few rows, backed objects, other datasets, and damage."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """The identity of rows changes when what is under them changes, and only then."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """Objects of types that are no source, refused unread, and those that are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Packed values of the CF conventions: what xarray reads, by path; the policy for missing ones; and refusals."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

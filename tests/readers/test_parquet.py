@@ -1,7 +1,5 @@
 """Parquet: chosen columns, row groups as chunks, nulls, folders, labels beside the matrix, and damage."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys

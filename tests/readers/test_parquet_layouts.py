@@ -1,7 +1,5 @@
 """Parquet as other programs write it: folders of folders, Hive partitions, columns of lists, a cached footer."""
 
-from __future__ import annotations
-
 import fsspec
 import numpy as np
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Partitions of rows: whole chunks, right sizes, a pure function of the shape."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import dask.array as da

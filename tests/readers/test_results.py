@@ -1,7 +1,5 @@
 """Labels and predictions come back in the container of the rows, with their index, divisions, coordinates and names."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

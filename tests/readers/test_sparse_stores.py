@@ -1,7 +1,5 @@
 """Sparse matrices in stores and files: names, appended rows, lost chunks, and conversion that keeps them sparse."""
 
-from __future__ import annotations
-
 import pickle
 
 import anndata

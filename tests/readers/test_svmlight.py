@@ -1,7 +1,5 @@
 """Files of svmlight, against the arrays that they were written from."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 

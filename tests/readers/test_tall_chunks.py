@@ -1,7 +1,5 @@
 """Chunks that are taller than a partition, in a store far away: fetched once by a process, and never out of date."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

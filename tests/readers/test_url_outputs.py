@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
-from tests.job.commands import cli
+from tests.job.commands import works
 
 import sketchselect as sks
 from sketchselect.errors import NotOurFolder, SourceError
@@ -99,7 +99,6 @@ def test_labels_are_written_to_a_url(memory, regular):
 
 def test_the_command_converts_to_a_url(memory, tmp_path):
     np.save(tmp_path / "rows.npy", X)
-    done = cli("convert", tmp_path / "rows.npy", "memory://bucket/rows.zarr", "--json")
-    assert done.exit_code == 0, done.output
+    done = works("convert", tmp_path / "rows.npy", "memory://bucket/rows.zarr", "--json")
     assert json.loads(done.stdout)["store"] == "memory://bucket/rows.zarr"
     assert np.array_equal(open_matrix("memory://bucket/rows.zarr").read_rows(0, 60), X)

@@ -1,7 +1,5 @@
 """Targets, labels and weights from every place they may be."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

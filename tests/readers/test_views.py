@@ -1,7 +1,5 @@
 """Views of a matrix: nothing of the matrix inside is lost, and nothing goes past the rows that a view makes."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 

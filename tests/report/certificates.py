@@ -1,7 +1,5 @@
 """Certificates to draw."""
 
-from __future__ import annotations
-
 from sketchselect.cluster import Certificate
 
 

@@ -1,7 +1,5 @@
 """Runs to draw, and a strict reader of the page: what elements it has, what text, and whether they nest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
@@ -78,7 +76,7 @@ def run_of(**fields: Any) -> Run:
     """Return a run with these fields, each in its place."""
     empty: dict[str, Any] = {"stages": [], "versions": {}, "notes": [], "method_parameters": {}, "seconds": 2.5}
     fields = empty | fields
-    selected = ("method", "scores", "support", "weights", "feature_names")
+    selected = ("method", "scores", "support", "weights", "feature_names", "columns")
     selection = {name: fields.pop(name) for name in selected if name in fields}
     manifest: dict[str, Any] = {
         "source": {"shape": [fields.pop("n_rows"), fields["n_columns"]]},

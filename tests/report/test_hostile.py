@@ -1,7 +1,5 @@
 """Text from outside cannot break out of the page, hide, turn it around or blow it up; odd numbers do not stop it."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The sections of a page on a fitted model, and on clusterings side by side."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -207,3 +205,10 @@ def test_a_method_s_own_certificate_is_put_into_words(full_run: Make, parse: Mak
     assert "n iterations 28" in words
     assert "Proven for these columns" not in parse(render(*full_run(diagnostics={"ridge": 2.0}))).words
     assert 'id="diagnostics"' not in render(*full_run())
+
+
+def test_the_page_says_why_a_model_has_no_p_values(bare_run: Make, model: Make) -> None:
+    assert "no p-values" in render(*bare_run(model=model()))
+    manifest, selection, figures = bare_run(model=model())
+    selection |= {"columns": {"standard_errors": [1.0] * len(selection["scores"])}}
+    assert "on all columns are in scores.csv" in render(manifest, selection, figures)

@@ -1,7 +1,5 @@
 """The page is self-contained, well-formed, the same every time, and says what the record says."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -315,3 +313,35 @@ def test_the_curve_marks_the_proved_number_of_columns(full_run, parse):
     assert re.search(r"<details><summary>For the mathematically inclined", html[html.index('id="diagnostics"') :])
     del diagnostics["largest_objective"]
     assert "2 columns, chosen" in section(parse, render(*full_run(method="greedy", diagnostics=diagnostics)), "curve")
+
+
+TESTS = {
+    "effects": [0.5, -2.0, 0.1, None, 3.0, 1.0],
+    "confint_low": [0.25, -2.5, -0.125, None, 2.5, 0.5],
+    "confint_high": [0.75, -1.5, 0.375, None, 3.5, 1.5],
+    "log_pvalues": [-5.0, -1000.0, -0.5, None, -2000.0, -np.inf],
+    "qvalues": [0.01, 0.0, 0.6, None, 0.0, 0.0],
+}
+
+
+def test_tests_of_columns_are_drawn_by_the_logarithms_of_p_values(full_run, parse):
+    assert 'id="volcano"' not in render(*full_run())
+    html = render(*full_run(columns=TESTS, support=[1, 4, 5], diagnostics={"effect": "difference of <b> & $c$"}))
+    words, table = section(parse, html, "volcano"), section(parse, html, "features")
+    assert "difference of <b> & $c$" in words
+    assert "1 with a p-value of 0 are at the upper edge" in words
+    assert "1 without a test are left out" in words
+    assert {"beryl", "ember", "flint"} <= set(words.split())
+    figure = html[html.index('id="volcano"') :]
+    figure = figure[: figure.index("</svg>")]
+    (chosen,) = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--accent\)', figure)
+    dots = np.array([[float(x), float(y)] for x, y in re.findall(r"M([\d.-]+) ([\d.-]+)h0", chosen)])
+    (grey,) = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--other\)', figure)
+    base = max(float(y) for _, y in re.findall(r"M([\d.-]+) ([\d.-]+)h0", grey))
+    # Twice the logarithm is twice as high, below the smallest float too; by falling significance, and y goes down.
+    heights = base - dots[:, 1]
+    assert heights[1] == pytest.approx(2 * heights[2], rel=0.01)
+    assert heights[0] > heights[1]
+    assert dots[2, 0] < dots[0, 0] < dots[1, 0]
+    assert "−2 −2.5 to −1.5 5.1 × 10⁻⁴³⁵ below" in table
+    assert "95 % interval" in table

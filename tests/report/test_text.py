@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sketchselect import _text
 from sketchselect.report import drawing
 
 
@@ -31,14 +32,14 @@ def test_factors_are_never_rounded_down(value):
 
 @given(st.floats(min_value=-1e308, max_value=1e308))
 def test_numbers_read_back_to_four_digits(value):
-    shown = drawing.number(value).replace(",", "").replace("−", "-").replace(" × 10", "e")
+    shown = _text.number(value).replace(",", "").replace("−", "-").replace(" × 10", "e")
     shown = shown.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
     assert float(shown) == pytest.approx(value, rel=6e-4, abs=0)
 
 
 @given(st.floats(min_value=-1e308, max_value=1e308))
 def test_ticks_read_back_to_three_digits(value):
-    shown = drawing.tick(value).replace(",", "").replace("−", "-").replace("·10", "e")
+    shown = _text.tick(value).replace(",", "").replace("−", "-").replace("·10", "e")
     shown = "1e" + shown[2:] if shown.startswith("10") and any(c in "⁻⁰¹²³⁴⁵⁶⁷⁸⁹" for c in shown) else shown
     shown = shown.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
     assert float(shown) == pytest.approx(value, rel=6e-3, abs=0)
@@ -46,11 +47,11 @@ def test_ticks_read_back_to_three_digits(value):
 
 @given(st.text(), st.integers(1, 40))
 def test_cleaned_text_is_printable_and_short(value, length):
-    shown = drawing.clean(value, length)
+    shown = _text.clean(value, length)
     assert len(shown) <= length
     assert shown.isprintable() or all(c.isprintable() or c.isspace() for c in shown)
 
 
 def test_infinite_and_missing_numbers():
-    assert [drawing.number(v) for v in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
+    assert [_text.number(v) for v in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert drawing.factor(math.inf) == "∞"

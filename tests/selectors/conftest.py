@@ -1,7 +1,5 @@
 """Data that several tests of selectors share."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 

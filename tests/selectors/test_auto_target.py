@@ -1,7 +1,5 @@
 """The method for a target that the data choose."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

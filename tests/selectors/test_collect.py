@@ -1,7 +1,5 @@
 """The collecting pass of selectors: the summary that `fit` selects from, now or as a Dask graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask

@@ -1,7 +1,5 @@
 """The companions of FSDS: lasso on the sketch, MCFS, the Laplacian score, the angle."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

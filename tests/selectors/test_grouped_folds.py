@@ -1,7 +1,5 @@
 """Folds of groups: no group in two of them, whatever partitions, source and order; models chosen by them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import Lasso

@@ -1,7 +1,5 @@
 """Highly variable genes: one pass equals the two passes of the definition, and the answers of scanpy."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

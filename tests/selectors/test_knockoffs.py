@@ -1,7 +1,5 @@
 """Selection by knockoffs: rows, merged files and streams; what is proved is said, what is not is refused."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

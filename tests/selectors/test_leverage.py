@@ -1,7 +1,5 @@
 """Selection by leverage: guarantees on data, shards and orders, streams of columns, and what is refused."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Paths of logistic, multinomial and Poisson models: other solvers, the conditions of an optimum, passes, and use."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 
@@ -13,6 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
 from tests.data_sets import data_set
+from tests.passing import Recorder, interrupt
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, SketchSelectError
@@ -206,25 +205,7 @@ def few_sampled(monkeypatch):
     monkeypatch.setattr(likelihood_path, "SAMPLE_NBYTES", 1)
 
 
-class Notes:
-    """Progress that remembers notes, and may raise when a stage begins."""
-
-    def __init__(self, stop_at=None):
-        self.notes, self.stop_at = [], stop_at
-
-    def start(self, stage, total_bytes, n_partitions):
-        if stage == self.stop_at:
-            raise KeyboardInterrupt
-
-    def advance(self, nbytes):
-        pass
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def finish(self, stage):
-        pass
-
+class Notes(Recorder):
     @property
     def n_passes(self):
         return 1 + sum(": pass " in note and "models" in note for note in self.notes)
@@ -302,7 +283,7 @@ def test_a_run_that_stopped_goes_on_from_its_last_pass(few_sampled, tmp_path):
     plain = model.fit(store, y, **size).summary_
     kept = Checkpoint(tmp_path / "kept", min_seconds=0.0, min_bytes=0)
     with pytest.raises((KeyboardInterrupt, SketchSelectError)):
-        model.fit(store, y, checkpoint=kept, progress=Notes(stop_at="logistic: pass 3"), **size)
+        model.fit(store, y, checkpoint=kept, progress=Notes("logistic: pass 3", interrupt), **size)
     notes = Notes()
     assert model.fit(store, y, checkpoint=kept, progress=notes, **size).summary_ == plain
     resumed = [note for note in notes.notes if "resuming" in note]

@@ -1,7 +1,5 @@
 """Targets, weights and groups named by a column of what the rows came in: that column is no feature."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask.dataframe as dd

@@ -1,7 +1,5 @@
 """Objects with names go into every estimator and come out of it: AnnData, xarray, data frames; others are refused."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask.array as da

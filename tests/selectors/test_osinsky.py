@@ -1,7 +1,5 @@
 """Osinsky's columns: brute force, the algorithm step by step on full matrices, and matrices where r + 1 is attained."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parameters of selectors: documentation and signatures, with those that a base class declares."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import TypedDict, Unpack, get_type_hints

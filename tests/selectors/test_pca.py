@@ -1,7 +1,5 @@
 """Principal components of a sketch: scikit-learn's contract, its PCA as the oracle, streams, sources and names."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

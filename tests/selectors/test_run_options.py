@@ -1,13 +1,12 @@
 """Options of passes in every estimator: client, partition_bytes, checkpoint and progress of fit, predict, transform."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
 import pytest
 import zarr
 from tests.estimator_checks import target_for
+from tests.passing import Recorder
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter
@@ -33,30 +32,11 @@ def rows(tmp_path):
     return str(tmp_path / "x.zarr"), X, X @ np.linspace(-1.0, 1.0, N_COLUMNS) + rng.standard_normal(N_ROWS)
 
 
-class Events:
-    """What a pass reports."""
-
-    def __init__(self):
-        self.starts, self.notes = [], []
-
-    def start(self, stage, total_bytes, n_partitions):
-        self.starts.append((stage, total_bytes, n_partitions))
-
-    def advance(self, nbytes):
-        pass
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def finish(self, stage):
-        pass
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_fit_runs_its_passes_as_it_is_asked_to(name, rows, tmp_path):
     path, _, y = rows
-    estimator, seen = ESTIMATORS[name], Events()
+    estimator, seen = ESTIMATORS[name], Recorder()
     y = target_for(name, y) if name in METHODS else y
     engine = sks.execution.LocalEngine(kind="serial")
     passes = []
@@ -67,7 +47,7 @@ def test_every_fit_runs_its_passes_as_it_is_asked_to(name, rows, tmp_path):
     estimator.fit(path, y, **options)
     assert len(passes) >= len(seen.starts) > 0  # over cached rows they report nothing
     assert {n for _, _, n in seen.starts} & {3}, "three chunks, three partitions"
-    again = Events()
+    again = Recorder()
     estimator.fit(path, y, **{**options, "progress": again})
     if name != "k-means":  # small rows are read once; of its iterations those that took a second are saved
         assert any("resuming" in note for note in again.notes)
@@ -84,7 +64,7 @@ def test_what_is_made_of_a_store_takes_a_pass_like_any_other(name, rows):
     if hasattr(fitted, "predict"):
         calls |= {"predict": (path,), "score": (path, y)}
     for method, arguments in calls.items():
-        seen = Events()
+        seen = Recorder()
         outcome = getattr(fitted, method)(*arguments, client="serial", partition_bytes=PARTITION, progress=seen)
         assert [n for _, _, n in seen.starts][-1] == 3, method
         np.testing.assert_allclose(outcome, getattr(fitted, method)(X, *arguments[1:]), rtol=1e-12)

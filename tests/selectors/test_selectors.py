@@ -1,7 +1,5 @@
 """Selectors: scikit-learn's contract, oracles, streaming, and agreement over every kind of source."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 

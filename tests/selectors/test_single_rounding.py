@@ -3,8 +3,6 @@
 The sketch is moved by far more than rounding, so that a bound that leaves `single_rounding` out is violated.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Supervised selectors against scikit-learn on the raw rows: paths, refits, several targets, original units."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, MultiTaskLasso, enet_path, lars_path, lasso_path
@@ -180,16 +178,6 @@ def test_weights_are_repetitions():
         b = method.fit(X, y, sample_weight=weights)
         assert np.array_equal(b.support_, support)
         assert np.allclose(b.coef_, coef, rtol=1e-7, atol=1e-12)
-
-
-def test_the_path_draws_itself():
-    X, y = linear()
-    for method in (sks.LassoPath(), sks.ThresholdedOLS(criterion="bic"), sks.MCPPath(n_features_to_select=2)):
-        path = method.fit(X, y).path_
-        axes = path.plot_path()
-        assert len(axes.lines) == len(np.unique(np.concatenate([c.support for c in path.candidates]))) + 1
-        assert axes.get_xlabel()
-        axes.figure.savefig(__import__("io").BytesIO(), format="svg")
 
 
 def test_moments_that_keep_a_factor_give_the_refit_its_digits():

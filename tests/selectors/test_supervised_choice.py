@@ -1,7 +1,5 @@
 """Choice of the model: criteria, cross-validation from folds of moments, stability selection; oracles are the rows."""
 
-from __future__ import annotations
-
 from math import comb, log
 
 import numpy as np

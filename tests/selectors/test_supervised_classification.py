@@ -1,7 +1,5 @@
 """Classification from moments: linear discriminant analysis of the selected columns, whatever the labels are."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Awkward and wrong input of supervised selectors: a documented answer, or one line that names what is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import clone

@@ -1,7 +1,5 @@
 """Streams: batches equal one pass, decayed moments equal weighted least squares and follow varying coefficients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.selectors.conftest import linear

@@ -1,7 +1,5 @@
 """Scores along the rows, against the same selector fed with the rows one batch after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of single columns, compared with scikit-learn, SciPy, and closed forms far in the tail."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

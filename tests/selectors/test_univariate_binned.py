@@ -1,7 +1,5 @@
 """Mutual information and Wilcoxon's test by bins: SciPy and scikit-learn as oracles, relations without a trend."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from sklearn import datasets
 from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 from sklearn.metrics import mutual_info_score
 from tests.data_sets import data_set
-from tests.job.commands import cli
+from tests.job.commands import works
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
@@ -235,8 +233,7 @@ def test_a_job_and_merged_files_give_the_same_columns(counts: Any, tmp_path: Pat
     assert "pvalues" in (tmp_path / "out" / "scores.csv").read_text().splitlines()[0]
     sks.save(expected.summary_.describe().from_block(X[:800], labels[:800]), tmp_path / "0.sks")
     sks.save(expected.summary_.describe().from_block(X[800:], labels[800:], start=800), tmp_path / "1.sks")
-    merged = cli("merge", tmp_path / "0.sks", tmp_path / "1.sks", "-o", tmp_path / "all.sks")
-    assert merged.exit_code == 0, merged.output
+    works("merge", tmp_path / "0.sks", tmp_path / "1.sks", "-o", tmp_path / "all.sks")
     options = (
         "--method",
         "univariate",
@@ -247,8 +244,7 @@ def test_a_job_and_merged_files_give_the_same_columns(counts: Any, tmp_path: Pat
         "-o",
         tmp_path / "columns.json",
     )
-    chosen = cli("select", tmp_path / "all.sks", *options)
-    assert chosen.exit_code == 0, chosen.output
+    works("select", tmp_path / "all.sks", *options)
     assert json.loads((tmp_path / "columns.json").read_text())["support"] == [0, 1]
 
 

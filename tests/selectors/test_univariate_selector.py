@@ -159,7 +159,8 @@ def test_numbers_of_columns_are_in_the_selection_and_in_its_table(classes: Any) 
     for name, values in selection.columns.items():
         np.testing.assert_array_equal(again.columns[name], values)
     rows = list(csv.DictReader(scores_csv(again).splitlines()))
-    assert list(rows[0])[-4:] == ["effects", "log_pvalues", "pvalues", "qvalues"]
+    names = ["confint_high", "confint_low", "effects", "log_pvalues", "pvalues", "qvalues"]
+    assert list(rows[0])[-6:] == names
     assert float(rows[0]["pvalues"]) == np.nanmin(selection.columns["pvalues"])
     assert rows[-1]["column"] == "5"
     assert rows[-1]["pvalues"] == ""

@@ -1,7 +1,5 @@
 """Selectors with a window: whatever the batches, they select as a fit to just the rows that are in it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

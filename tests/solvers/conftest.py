@@ -1,7 +1,5 @@
 """Data of the source's simulations (equicorrelated columns), and the moments that solvers take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Tests of least-squares coefficients from moments: NIST's Longley, the rows themselves, and what has no tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The exact path against scikit-learn's, and where that one gives up: ties, equal columns, degenerate steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import lars_path_gram

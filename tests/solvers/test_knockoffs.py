@@ -1,7 +1,5 @@
 """Knockoffs from moments: knockoffs made from the rows, brute force and SciPy as oracles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Paths against scikit-learn on the rows, and what only the options of a path decide."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import MultiTaskElasticNet, MultiTaskLasso, enet_path, lasso_path

@@ -1,7 +1,5 @@
 """Every penalty is held to optimality: prox against brute force, value against its derivative, stationary paths."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Data and forms of moments shared by the tests of this folder."""
 
-from __future__ import annotations
-
 from functools import reduce
 from itertools import pairwise
 

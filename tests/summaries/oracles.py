@@ -1,7 +1,5 @@
 """What each kind of summary must be for given rows: oracles in extended precision, guarantees, brute force."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The file format: damage never goes unnoticed, old files load for ever, writing is atomic."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

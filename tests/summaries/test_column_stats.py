@@ -1,7 +1,5 @@
 """Column statistics where the first row is a bad point of reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

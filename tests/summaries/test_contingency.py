@@ -1,7 +1,5 @@
 """Contingency tables: scikit-learn's measures, exact counts in any partition and order, and refusals."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Decayed moments against weights written out row by row, in any order of merging, across gaps and for ever."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

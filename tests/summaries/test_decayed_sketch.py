@@ -1,7 +1,5 @@
 """A sketch that forgets, against the Gram matrix of rows whose weights are written out; and selectors on it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

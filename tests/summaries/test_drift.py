@@ -1,7 +1,5 @@
 """Drift against the rows themselves: its share, its bounds, planted rotations, and quiet days."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

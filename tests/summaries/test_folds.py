@@ -1,7 +1,5 @@
 """Folds: which row goes where depends on its index alone, and every part is what a direct summary would be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the laws do not say about the sketch: streaming, long blocks, domain, real data, names."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits

@@ -1,7 +1,5 @@
 """Every summary obeys the laws on every nasty matrix. A new summary adds one entry to LAWS."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

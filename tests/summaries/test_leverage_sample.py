@@ -1,7 +1,5 @@
 """Leverage by brute force, the sampling guarantee over many seeds, and samples that do not depend on order."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

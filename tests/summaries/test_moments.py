@@ -1,7 +1,5 @@
 """Moments in all their forms against NumPy: merging, taking away, class labels, memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

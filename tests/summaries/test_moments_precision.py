@@ -1,7 +1,5 @@
 """Moments where digits are few: float32 rows within the bound that they state, and the triangular factor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """RowSample: what its weights estimate, sparse rows, and what it refuses; the laws compare it with brute force."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

@@ -1,7 +1,5 @@
 """Bins of a sample, and what a histogram refuses; the laws are in `test_laws`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

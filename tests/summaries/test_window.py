@@ -1,7 +1,5 @@
 """Sliding windows against the rows that they hold, at any batch size, pane and stream."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

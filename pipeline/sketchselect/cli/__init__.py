@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 import typer.core
@@ -23,6 +24,7 @@ from sketchselect.cli.shell import (
     command,
     open_standard_streams,
     plain_usage,
+    with_options,
 )
 
 __all__ = ["app", "main"]
@@ -88,9 +90,37 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
 }
 """All commands by purpose, each with an example."""
 
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class _Commands(Mapping[str, Any]):
+    """Every command by name, built when it is asked for: one run needs one of them."""
+
+    def __init__(self) -> None:
+        self._examples = {f.__name__: (f, example) for commands in GROUPS.values() for f, example in commands.items()}
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            function, example = self._examples[name]
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
+            alone.command(cls=Command, epilog=f"Example: {example}")(with_options(function))
+            self._built[name] = typer.main.get_command(alone)
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._examples)
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
 
 class _Grouped(typer.core.TyperGroup):
     """A list of commands in groups."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands = cast(Any, _Commands())
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the words before a command."""
@@ -105,7 +135,7 @@ class _Grouped(typer.core.TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each group under its name."""
         for group, commands in GROUPS.items():
-            rows = [(f.__name__, self.commands[f.__name__].get_short_help_str(100)) for f in commands]
+            rows = [(f.__name__, re.split(r"(?<=\.)\s", f.__doc__ or "", maxsplit=1)[0]) for f in commands]
             with formatter.section(group):
                 formatter.write_dl(rows)
 
@@ -117,12 +147,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
-
-for _commands in GROUPS.values():
-    for _command, _example in _commands.items():
-        app.command(cls=Command, epilog=f"Example: {_example}")(_command)
 
 
 def _show_version(is_set: bool) -> None:

@@ -188,6 +188,8 @@ def compare(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Compare methods in a table: objective, certificate, agreement with labels, stability, overlap, time."""
+    from dataclasses import asdict
+
     from sketchselect.errors import ConfigError
     from sketchselect.job.load import with_storage
     from sketchselect.location import write_atomically
@@ -203,7 +205,7 @@ def compare(
         runs = table.compare_methods(targets[0], names, overrides, progress=True)
     if csv is not None:
         write_atomically(csv, table.to_csv(runs).encode())
-    return Outcome(table.to_text(runs), table.to_data(runs))
+    return Outcome(table.to_text(runs), {"compared": [asdict(each) for each in runs], "overlap": table.overlap(runs)})
 
 
 @command

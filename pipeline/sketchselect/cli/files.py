@@ -25,7 +25,6 @@ from sketchselect.cli.shell import (
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
-    from sketchselect.readers import Vector
     from sketchselect.selectors.base import BaseSelector
     from sketchselect.summaries import Summary
 
@@ -96,12 +95,14 @@ def summarize(
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
     from dataclasses import replace
 
+    from sketchselect import summaries
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
+    from sketchselect.selectors.supervised.target import classes_of, require_several
     from sketchselect.summaries import Bundle, Moments, load, save
     from sketchselect.workflow.session import engine_for, library_logs
     from sketchselect.workflow.summary_files import MAGIC, require_replaceable
@@ -196,11 +197,23 @@ def summarize(
         if selector is not None:
             summary = selector.complete(selector.collect_source(rows, passes), rows, passes)
         else:
-            seed, rows_of_sketch = random_state or 0, (size or 64) if sketch else None
-            members = _members(
-                *(vector, batches is not None, rows_of_sketch, moments, half_life, degree),
-                *(classes, missing, folds, seed, top_values, sample),
-            )
+            seed = random_state or 0
+            members: dict[str, Summary[Any]] = {"columns": summaries.ColumnStats()}
+            if sketch:
+                members["sketch"] = summaries.FrequentDirections(size or 64, half_life)
+            if moments:
+                names = classes_of(vector) if classes and vector is not None else None
+                if names is not None:
+                    require_several(names)
+                policy = "pairwise" if missing else None
+                of_all = Moments(degree=degree, missing=policy, classes=names, half_life=half_life)
+                members["moments"] = of_all if folds is None else summaries.Folds(of_all, folds, seed=seed)
+            if top_values is not None:
+                top = summaries.TopValues(top_values)
+                known = classes_of(vector) if batches is not None and vector is not None else ()
+                members["top-values"] = summaries.Groups(top, known) if len(known) > 1 else top
+            if sample is not None:
+                members["sample"] = summaries.RowSample(sample, seed=seed)
             summary = summarize_source(rows, Bundle(members), passes, start=after).value
         if n_dropped := max(dropped_rows, default=0):
             confirm = require_few_dropped(
@@ -233,45 +246,6 @@ def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[st
         return make_selector(method, None, dict(given_options.values()))
     except BadParameter as error:
         raise ConfigError(f"--for: {error}") from None
-
-
-def _members(
-    target: Vector | None,
-    by_batch: bool,
-    sketch_size: int | None,
-    moments: bool,
-    half_life: float | None,
-    degree: int,
-    classes: bool,
-    missing: bool,
-    folds: int | None,
-    seed: int,
-    top_values: int | None,
-    sample: int | None,
-) -> dict[str, Summary[Any]]:
-    """Return the descriptions of the summaries that the options of `summarize` name."""
-    from sketchselect import summaries
-    from sketchselect.selectors.supervised.target import classes_of, require_several
-
-    members: dict[str, Summary[Any]] = {"columns": summaries.ColumnStats()}
-    if sketch_size is not None:
-        members["sketch"] = summaries.FrequentDirections(sketch_size, half_life)
-    if moments:
-        names = None
-        if classes and target is not None:
-            names = classes_of(target)
-            require_several(names)
-        of_all = summaries.Moments(
-            degree=degree, missing="pairwise" if missing else None, classes=names, half_life=half_life
-        )
-        members["moments"] = of_all if folds is None else summaries.Folds(of_all, folds, seed=seed)
-    if top_values is not None:
-        top = summaries.TopValues(top_values)
-        labels = classes_of(target) if by_batch and target is not None else ()
-        members["top-values"] = summaries.Groups(top, labels) if len(labels) > 1 else top
-    if sample is not None:
-        members["sample"] = summaries.RowSample(sample, seed=seed)
-    return members
 
 
 def _job(

@@ -85,6 +85,12 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
         if not outcome.is_good:
             raise typer.Exit(outcome.exit_code)
 
+    return run
+
+
+def with_options(run: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the signature that Typer reads: the options of its function, and the shared ones."""
+    function = inspect.unwrap(run)
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)
     parameters = [p.replace(annotation=hints[p.name]) for p in signature.parameters.values()]

@@ -10,6 +10,7 @@ import numpy as np
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
+from sketchselect._text import html_table, number
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
@@ -23,6 +24,7 @@ from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import Floats, require_positive, require_seed
+from sketchselect.plots import ClusterRangeDisplay
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 
 N_SEEDS = 10
@@ -90,6 +92,26 @@ class ClusterRange:
     n_rows: int
     n_sampled: int
     n_seeds: int
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw objective, bound and stability on `ax`, two axes (new ones by default); return them.
+
+        One axes is for objective and bound alone.
+        """
+        return ClusterRangeDisplay.from_range(self, ax=ax).ax_
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                c.n_clusters,
+                number(c.best_objective, 6),
+                "" if c.factor is None else number(c.factor),
+                f"{c.stability:.3f}",
+            ]
+            for c in self.counts
+        ]
+        header = ["clusters", "inertia", "at most times the best", "stability (mean ARI)"]
+        return html_table(self.sentence(), rows, header)
 
     @property
     def elbows(self) -> dict[int, float]:

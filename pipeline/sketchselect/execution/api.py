@@ -253,10 +253,8 @@ def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskR
             last = TaskRef(f"whole-{token}")
         outputs.append(last)
         contexts.append(TaskRef(key))
-    key, shape = (
-        str(contexts[0].key).replace("context", "summary", 1),
-        (passes.source.n_columns, passes.source.n_targets),
-    )
+    key = str(contexts[0].key).replace("context", "summary", 1)
+    shape = passes.source.n_columns, passes.source.n_targets
     labels = (passes.panels, shape, passes.rows, source_identities(remaining))
     graph[key] = Task(key, _whole_summary, contexts[0], List(*outputs), *labels)
     return TaskRef(key)

@@ -43,8 +43,8 @@ LEAST_RATIO = 8.0
 class Checkpoint:
     """Folder of finished nodes of a pass, and which of them are saved.
 
-    A node is written when it stands on at least `min_bytes` and on `state_ratio` times the bytes of a state, or on
-    `min_seconds` of work that no other file holds; by default, on so much work that files cost at most a fortieth of
+    A node is written when it covers at least `min_bytes` and `state_ratio` times the bytes of a state, or
+    `min_seconds` of work that no other file holds; by default, so much work that files cost at most a fortieth of
     the run's time (by `WRITE_SECONDS` and `WRITE_RATE`), and take at most an eighth of the room of the data. A second
     run with the same source, prepare steps, summaries and libraries reads the nodes it finds and computes the others;
     whatever changed has another name and is not found.
@@ -144,7 +144,7 @@ class SavedName(NamedTuple):
     """The name of a node in a checkpoint, and for a leaf the identity of its rows when the pass began."""
 
     name: str
-    rows: str | None = None
+    identity: str | None = None
 
 
 def save_if_due(node: Result[T], saving: Checkpoint | None, name: SavedName | None) -> Result[T]:
@@ -214,14 +214,14 @@ class SavedNodes:
     def _leaf_name(self, node: Node) -> SavedName:
         below, source = self._tree.partitions(node), self._source
         edges = self._partitions.edges[below.start : below.stop + 1]
-        rows = source.matrix.identity(edges[0], edges[-1])
+        identity = source.matrix.identity(edges[0], edges[-1])
         # Targets and weights by content, which appended rows leave as it was.
         vectors = [
             entries_identity(vector, [self._partitions[i] for i in below]) for vector in (source.target, source.weight)
         ]
         # Where partitions begin and end decides the bits too.
-        name = fingerprint(self._common, rows, vectors, edges[0], [edge - edges[0] for edge in edges])
-        return SavedName(name, None if source.matrix.in_memory or source.matrix.dask_rows() is not None else rows)
+        name = fingerprint(self._common, identity, vectors, edges[0], [edge - edges[0] for edge in edges])
+        return SavedName(name, None if source.matrix.in_memory or source.matrix.dask_rows() is not None else identity)
 
     def resume(self, *, by_tasks: bool = False) -> dict[Node, Any]:
         """Return the topmost nodes whose files are there and sound.

@@ -1,6 +1,6 @@
-"""Dask clusters: one of our own on this machine, reachable from this machine only, or one that runs somewhere.
+"""Dask clusters: one of our own on this machine, reachable from this machine only, or a running one.
 
-One look at a scheduler's port before a client is made: with the wrong certificates that would only time out.
+A scheduler's port is checked before a client is made, which with the wrong certificates would only time out.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from sketchselect.execution.watch import WORKER_TTL
 from sketchselect.location import is_scheduler_file
 
 HANDSHAKE_SECONDS = 3.0
-"""How long a scheduler may take to say its first word; one that takes longer is left to the client to wait for."""
+"""Seconds to wait for a scheduler's first byte; the client waits for one that takes longer."""
 
 
 def require_understood(address: str, security: Any = None) -> None:
-    """Raise `BadCluster` at once where what listens at an address can never be spoken to in this way.
+    """Raise `BadCluster` at once if no client can ever connect to an address in this way.
 
-    That is: TLS on one side only, a certificate that the other side's authority has not signed, certificate files
-    that cannot be used. Other schemes than tcp and tls, and addresses where nothing listens yet, are left alone.
-    `security` is what the client will use; what Dask's configuration says by default.
+    That is: TLS on one side only, a certificate that the other side's authority has not signed, or certificate files
+    that cannot be used. Schemes other than tcp and tls, and addresses where nothing listens yet, are not checked.
+    `security` is that of the client; by default that of Dask's configuration.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("tcp", "tls") or not parts.hostname or not parts.port:
@@ -81,7 +81,7 @@ def _context(address: str, security: Any) -> ssl.SSLContext:
 def _require_tls(address: str, plain: socket.socket, context: ssl.SSLContext) -> None:
     try:
         with context.wrap_socket(plain) as secure:
-            # Whether our own certificate was accepted shows in the first word only, which is the scheduler's.
+            # Only the first byte, which the scheduler sends, shows whether it accepted our certificate.
             secure.recv(1)
     except ssl.SSLCertVerificationError as error:
         raise BadCluster(
@@ -100,7 +100,7 @@ def _require_tls(address: str, plain: socket.socket, context: ssl.SSLContext) ->
 
 
 def _is_silent(plain: socket.socket) -> bool:
-    """Return whether nothing was said in time: a scheduler without TLS speaks first."""
+    """Return whether no byte came in time: a scheduler without TLS sends first."""
     try:
         return not plain.recv(1)
     except OSError as error:
@@ -108,7 +108,7 @@ def _is_silent(plain: socket.socket) -> bool:
 
 
 def _speaks_tls(host: str, port: int) -> bool:
-    """Return whether a TLS handshake is understood; nothing is sent that would need to be kept secret."""
+    """Return whether the other side understands a TLS handshake; nothing secret is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -119,7 +119,7 @@ def _speaks_tls(host: str, port: int) -> bool:
         ):
             return True
     except ssl.SSLError as error:
-        # An alert (no certificate, say) is TLS, too.
+        # An alert, for example about a missing certificate, is TLS too.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False
@@ -148,7 +148,7 @@ def local_cluster(
     worker_timeout: float = 60.0,
     worker_ttl: float | None = None,
 ) -> Iterator[DaskEngine]:
-    """Start worker processes on this machine, yield their engine, and take them down again.
+    """Start worker processes on this machine, yield their engine, and stop them again.
 
     One process per core by default, which share the machine's memory equally. Nothing listens beyond the loopback
     interface, and there is no dashboard. A worker that is frozen for `worker_ttl` seconds (30) is replaced. Raises
@@ -175,14 +175,14 @@ def local_cluster(
     environment = dict(os.environ)
     from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
 
-    # A worker that is being restarted for the second time in this long would be taken for lost, and not restarted.
+    # A worker that is restarted twice within this time would count as lost, and not be restarted.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
     with quiet_logs(), patient, contextlib.ExitStack() as closing:
         closing.callback(_restore, environment)
-        cluster = _started(count, threads_per_worker, limit)
+        cluster = _start(count, threads_per_worker, limit)
         _restore(environment)
         nannies = list(cluster.workers.values())
-        # On a busy machine the time to close may be over before the workers are gone.
+        # On a busy machine closing may time out before the workers have ended.
         closing.callback(_kill_workers, nannies)
         closing.callback(_close, cluster)
         try:
@@ -210,7 +210,7 @@ def connect(
     """Yield the engine of a cluster that runs already, by its address, "env", scheduler file or object; it stays up.
 
     Raises `BadCluster` if the scheduler cannot be reached or used, `NoWorkers` if it has no workers. `timeout` and
-    `worker_timeout` are the seconds to wait for the one and the other; a worker that is silent for `worker_ttl` seconds
+    `worker_timeout` are the seconds to wait for scheduler and workers; a worker that is silent for `worker_ttl` seconds
     is given up, by default when the scheduler does so.
     """
     from distributed import Client
@@ -268,7 +268,7 @@ def local_memory_limit() -> int | None:
     return limit
 
 
-def _started(n_workers: int, threads: int, limit: int | str) -> Any:
+def _start(n_workers: int, threads: int, limit: int | str) -> Any:
     import dask
     from distributed import LocalCluster
 
@@ -309,7 +309,7 @@ def _started(n_workers: int, threads: int, limit: int | str) -> Any:
 
 
 def _require_guard() -> None:
-    """End quietly, leaving word for the parent, where this is a worker process that is importing the user's script."""
+    """If this is a worker process that is importing the user's script, leave the marker for the parent and exit."""
     if not getattr(multiprocessing.current_process(), "_inheriting", False):
         return
     with contextlib.suppress(OSError, KeyError):
@@ -359,7 +359,7 @@ def quiet_logs() -> Iterator[None]:
 
 
 def tls_security(ca: str, cert: str, key: str) -> Any:
-    """Return the `security` of `connect`: only encrypted connections, to whoever the certificate authority vouches for.
+    """Return the `security` of `connect`: only encrypted connections, to holders of the authority's certificates.
 
     `ca`, `cert`, `key`: PEM files of the authority, our certificate, and its key. Raises `BadParameter` without one.
     """

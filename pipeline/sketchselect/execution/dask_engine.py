@@ -96,7 +96,7 @@ def is_exposed(address: str) -> bool:
 
 
 def scheduler_settings(client: Any) -> dict[str, Any]:
-    """Return settings as they are in effect on the scheduler; ours have no effect there if it runs elsewhere."""
+    """Return the settings in effect on the scheduler; those of this process do not apply if it runs elsewhere."""
     names = ("allowed_failures", "worker_ttl")
     with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
         return dict(client.run_on_scheduler(lambda dask_scheduler: {n: getattr(dask_scheduler, n) for n in names}))
@@ -104,12 +104,12 @@ def scheduler_settings(client: Any) -> dict[str, Any]:
 
 
 def runs_tasks(client: Any, token: str) -> bool:
-    """Return whether a worker still runs tasks of a pass: those that were cancelled run on to their end."""
+    """Return whether a worker still runs tasks of a pass: cancelled tasks run to their end."""
     return any(ask_workers(client, lambda dask_worker: any(token in str(key) for key in dask_worker.active_keys)))
 
 
 def ask_workers(client: Any, question: Any) -> list[Any]:
-    """Return the answers of the workers; those that have died, or do not answer in time, are left out.
+    """Return the answers of the workers, except of workers that have died or do not answer in time.
 
     `client.run` alone would wait for ever for a worker that is cut off, and so would the others' answers.
     """
@@ -307,7 +307,7 @@ class ClusterPass(Generic[T]):
             ) from error
 
     def _cause(self, future: Any) -> Any:
-        """Return the key of the task that failed first, of those that a future needs."""
+        """Return the key of the first task that failed among the tasks that a future needs."""
         cause = self.client.sync(self.client.scheduler.get_error_cause, keys=[future.key])
         return tuple(cause) if isinstance(cause, list) else cause
 
@@ -475,7 +475,7 @@ class DaskEngine(Engine):
         self.memory_limit = min(limits) if limits else None
 
     def describe(self) -> dict[str, Any]:
-        """Return workers, and the scheduler's settings as they are in effect there."""
+        """Return workers, and the settings in effect on the scheduler."""
         encrypted = self._address.startswith("tls://")
         settings = scheduler_settings(self.client)
         if self.worker_ttl is not None:

@@ -160,7 +160,7 @@ class SketchPlan(Plan[Any]):
                     for j in columns
                 ]
             totals.append(total)
-        # Whoever waits for the part waits for the panels; they are not sent for it.
+        # The part depends on all panels, of which it gets only the seconds.
         seconds = [add(self._key("seconds", 0, j), attrgetter("seconds"), panels[j]) for j in columns]
         add(self.key(output), _finished, context, List(*statistics), total, List(*seconds))
         return tasks

@@ -40,7 +40,7 @@ SPLIT_FACTOR = 3.0
 full become dense, the others are sorted by column."""
 
 UNKNOWN_ENTRIES = 1 << 21
-"""Entries that the largest block of a sparse Dask array is taken to have: 32 MiB, a partition of the default size."""
+"""Assumed entries of the largest block of a sparse Dask array: 32 MiB, a partition of the default size."""
 
 SENT_AHEAD = 4
 """Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""

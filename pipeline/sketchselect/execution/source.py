@@ -14,7 +14,7 @@ from sketchselect import prepare
 from sketchselect._progress import Laps
 from sketchselect.errors import NotFinite
 from sketchselect.linalg.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
-from sketchselect.linalg.validation import Array, canonical, first_nonfinite
+from sketchselect.linalg.validation import Array, Floats, as_weights, canonical, first_nonfinite, global_rows
 from sketchselect.prepare import Step
 from sketchselect.prepare.steps import stored, with_stored
 from sketchselect.readers.base import Matrix, MatrixView, Vector, finish
@@ -46,6 +46,17 @@ class Block:
     def position(self) -> int | Array:
         """The `start` argument of `Summary.from_block`: the first row's global index, or every row's."""
         return self.start if self.surviving is None else self.surviving
+
+    @property
+    def row_indices(self) -> NDArray[np.uint64]:
+        """Global index of each row."""
+        return global_rows(self.position, self.values.shape[0])
+
+    @property
+    def row_weights(self) -> Floats:
+        """Weight of each row; ones where rows have no weights."""
+        weights = as_weights(self.weight, self.values.shape[0])
+        return np.ones(self.values.shape[0]) if weights is None else weights
 
     @property
     def n_dropped(self) -> int:
@@ -186,7 +197,7 @@ class Source:
 
 
 def aligned(values: Any) -> Any:
-    """Return a block whose arrays are canonical: those that come out of a message are not always aligned."""
+    """Return a block with canonical arrays: arrays received in a message are not always aligned."""
     if not is_csr(values):
         return canonical(values)
     parts = (values.data, values.indices, values.indptr)

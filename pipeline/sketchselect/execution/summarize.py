@@ -235,9 +235,9 @@ class FittedSteps:
     Parameters
     ----------
     steps : tuple of Step
-        All steps, in order; give them as `prepare=` wherever steps are taken.
+        All steps, in order, for any argument `prepare=`.
     statistics : StepStatistics or None
-        What those that need statistics were fitted from; None where none does. Can be saved, loaded and used again.
+        What steps that need statistics were fitted from; None if no step does. Can be saved, loaded and used again.
     """
 
     steps: tuple[Step, ...]

@@ -114,8 +114,8 @@ def run_leaf(
         )
         if before is not None:
             stats = before.stats + stats
-        if name is not None and name.rows is not None:
-            changed = source.matrix.identity(stop - stats.rows_read, stop) != name.rows
+        if name is not None and name.identity is not None:
+            changed = source.matrix.identity(stop - stats.rows_read, stop) != name.identity
             stats = replace(stats, n_changed=int(changed))
         return save_if_due(Result(state, stats), context.saving, name)
 

@@ -107,7 +107,7 @@ class MergeTree:
                 stack.extend((child, False) for child in reversed(below))
 
     def topmost(self, find: Callable[[Node], V | None], top: Node | None = None) -> dict[Node, V]:
-        """Return what `find` gives for nodes of a subtree, from the top: it goes on below those where that is None."""
+        """Return what `find` gives for the topmost nodes of a subtree where it is not None."""
         values, stack = {}, [self.root if top is None else top]
         while stack:
             node = stack.pop()

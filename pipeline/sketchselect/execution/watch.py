@@ -35,7 +35,7 @@ WORKER_TTL = 30.0
 """Seconds without a sign of life after which a worker that this process started is replaced."""
 
 KILL_SECONDS = 10.0
-"""Seconds in which the nanny of a silent worker has to kill it, before the scheduler goes on without both."""
+"""Seconds that the nanny of a silent worker has to kill it before the scheduler drops both."""
 
 SHOWN_WORKERS = 8
 
@@ -76,7 +76,7 @@ class ClusterWatch:
         self._seen: dict[str, dict[str, Any]] = {}
         self._over = threading.Event()
         _listen(client, self.events)
-        # A scheduler that hangs would hang whoever asks it, so another thread asks.
+        # A scheduler that hangs would block the thread that asks it, so another thread asks.
         self._thread = threading.Thread(target=self._look, name="sketchselect-watch", daemon=True)
         self._thread.start()
 
@@ -149,7 +149,7 @@ class ClusterWatch:
             try:
                 workers = self.client.scheduler_info(n_workers=-1)["workers"]
             except Exception:
-                # Whoever waits for the pass finds out from the client's status, or from the silence.
+                # `check` notices it by the client's status or by the silence.
                 continue
             self._last_answer = time.monotonic()
             self._workers = {address: dict(info) for address, info in workers.items()}

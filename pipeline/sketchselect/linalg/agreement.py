@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from sketchselect.linalg.validation import Floats, Labels
 
@@ -108,7 +108,7 @@ def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     `counts` of shape (n_first, n_second).
     Cost: O(min(shape)^2 max(shape)). Source: the assignment problem (Kuhn 1955).
     """
-    first, second = linear_sum_assignment(counts, maximize=True)
+    first, second = scipy.optimize.linear_sum_assignment(counts, maximize=True)
     return first.astype(np.int64), second.astype(np.int64)
 
 

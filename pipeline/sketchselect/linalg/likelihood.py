@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, xlogy
 
 from sketchselect.linalg.validation import Floats
 
@@ -58,7 +58,7 @@ def n_outputs(family: Family, n_classes: int) -> int:
 def mean_response(family: Family, margins: Floats) -> Floats:
     """Return the mean of the target: the probability of the second class, of each class (last axis), or the rate."""
     if family == "binomial":
-        return np.asarray(expit(margins))
+        return np.asarray(scipy.special.expit(margins))
     if family == "poisson":
         return np.asarray(np.exp(np.minimum(margins, _MOST_MARGIN)))
     shifted = np.exp(margins - margins.max(axis=-1, keepdims=True))
@@ -75,12 +75,12 @@ def losses(family: Family, margins: Floats, y: Floats) -> Floats:
         return np.asarray(np.logaddexp(0.0, margins[..., 0]) - y * margins[..., 0])
     if family == "poisson":
         return np.asarray(mean_response(family, margins)[..., 0] - y * margins[..., 0])
-    return np.asarray(logsumexp(margins, axis=-1) - np.einsum("ik,imk->im", y, margins))
+    return np.asarray(scipy.special.logsumexp(margins, axis=-1) - np.einsum("ik,imk->im", y, margins))
 
 
 def saturated_loss(family: Family, y: Floats) -> Floats:
     """Return the least negative log likelihood of each row that any model can have."""
-    return (y - xlogy(y, y))[:, 0] if family == "poisson" else np.zeros(y.shape[0])
+    return (y - scipy.special.xlogy(y, y))[:, 0] if family == "poisson" else np.zeros(y.shape[0])
 
 
 def likelihood_sums(
@@ -136,7 +136,7 @@ def _add_hessian(
     """Add the Hessian of one model on some rows."""
     chosen = design[:, columns]
     if family != "multinomial":
-        variance = expit(margins[:, 0]) * expit(-margins[:, 0])
+        variance = scipy.special.expit(margins[:, 0]) * scipy.special.expit(-margins[:, 0])
         if family == "poisson":
             variance = mean_response(family, margins)[:, 0]
         scaled = chosen * np.sqrt(weights * variance)[:, None]

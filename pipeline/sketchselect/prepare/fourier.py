@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.spatial.distance import pdist
-from scipy.special import ndtri
+import scipy
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.csr import is_csr
@@ -38,7 +37,7 @@ def _frequencies(seed: int, n_columns: int, n_components: int) -> Floats:
     components = np.arange(n_components, dtype=np.uint64) << np.uint64(32)
     for a, b in pieces(out):
         rows = np.arange(a, b, dtype=np.uint64)
-        out[a:b] = ndtri(uniforms(key, rows[:, None] + components))
+        out[a:b] = scipy.special.ndtri(uniforms(key, rows[:, None] + components))
     out.flags.writeable = False
     return out
 
@@ -99,7 +98,7 @@ class Fourier(Step):
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return gamma; 1 where all sampled rows are equal."""
         rows = dense(summary.rows)
-        median = float(np.median(pdist(rows))) if len(rows) > 1 else 0.0
+        median = float(np.median(scipy.spatial.distance.pdist(rows))) if len(rows) > 1 else 0.0
         return {"gamma": np.asarray(0.5 / median**2 if median > 0 else 1.0)}
 
     def notes(self) -> list[str]:

@@ -8,12 +8,24 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator
 
+from sketchselect._text import clean, count, number
 from sketchselect.linalg.validation import Array, Floats
+from sketchselect.plots.charts import (
+    MAX_BARS,
+    MAX_NUMBERED,
+    MAX_POINTS,
+    Ranking,
+    draw_counts,
+    draw_curve,
+    draw_scatter,
+    draw_scores,
+    draw_timeline,
+    panels_of,
+    widened,
+)
 from sketchselect.report import drawing
-from sketchselect.report.drawing import NOTE_LENGTH, as_numbers, clean, count, number, percent
+from sketchselect.report.drawing import NOTE_LENGTH, as_numbers, percent
 
 _TABLE_ROWS = 60
 _NAMED_DAYS = 14  # names of more would overlap
@@ -33,32 +45,10 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     # The curve distinguishes several competitors of one method.
     method = clean(str(diagnostics.get("competitor", method)))
     figure, (axes,) = drawing.new_figure(320)
-    methods = list(dict.fromkeys(names))
-    for place, name in enumerate(methods):
-        is_method = np.array([other == name for other in names])
-        colour = drawing.cluster_colour(place)
-        drawing.draw_line(axes, sizes[is_method], ratio[is_method], colour, label=name)
-        if name == method:
-            drawing.draw_bars(axes, sizes[is_method], low[is_method], high[is_method], colour, 0.9)
-    axes.axhline(1.0, color=drawing.MUTED, linewidth=0.9)
-    top = float(np.nanmax(np.where(np.isfinite(ratio), ratio, 1.0)))
-    drawing.frame(
-        axes,
-        (0.9 * float(sizes.min()), 1.1 * float(sizes.max())),
-        (min(0.98, float(np.nanmin(low))), top + 0.05 * (top - 0.95)),
-        ("selected columns", "inertia, relative to all columns"),
-        log="x",
-        chosen=n_selected,
-    )
-    chosen = [i for i, (name, r) in enumerate(zip(names, sizes, strict=True)) if (name, int(r)) == (method, n_selected)]
-    if chosen:
-        place = chosen[0]
-        drawing.draw_dots(axes, np.array([[sizes[place], ratio[place]]]), drawing.INK, 8.0)
-        proved = "proved" if "largest_objective" in diagnostics else "chosen"
-        text = f"{count(n_selected)} column{'' if n_selected == 1 else 's'}, {proved} "
-        axes.annotate(text, (sizes[place], 1.0), xycoords=("data", "axes fraction"), ha="right", va="top")
-    axes.set_xticks(np.unique(sizes)[:: max(1, len(np.unique(sizes)) // 8)])
-    axes.legend(loc="upper right")
+    word = "proved" if "largest_objective" in diagnostics else "chosen"
+    mark = f"{count(n_selected)} column{'' if n_selected == 1 else 's'}, {word} "
+    draw_curve(drawing.PAGE, axes, {**curve, "method": names}, (method, n_selected), mark)
+    methods = set(names)
     label = f"Line chart of the objective by columns for {len(methods)} methods"
     return {
         "sentence": clean(str(diagnostics.get("choice", "")), NOTE_LENGTH),
@@ -74,12 +64,84 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     }
 
 
+_LABELLED = 8
+_CHARACTER, _LINE = 6.5, 13.0  # pixels of a label
+_PLOT = (390.0, 240.0)  # pixels inside the axes
+
+
+def volcano_section(
+    columns: Mapping[str, Floats], support: Array, names: Sequence[str] | None, effect: str
+) -> Mapping[str, Any] | None:
+    """Return the content of the page's section on tests of single columns; None where no column has a test."""
+    effects, log_p = columns["effects"], columns["log_pvalues"]
+    heights = -log_p / np.log(10)
+    tested = np.flatnonzero(np.isfinite(effects) & ~np.isnan(heights))
+    if not tested.size:
+        return None
+    known = heights[tested][np.isfinite(heights[tested])]
+    top = 1.08 * float(known.max(initial=1.0))
+    # Beyond doubt, such as two constants that differ: at the upper edge.
+    y = np.minimum(heights, top)
+    chosen = np.zeros(effects.size, dtype=bool)
+    chosen[support] = True
+    by_height = tested[np.argsort(-heights[tested], kind="stable")]
+    drawn, left_off = by_height, max(by_height.size - MAX_POINTS, 0)
+    if left_off:
+        rest = by_height[MAX_POINTS // 2 :]
+        evenly = rest[np.linspace(0, rest.size - 1, MAX_POINTS // 2).round().astype(int)]
+        drawn = np.concatenate([by_height[: MAX_POINTS // 2], evenly])
+    figure, (axes,) = drawing.new_figure(320)
+    points = np.column_stack([effects, y])
+    for is_chosen, colour in ((False, drawing.OTHER), (True, drawing.ACCENT)):
+        drawing.PAGE.dots(axes, points[drawn[chosen[drawn] == is_chosen]], colour, 3.6, 0.75)
+    low, high = widened(effects[tested], 0.06)
+    floor = -0.02 * top
+    drawing.PAGE.frame(axes, (low, high), (floor, 1.03 * top), (clean(effect), "−log₁₀ of the p-value"))
+    axes.xaxis.label.set_parse_math(False)
+    least, most = (heights[tested[chosen[tested] == flag]] for flag in (True, False))
+    if least.size and most.size and least.min() >= most.max():
+        axes.axhline(float(min(least.min(), top)), color=drawing.INK, linewidth=0.9, dashes=(3, 2))
+    boxes: list[tuple[float, float, float]] = []
+    scale = np.array(_PLOT) / (high - low, 1.03 * top - floor)
+    for j in by_height[chosen[by_height]][: 10 * _LABELLED].tolist():
+        if len(boxes) == _LABELLED:
+            break
+        text = str(j) if names is None else clean(names[j], 16)
+        x, width = (effects[j] - low) * scale[0], len(text) * _CHARACTER
+        # Outwards, away from the other dots, where there is room.
+        right = x + width < _PLOT[0] if effects[j] >= 0 else x < width
+        box = (x - (0.0 if right else width), x + (width if right else 0.0), y[j] * scale[1])
+        if all(box[1] < b[0] or b[1] < box[0] or abs(box[2] - b[2]) >= _LINE for b in boxes):
+            boxes.append(box)
+            axes.annotate(
+                text,
+                points[j],
+                (4 if right else -4, 0),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="center",
+                parse_math=False,
+            )
+    n_certain, n_without = int(np.isinf(heights[tested]).sum()), effects.size - tested.size
+    caption = "Each dot is a column; those selected are in colour, and some of the most significant have their name."
+    if least.size and most.size and least.min() >= most.max():
+        caption += " Columns on the dashed line and above are selected."
+    if n_certain:
+        caption += f" {count(n_certain)} with a p-value of 0 are at the upper edge."
+    if left_off:
+        caption += f" {count(left_off)} of the less significant are not drawn."
+    if n_without:
+        caption += f" {count(n_without)} without a test are left out."
+    label = f"Volcano plot of {count(tested.size)} columns: effect and significance, {count(least.size)} selected"
+    return {"svg": Markup(drawing.to_svg(figure, "volcano", label)), "caption": caption}
+
+
 def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, Any]:
     """Return the content of the page's section on the number of clusters."""
     recommended = counts["recommended"]
     return {
         "sentence": clean(counts["sentence"], NOTE_LENGTH),
-        "svg": Markup(_draw_counts(counts)),
+        "svg": Markup(_count_figure(counts)),
         "caption": (
             "Above: the objective of the best clustering over all rows, and the lower bound for any clustering into "
             "that many clusters, as shares of the highest objective shown. Below: the agreement of clusterings from "
@@ -91,22 +153,12 @@ def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, 
     }
 
 
-def _draw_counts(counts: Mapping[str, Any]) -> str:
-    names = ("n_clusters", "objectives", "lower_bounds", "stability")
-    ks, objective, bound, stability = (as_numbers(counts[name]) for name in names)
-    figure, (above, below) = drawing.new_figure(360, (1.6, 1.0))
-    top = float(np.nanmax(objective, initial=0.0))
-    scale = top if np.isfinite(top) and top > 0 else 1.0
-    drawing.draw_line(above, ks, objective / scale, drawing.ACCENT, label="best clustering")
-    drawing.draw_line(above, ks, bound / scale, drawing.MUTED, label="lower bound")
-    drawing.draw_line(below, ks, stability, drawing.ACCENT)
-    least = min(0.0, float(np.nanmin(stability, initial=0.0)))
-    for axes, low, axis_names in ((above, 0.0, ("", "objective")), (below, least, ("number of clusters", "agreement"))):
-        chosen = counts["recommended"]
-        drawing.frame(axes, drawing.widened(ks, 0.03), (low, 1.08), axis_names, whole=True, chosen=chosen)
-    above.legend(loc="upper right")
+def _count_figure(counts: Mapping[str, Any]) -> str:
+    figure, panels = drawing.new_figure(360, (1.6, 1.0))
+    draw_counts(drawing.PAGE, panels, counts)
+    n = len(counts["n_clusters"])
     return drawing.to_svg(
-        figure, "cluster-count", f"Line charts of objective and agreement for {len(ks)} numbers of clusters"
+        figure, "cluster-count", f"Line charts of objective and agreement for {n} numbers of clusters"
     )
 
 
@@ -117,12 +169,12 @@ def draw_drift(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
     alarm = np.array([bool(day["exceeded"]) for day in days])
     x = np.arange(1.0, len(days) + 1)
     figure, (axes,) = drawing.new_figure(300)
-    drawing.draw_bars(axes, x, low, high, drawing.BAND, min(8.0, 200 / len(x)))
+    drawing.PAGE.bars(axes, x, low, high, drawing.BAND, min(8.0, 200 / len(x)))
     axes.plot(x, threshold, color=drawing.INK, linewidth=0.9, dashes=(3, 2), label="threshold")
-    drawing.draw_line(axes, x, share, drawing.ACCENT, label="share outside the base's directions")
-    drawing.draw_dots(axes, np.column_stack([x, share])[alarm], drawing.cluster_colour(2), 5.0)
-    limits = drawing.widened(np.concatenate([low, high, threshold]), 0.06)
-    drawing.frame(axes, drawing.widened(x, 0.03), limits, ("day", "share of the scatter"), whole=True)
+    drawing.PAGE.line(axes, x, share, drawing.ACCENT, label="share outside the base's directions")
+    drawing.PAGE.dots(axes, np.column_stack([x, share])[alarm], drawing.PAGE.colour(2), 5.0)
+    limits = widened(np.concatenate([low, high, threshold]), 0.06)
+    drawing.PAGE.frame(axes, widened(x, 0.03), limits, ("day", "share of the scatter"), whole=True)
     if len(names) <= _NAMED_DAYS:
         axes.set_xticks(x, names, rotation=30, ha="right")
         axes.set_xlabel("")
@@ -137,7 +189,7 @@ def timeline_section(timeline: Mapping[str, Any]) -> Mapping[str, Any]:
     moves = [(j, clean(name), _move(ranks[:, j])) for j, name in enumerate(timeline["names"][: drawing.N_COLOURS])]
     return {
         "sentence": _describe_timeline(timeline),
-        "svg": Markup(_draw_timeline(timeline, ranks)) if moves else None,
+        "svg": Markup(_timeline_figure(timeline)) if moves else None,
         "risen": moves[: timeline["n_risen"]],
         "fallen": moves[timeline["n_risen"] :],
         "caption": (
@@ -163,24 +215,9 @@ def _describe_timeline(timeline: Mapping[str, Any]) -> str:
     )
 
 
-def _draw_timeline(timeline: Mapping[str, Any], ranks: Floats) -> str:
-    rows, chosen = as_numbers(timeline["rows"]), as_numbers(timeline["n_selected"])
+def _timeline_figure(timeline: Mapping[str, Any]) -> str:
     figure, (axes,) = drawing.new_figure(300)
-    lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
-    axes.plot(rows, np.maximum(chosen, 0.5) + 0.5, color=drawing.INK, linewidth=0.9, dashes=(3, 2))
-    for j in range(ranks.shape[1] - 1, -1, -1):  # what moved most lies on top
-        style = "-" if j < timeline["n_risen"] else (0, (5, 1.5))
-        drawing.draw_line(axes, rows, ranks[:, j], drawing.cluster_colour(j), width=1.4, style=style)
-    drawing.frame(
-        axes,
-        drawing.widened(rows, 0.03),
-        (1.35 * max(lowest, float(chosen.max())), 0.75),
-        ("rows so far" if timeline.get("window") is None else "last row of the window", "rank of the column"),
-        log="y",
-        whole=True,
-    )
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
+    draw_timeline(drawing.PAGE, axes, timeline)
     return drawing.to_svg(figure, "timeline", "Line chart of the ranks of columns along the rows")
 
 
@@ -208,12 +245,12 @@ def draw_spectrum(singular_values: Floats, shrinkage: float) -> str:
 
     figure, (axes,) = drawing.new_figure(270)
     if shrinkage > 0:
-        drawing.draw_band(axes, x, low, top, "range of the true values")
+        drawing.PAGE.between(axes, x, low, top, "range of the true values")
         if len(s) == 1:
-            drawing.draw_bars(axes, x, low, top, drawing.BAND, 6.0)
-    drawing.draw_line(axes, x, s, drawing.ACCENT, label="sketch")
+            drawing.PAGE.bars(axes, x, low, top, drawing.BAND, 6.0)
+    drawing.PAGE.line(axes, x, s, drawing.ACCENT, label="sketch")
     highest = float(top.max())
-    drawing.frame(
+    drawing.PAGE.frame(
         axes,
         (1 - 0.02 * len(s) - 0.3, len(s) * 1.02 + 0.3),
         (floor * 0.9, 1.25 * highest) if log else (0.0, 1.05 * highest or 1.0),
@@ -246,51 +283,13 @@ def describe_spectrum(singular_values: Floats, shrinkage: float, squared_norm: f
     return f"{band} The first {components} {prefix}{percent(share)} of the variance."
 
 
-MAX_POINTS = 6000
-_MAX_NUMBERED = 30
-_PATHS = 60  # clusters are drawn in turns, so that the last one does not cover the others
-
-
-def draw_scatter(points: Floats, labels: Array | None, centres: Floats | None) -> str:
-    """Return the SVG of at most `MAX_POINTS` points, evenly taken, with the number of each cluster at its centre."""
-    keep = np.isfinite(points).all(axis=1)
-    points = points[keep]
-    labels = np.full(len(points), -1) if labels is None else labels[keep]
-    if len(points) > MAX_POINTS:
-        sampled = np.linspace(0, len(points) - 1, MAX_POINTS).round().astype(int)
-        points, labels = points[sampled], labels[sampled]
-    clusters = np.unique(labels[labels >= 0])
-
+def scatter_figure(points: Floats, labels: Array | None, centres: Floats | None) -> str:
+    """Return the SVG of rows on two principal components, in the colours of their clusters."""
     figure, (axes,) = drawing.new_figure(360)
-    size = float(np.clip(90 / np.sqrt(max(len(points), 1)), 1.7, 4.5))
-    plain = drawing.ACCENT if clusters.size == 0 else drawing.OTHER
-    drawing.draw_dots(axes, points[labels < 0], plain, size, 0.7)
-    members = [(int(c), points[labels == c]) for c in clusters]
-    turns = max(1, _PATHS // max(1, len(members)))
-    for turn in range(turns):
-        for cluster, rows in members:
-            drawing.draw_dots(axes, rows[turn::turns], drawing.cluster_colour(cluster), size, 0.75)
-    # A palette has ten colours, which not all readers can tell apart: the number identifies a cluster.
-    if centres is None:
-        places = [(c, np.median(rows, axis=0)) for c, rows in members]
-    else:
-        places = [(c, centre) for c, centre in enumerate(centres) if np.isfinite(centre).all()]
-    places = places[:_MAX_NUMBERED]
-    if places and clusters.size:
-        spots = np.array([place for _, place in places])
-        drawing.draw_dots(axes, spots, drawing.CARD, 13.0, 0.85)
-        for cluster, (x, y) in places:
-            axes.annotate(str(cluster), (float(x), float(y)), ha="center", va="center", fontweight="bold")
-        visible = np.vstack([points, spots])
-    else:
-        visible = points
-    limits = [drawing.widened(values, 0.05) if len(visible) else (0.0, 1.0) for values in visible.T]
-    names = ("principal component 1", "principal component 2")
-    drawing.frame(axes, limits[0], limits[1], names)
-    groups = f"in {clusters.size} clusters" if clusters.size else "not clustered"
-    return drawing.to_svg(
-        figure, "scatter", f"Scatter plot of {count(len(points))} rows on two principal components, {groups}"
-    )
+    n_points, n_clusters = draw_scatter(drawing.PAGE, axes, points, labels, centres)
+    groups = f"in {n_clusters} clusters" if n_clusters else "not clustered"
+    label = f"Scatter plot of {count(n_points)} rows on two principal components, {groups}"
+    return drawing.to_svg(figure, "scatter", label)
 
 
 def describe_scatter(n_points: int, n_rows: int, n_clusters: int) -> str:
@@ -300,8 +299,8 @@ def describe_scatter(n_points: int, n_rows: int, n_clusters: int) -> str:
     if n_clusters == 0:
         return which
     numbers = " A number marks the centre of the cluster with that number."
-    if n_clusters > _MAX_NUMBERED:
-        numbers = f" A number marks the centre of the cluster with that number, for the first {_MAX_NUMBERED} clusters."
+    if n_clusters > MAX_NUMBERED:
+        numbers = f" A number marks the centre of the cluster with that number, for the first {MAX_NUMBERED} clusters."
     repeat = " Colours repeat after ten." if n_clusters > drawing.N_COLOURS else ""
     return which + numbers + repeat
 
@@ -393,102 +392,18 @@ def _reduce(image: Floats, step: int) -> Floats:
     return np.asarray(blocks.max(axis=(1, 3)))
 
 
-_BARS = 400  # more bars would be thinner than a pixel
-_SEPARATE_BARS = 64
-_ONE_PANEL = 200
-_DEPTH = 1e-12  # scores below this share of the highest lie on the bottom of a logarithmic axis
-_PANEL_POINTS = 272.0  # width of a panel in points, axis labels taken off
-_MANY_TIMES = 300.0
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Columns by falling score: `order` (columns without a score last), `values` in that order, `chosen` flags."""
-
-    order: Array
-    values: Floats
-    chosen: Array
-    n_scored: int
-
-    @property
-    def n_chosen(self) -> int:
-        """Number of selected columns."""
-        return int(self.chosen.sum())
-
-    @property
-    def is_order(self) -> bool:
-        """Whether the scores of the selected columns only count down in the order of their choice."""
-        chosen = self.values[: self.n_chosen]
-        return chosen.size > 2 and self.by_score and bool((np.diff(chosen) == -1).all())
-
-    @property
-    def by_score(self) -> bool:
-        """Whether the selected columns are exactly the ones with the highest scores."""
-        return bool(self.chosen[: self.n_chosen].all())
-
-
-def rank(scores: Floats, support: Array) -> Ranking:
-    """Return the columns by falling score; ties by lowest column, columns without a finite score last."""
-    finite = np.isfinite(scores)
-    order = np.lexsort((np.arange(len(scores)), -np.where(finite, scores, 0.0), ~finite))
-    is_selected = np.zeros(len(scores), dtype=bool)
-    is_selected[support] = True
-    return Ranking(order, scores[order], is_selected[order], int(finite.sum()))
-
-
-def draw_scores(ranking: Ranking) -> str:
+def score_figure(ranking: Ranking) -> str:
     """Return the SVG: all columns, and below them the neighbourhood of the cut where it would be too narrow to see."""
-    n, r = ranking.n_scored, ranking.n_chosen
-    zoom = max(2 * r, 20)
-    panels = [n] if n <= max(2 * zoom, _ONE_PANEL) or r == 0 else [n, zoom]
+    n, r, panels = ranking.n_scored, ranking.n_chosen, panels_of(ranking)
     figure, axes = drawing.new_figure(270 if len(panels) == 1 else 400, [1.0] * len(panels))
     for ax, n_shown in zip(axes, panels, strict=True):
-        _draw_panel(ax, ranking, n_shown)
+        draw_scores(drawing.PAGE, ax, ranking, n_shown)
     axes[-1].set_xlabel("rank of the column (1 = highest score)")
     if len(panels) == 2:
         axes[0].set_title("all columns", loc="left")
-        axes[1].set_title(f"the first {count(zoom)}", loc="left")
+        axes[1].set_title(f"the first {count(panels[1])}", loc="left")
     label = f"Bar chart of {count(n)} feature scores in falling order; {count(r)} selected columns are marked"
     return drawing.to_svg(figure, "scores", label)
-
-
-def _draw_panel(axes: Axes, ranking: Ranking, n_shown: int) -> None:
-    values, chosen = ranking.values[:n_shown], ranking.chosen[:n_shown]
-    edges = np.linspace(0, n_shown, min(n_shown, _BARS) + 1).round().astype(int)
-    middle = (edges[:-1] + 1 + edges[1:]) / 2
-    high = np.maximum.reduceat(values, edges[:-1])
-    low = np.minimum.reduceat(values, edges[:-1])
-    high = np.where(np.abs(low) > np.abs(high), low, high)
-    # With many columns a bar stands for several; it is marked to the height of its highest selected column.
-    selected_heights = np.maximum.reduceat(np.where(chosen, values, -np.inf), edges[:-1])
-    has = np.isfinite(selected_heights)
-    positive = values[values > 0]
-    log = bool(positive.size > 1 and values.min() >= 0 and positive[0] > _MANY_TIMES * np.median(positive))
-    base = 0.8 * max(float(positive[-1]), _DEPTH * float(positive[0])) if log else 0.0
-    bar_width = 0.82 if len(middle) <= _SEPARATE_BARS else 1.03  # many bars touch: gaps of half a pixel only flicker
-    width = min(14.0, bar_width * _PANEL_POINTS / len(middle))
-    floor = np.full(len(middle), base)
-    drawing.draw_bars(axes, middle, floor, np.maximum(high, base) if log else high, drawing.OTHER, width)
-    drawing.draw_bars(axes, middle[has], floor[has], np.maximum(selected_heights[has], base), drawing.ACCENT, width)
-
-    top, bottom = float(values.max(initial=0.0)), float(values.min(initial=0.0))
-    pad = 0.06 * (top - bottom) or 0.5
-    heights = (base, 1.5 * top) if log else (bottom - pad if bottom < 0 else 0.0, top + pad)
-    widths = (0.5 - 0.01 * n_shown, n_shown * 1.01 + 0.5)
-    drawing.frame(axes, widths, heights, ("", "score"), log="y" if log else "", whole=True)
-    r = ranking.n_chosen
-    if ranking.by_score and 0 < r < n_shown:
-        axes.axvline(r + 0.5, color=drawing.INK, linewidth=0.9, dashes=(3, 2))
-        axes.annotate(
-            f"cut after {count(r)}",
-            (r + 0.5, 0.97),
-            (4 if r < 0.6 * n_shown else -4, 0),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="left" if r < 0.6 * n_shown else "right",
-            va="top",
-        )
-    axes.grid(visible=False, axis="x")
 
 
 def describe_scores(ranking: Ranking) -> str:
@@ -507,9 +422,9 @@ def describe_scores(ranking: Ranking) -> str:
             f"The columns were chosen as a set that avoids redundancy: {count(inside)} of the {count(r)} selected are "
             f"also among the {count(r)} with the highest score."
         )
-    if n > _BARS:
+    if n > MAX_BARS:
         text.append(
-            f"Where all {count(n)} columns are shown, one bar stands for about {count(round(n / _BARS))} columns."
+            f"Where all {count(n)} columns are shown, one bar stands for about {count(round(n / MAX_BARS))} columns."
         )
     if n < d:
         text.append(

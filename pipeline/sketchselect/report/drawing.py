@@ -11,7 +11,6 @@ import io
 import math
 import re
 import struct
-import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,75 +22,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from sketchselect._byte_sizes import format_bytes
+from sketchselect._text import NAME_LENGTH, clean, number
 from sketchselect.linalg.validation import Array, Floats
+from sketchselect.plots.charts import Pen
 
-NAME_LENGTH = 60
 NOTE_LENGTH = 600
 JOB_LENGTH = 40_000
-
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-
-
-def clean(value: Any, length: int = NAME_LENGTH, keep: str = "") -> str:
-    r"""Return `value` as printable text of at most `length` characters.
-
-    Invisible characters, and characters that change how the text around them is shown, become U+FFFD; characters in
-    `keep` stay. Escaping is the template's business. Costs O(length) however long the text is.
-
-    Examples
-    --------
-    >>> clean("a" * 100, 5)
-    'aaaa…'
-    >>> clean("left\u202eright")
-    'left\ufffdright'
-    """
-    text = value if isinstance(value, str) else str(value)
-    if len(text) > length:
-        text = text[: length - 1] + "…"
-    return "".join(c if c in keep or unicodedata.category(c) not in _INVISIBLE else "\ufffd" for c in text)
 
 
 def as_numbers(values: Any) -> Floats:
     """Return numbers read from a file, where null stands for one that is not finite, as an array."""
     return np.asarray(values, dtype=np.float64)
-
-
-def count(n: float) -> str:
-    """Return a whole number with thousands separated: ``70,000``; weights keep up to two decimals."""
-    if not math.isfinite(n):
-        return number(n)
-    return f"{round(n):,}" if float(n).is_integer() or abs(n) >= 1e6 else f"{n:,.2f}"
-
-
-def number(x: float, digits: int = 4) -> str:
-    """Return `x` to `digits` significant digits, with a power of ten only where it helps.
-
-    Examples
-    --------
-    >>> number(1234.5678), number(0.00012), number(6.02e23), number(float("inf"))
-    ('1,235', '0.00012', '6.02 × 10²³', '∞')
-    """
-    if math.isnan(x):
-        return "–"
-    if math.isinf(x):
-        return "∞" if x > 0 else "−∞"
-    if x == 0:
-        return "0"
-    if 1e-4 <= abs(x) < 1e7:
-        rounded = float(f"{x:.{digits}g}")
-        decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
-        text = f"{rounded:,.{decimals}f}"
-        return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
-    mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
-    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
-    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 
 
 def at_least(x: float, digits: int = 4) -> str:
@@ -118,16 +61,6 @@ def not_above(x: float, digits: int = 4) -> str:
 
 def _cut(x: float, digits: int, rounding: str) -> float:
     return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(x)) if math.isfinite(x) else x
-
-
-def tick(x: float) -> str:
-    """Return the short label of an axis tick, powers of ten with superscripts."""
-    if x != 0 and not 1e-3 <= abs(x) < 1e6:
-        mantissa, exponent = f"{x:.2e}".split("e")
-        mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
-        power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
-        return power if mantissa == "1" else f"{mantissa}·{power}"
-    return f"{x:,.6g}".replace("-", "−")
 
 
 def percent(fraction: float, decimals: int = 1) -> str:
@@ -211,7 +144,6 @@ _VARIABLES = {
     CARD: "card",
     **{f"#0c0d{i:02d}": f"c{i}" for i in range(N_COLOURS)},
 }
-_DOTS_UNTIL = 60
 _WIDTH = 460  # CSS pixels: text of 11 px stays readable when a phone shrinks it to 350 px
 _STYLE = {
     "svg.fonttype": "none",
@@ -240,9 +172,8 @@ _STYLE = {
 }
 
 
-def cluster_colour(label: int) -> str:
-    """Return the stand-in colour of a cluster; from the eleventh on they repeat, and numbers tell them apart."""
-    return f"#0c0d{label % N_COLOURS:02d}"
+PAGE = Pen(INK, MUTED, ACCENT, OTHER, BAND, CARD, [f"#0c0d{i:02d}" for i in range(N_COLOURS)], strokes=True)
+"""The page's colours; of clusters they repeat from the eleventh on, and numbers tell them apart."""
 
 
 @contextmanager
@@ -262,81 +193,6 @@ def new_figure(height: int, panels: Sequence[float] = (1.0,)) -> tuple[Figure, l
     for panel in panels_drawn:
         panel.set_autoscale_on(False)  # every figure sets its limits; huge numbers overflow the automatic ones
     return figure, panels_drawn
-
-
-def _plain_ticks(axis: Any, *, log: bool, whole: bool = False) -> None:
-    """Give one axis few ticks with plain labels."""
-    if log:
-        axis.set_major_locator(LogLocator(numticks=6))
-        axis.set_minor_locator(NullLocator())
-        axis.set_minor_formatter(NullFormatter())
-    else:
-        axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _position: tick(float(value))))
-
-
-def draw_dots(axes: Axes, points: Floats, colour: str, size: float, opacity: float = 1.0) -> None:
-    """Draw points as one path of zero-length strokes with round ends: some 12 bytes a point."""
-    if len(points):
-        vertices = np.repeat(points, 2, axis=0)
-        _strokes(axes, vertices, colour, size, opacity, "round")
-
-
-def draw_bars(axes: Axes, x: Floats, low: Floats, high: Floats, colour: str, width: float) -> None:
-    """Draw vertical strokes from `low` to `high`, `width` points wide, as one path."""
-    if len(x):
-        vertices = np.column_stack([x, low, x, high]).reshape(-1, 2)
-        _strokes(axes, vertices, colour, width, 1.0, "butt")
-
-
-def _strokes(axes: Axes, vertices: Floats, colour: str, width: float, opacity: float, cap: Any) -> None:
-    codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(vertices) // 2)
-    path = Path(vertices, codes)
-    path.should_simplify = False  # clipping would leave out strokes without length
-    patch = PathPatch(path, fill=False, edgecolor=colour, linewidth=width, capstyle=cap, alpha=opacity)
-    axes.add_artist(patch)
-
-
-def draw_line(
-    axes: Axes, x: Floats, y: Floats, colour: str, *, label: str | None = None, width: float = 1.2, style: Any = "-"
-) -> None:
-    """Draw a line, with a dot for each value if they are few; values that are not finite are gaps."""
-    axes.plot(x, y, color=colour, linewidth=width, linestyle=style, label=label)
-    if len(x) <= _DOTS_UNTIL:
-        draw_dots(axes, np.column_stack([x, y])[np.isfinite(y)], colour, 3.2)
-
-
-def draw_band(axes: Axes, x: Floats, low: Floats, high: Floats, label: str) -> None:
-    """Draw the area between two lines."""
-    outline = np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])
-    axes.fill(*outline, color=BAND, linewidth=0, label=label)
-    axes.plot(x, high, color=BAND, linewidth=0.8)
-
-
-def frame(
-    axes: Axes,
-    x_limits: tuple[float, float],
-    y_limits: tuple[float, float],
-    names: tuple[str, str],
-    *,
-    log: str = "",
-    whole: bool = False,
-    chosen: float | None = None,
-) -> None:
-    """Set limits, names and ticks of both axes; those in `log` are logarithmic, and `chosen` is marked on the first."""
-    for direction, axis, limits, name in zip("xy", (axes.xaxis, axes.yaxis), (x_limits, y_limits), names, strict=True):
-        axes.set(**{f"{direction}label": name, f"{direction}scale": "log" if direction in log else "linear"})
-        axes.set(**{f"{direction}lim": limits})
-        _plain_ticks(axis, log=direction in log, whole=whole and direction == "x")
-    if chosen is not None:
-        axes.axvline(chosen, color=INK, linewidth=0.9, dashes=(3, 2))
-
-
-def widened(values: Floats, share: float) -> tuple[float, float]:
-    """Return the range of values, wider by a share on each side; never empty."""
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    margin = share * (high - low) or 0.5
-    return low - margin, high + margin
 
 
 def to_svg(figure: Figure, name: str, label: str) -> str:

@@ -7,20 +7,17 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.axes import Axes
 
-from sketchselect.linalg.validation import Floats
+from sketchselect._text import clean, count, number
+from sketchselect.plots.charts import draw_path, draw_validation
 from sketchselect.report import drawing
-from sketchselect.report.drawing import as_numbers, clean, count, number, percent
+from sketchselect.report.drawing import as_numbers, percent
 
 MAX_TERMS = 100
 MAX_OUTPUTS = 4
 """Outputs whose coefficients are listed."""
 
 _COLOURED = drawing.N_COLOURS
-_MAX_LINES = 30
-_STEEP = 20.0
-_HUGE = 1e100
 
 
 def model_section(model: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,19 +125,13 @@ def _path_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
     names = model["path_terms"]
     if len(model["values"]) < 2 or model["path_lines"] is None or not len(names):
         return None
-    lines = _drawable(model["path_lines"])[:, :_MAX_LINES]
     figure, (axes,) = drawing.new_figure(300)
-    axes.axhline(0.0, color=drawing.MUTED, linewidth=0.6)
-    x, log = _positions(model)
-    for j in range(lines.shape[1] - 1, -1, -1):  # the strongest last, on top
-        colour = drawing.cluster_colour(j) if j < _COLOURED else drawing.OTHER
-        axes.plot(x, lines[:, j], color=colour, linewidth=1.3 if j < _COLOURED else 0.8)
-    _frame(axes, model, drawing.widened(lines, 0.06), "standardised coefficient", log="x" if log else "")
+    n_lines = draw_path(drawing.PAGE, axes, model)
     legend = [(j, clean(name)) for j, name in enumerate(names[:_COLOURED])]
     return {
         "svg": Markup(drawing.to_svg(figure, "path", "Line chart of the coefficients along the regularisation path")),
         "legend": legend,
-        "n_grey": lines.shape[1] - len(legend),
+        "n_grey": n_lines - len(legend),
     }
 
 
@@ -149,23 +140,9 @@ def _validation_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
     chosen = model["chosen"]
     if model["cv_mean"] is None or len(model["values"]) < 2:
         return None
-    mean = _drawable(model["cv_mean"])
-    error = np.zeros_like(mean) if model["cv_error"] is None else _drawable(model["cv_error"])
-    best = int(np.argmin(mean))
-    low, high = mean - error, mean + error
-    # The model without columns is often worse by so much that nothing else could be told apart.
-    steep = bool(mean.min() > 0 and mean.max() > _STEEP * mean.min())
-    low = np.maximum(low, 0.5 * mean) if steep else low
-    x, log = _positions(model)
     figure, (axes,) = drawing.new_figure(300)
-    drawing.draw_band(axes, x, low, high, "± one standard error")
-    drawing.draw_line(axes, x, mean, drawing.ACCENT, label="mean over the folds", width=1.4)
-    axes.axhline(float(high[best]), color=drawing.MUTED, linewidth=0.8, dashes=(3, 2))
-    drawing.draw_dots(axes, np.array([[x[chosen], mean[chosen]]]), drawing.INK, 6.0)
-    heights = (0.9 * float(low.min()), 1.15 * float(high.max())) if steep else drawing.widened(np.r_[low, high], 0.06)
-    measure = "mean squared error" if _is_gaussian(model) else "mean deviance"
-    _frame(axes, model, heights, f"{measure} on held-out rows", log="x" * log + "y" * steep)
-    axes.legend(loc="best")
+    best = draw_validation(drawing.PAGE, axes, model)
+    smallest_error = float(as_numbers(model["cv_mean"])[best])
     smallest, size = (_counted(model, float(as_numbers(model["sizes"])[i])) for i in (best, chosen))
     rule = ""
     if "cross-validation" in model["chosen_by"]:
@@ -175,31 +152,7 @@ def _validation_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
         "svg": Markup(drawing.to_svg(figure, "validation", "Line chart of the cross-validation error along the path")),
         "caption": (
             f"{count(model['cv_folds'])} folds, each predicted by models fitted to the others. The smallest mean error "
-            f"is {number(float(mean[best]))}, with {smallest}; the dashed line is one standard error above it. The dot "
+            f"is {number(smallest_error)}, with {smallest}; the dashed line is one standard error above it. The dot "
             f"is the chosen model, with {size}{rule}."
         ),
     }
-
-
-def _positions(model: Mapping[str, Any]) -> tuple[Floats, bool]:
-    """Return the position of each model on the horizontal axis, and whether the axis is logarithmic."""
-    values = _drawable(model["values"])
-    if model["parameter"] != "alpha" or not (as_numbers(model["values"]) > 0).all():
-        return values, False
-    values = np.maximum(values, 1 / _HUGE)
-    return values, float(values.max()) > 10 * float(values.min())
-
-
-def _frame(axes: Axes, model: Mapping[str, Any], heights: tuple[float, float], name: str, *, log: str) -> None:
-    """Frame a chart along the path, and mark the chosen model."""
-    x, by_alpha = _positions(model)[0], model["parameter"] == "alpha"
-    left, right = (float(x.min()) / 1.1, float(x.max()) * 1.1) if "x" in log else drawing.widened(x, 0.03)
-    along = "alpha (regularisation strength), decreasing" if by_alpha else "number of columns allowed"
-    limits = (right, left) if by_alpha else (left, right)  # from the sparsest model on
-    chosen = float(x[model["chosen"]])
-    drawing.frame(axes, limits, heights, (along, name), log=log, whole=not by_alpha, chosen=chosen)
-
-
-def _drawable(values: Any) -> Floats:
-    """Return numbers for drawing: finite, and not so large that ticks overflow."""
-    return np.clip(np.nan_to_num(as_numbers(values), posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)

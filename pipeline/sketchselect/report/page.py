@@ -15,8 +15,9 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import format_seconds
+from sketchselect._text import NAME_LENGTH, clean, count, format_seconds, number
 from sketchselect.cluster.certificates.certificate import shown_share, strongest
+from sketchselect.plots.charts import rank
 from sketchselect.report import drawing
 from sketchselect.report.charts import (
     cluster_count_section,
@@ -27,34 +28,32 @@ from sketchselect.report.charts import (
     draw_centres,
     draw_drift,
     draw_images,
-    draw_scatter,
-    draw_scores,
     draw_spectrum,
-    rank,
+    scatter_figure,
+    score_figure,
     timeline_section,
+    volcano_section,
 )
 from sketchselect.report.drawing import (
     JOB_LENGTH,
-    NAME_LENGTH,
     NOTE_LENGTH,
     as_numbers,
     at_least,
-    clean,
-    count,
     factor,
     flat,
     not_above,
-    number,
     percent,
     probability,
     words,
 )
 from sketchselect.report.model import model_section
 from sketchselect.report.tables import (
+    TESTS,
     RunContent,
     cluster_rows,
     contingency,
     feature_rows,
+    has_tests,
     headline,
     profile_table,
     stage_profile,
@@ -115,18 +114,23 @@ def _context(run: RunContent) -> dict[str, Any]:
         "spectrum": _spectrum(figures),
         "scores": None
         if ranking.is_order or not ranking.n_scored
-        else {"svg": Markup(draw_scores(ranking)), "caption": describe_scores(ranking)},
+        else {"svg": Markup(score_figure(ranking)), "caption": describe_scores(ranking)},
         "images": None if run.image_shape is None else draw_images(run.scores, run.support, run.image_shape),
         "centres": None
         if run.image_shape is None or run.centres is None or run.sizes is None
         else draw_centres(run.centres, run.sizes, run.image_shape),
         "features": feature_rows(run, ranking),
+        "tests": TESTS if has_tests(run) else (),
+        "volcano": volcano_section(run.columns, run.support, run.names, str(run.diagnostics.get("effect", "effect")))
+        if has_tests(run)
+        else None,
         "features_total": run.support.size,
         "is_order": ranking.is_order,
         "profiles": profile_table(run),
         "has_names": run.names is not None,
         "has_weights": run.weights is not None,
         "clusters": clusters,
+        "errors_of_all": "standard_errors" in run.columns,
         "model": None if run.model is None else model_section(run.model),
         "timeline": None if timeline is None else timeline_section(timeline),
         "cluster_count": counts,
@@ -280,7 +284,7 @@ def _scatter(run: RunContent) -> Mapping[str, Any] | None:
     centres = run.figures.get("centres_2d")
     n_clusters = 0 if labels is None else int(labels.max(initial=-1)) + 1
     return {
-        "svg": Markup(draw_scatter(run.points, labels, None if centres is None else as_numbers(centres))),
+        "svg": Markup(scatter_figure(run.points, labels, None if centres is None else as_numbers(centres))),
         "caption": describe_scatter(len(run.points), run.n_rows, n_clusters),
         "clustered": n_clusters > 0,
     }

@@ -10,22 +10,20 @@ from typing import Any
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import format_seconds
+from sketchselect._text import clean, count, format_seconds, from_logarithm, number
 from sketchselect.cluster import Certificate
 from sketchselect.cluster.certificates.certificate import LARGE_SHARE, closer_one, shown_share, strongest
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.kmeans.sample import lift_of
 from sketchselect.linalg.validation import Floats
-from sketchselect.report.charts import Ranking
+from sketchselect.plots.charts import Ranking
 from sketchselect.report.drawing import (
     NOTE_LENGTH,
     as_numbers,
     at_least,
     at_most_percent,
-    clean,
-    count,
     factor,
     not_above,
-    number,
     percent,
     probability,
 )
@@ -49,6 +47,7 @@ class RunContent:
         self.support = np.asarray(selection["support"], dtype=np.int64)
         self.names: Sequence[str] | None = selection.get("feature_names")
         self.weights = _numbers(selection.get("weights"))
+        self.columns = {name: as_numbers(values) for name, values in selection.get("columns", {}).items()}
         self.diagnostics: Mapping[str, Any] = manifest["selection"].get("diagnostics", {})
         self.sizes = _numbers(manifest["clustering"]["cluster_sizes"] if "clustering" in manifest else None)
         self.certificates = [Certificate.from_dict(entry) for entry in manifest.get("certificates", ())]
@@ -67,6 +66,8 @@ class RunContent:
             raise BadParameter(f"report: support must be a list of columns in 0..{d - 1}, got shape {support.shape}")
         require_shape("feature_names", self.names, (d,))
         require_shape("weights", self.weights, (support.size,))
+        for name, values in self.columns.items():
+            require_shape(name, values, (d,))
         if self.sizes is not None:
             require_shape("profiles", self.profiles, (self.sizes.size, support.size))
             require_shape("centres", self.centres, (self.sizes.size, d))
@@ -232,6 +233,26 @@ class FeatureRow:
     score: str
     weight: str
     share: float
+    tests: tuple[str, ...] = ()
+
+
+SMALLEST = 1e-307
+"""A number above those that a float rounds to 0."""
+TESTS = ("effect", "95 % interval", "p", "adjusted p")
+"""Titles of `FeatureRow.tests`."""
+
+
+def has_tests(run: RunContent) -> bool:
+    """Whether the selection is by tests of single columns."""
+    return {"effects", "log_pvalues", "qvalues", "confint_low", "confint_high"} <= run.columns.keys()
+
+
+def _tests_of(run: RunContent, column: int) -> tuple[str, ...]:
+    """Return the effect of a column, its interval, p-value and adjusted p-value."""
+    values = {name: float(numbers[column]) for name, numbers in run.columns.items()}
+    interval = f"{number(values['confint_low'], 3)} to {number(values['confint_high'], 3)}"
+    p, q = from_logarithm(values["log_pvalues"], 2), values["qvalues"]
+    return number(values["effects"], 3), interval, p, number(q, 2) if q else f"below {number(SMALLEST, 1)}"
 
 
 def feature_rows(run: RunContent, ranking: Ranking) -> list[FeatureRow]:
@@ -246,9 +267,8 @@ def feature_rows(run: RunContent, ranking: Ranking) -> list[FeatureRow]:
         weight = "" if weights is None else number(float(weights[np.flatnonzero(support == column)[0]]))
         share = 100 * abs(score) / highest if has_score and highest > 0 and not ranking.is_order else 0.0
         name = "" if names is None else clean(names[column])
-        rows.append(
-            FeatureRow(count(int(position) + 1) if has_score else "–", column, name, number(score), weight, share)
-        )
+        place, tests = count(int(position) + 1) if has_score else "–", _tests_of(run, column) if has_tests(run) else ()
+        rows.append(FeatureRow(place, column, name, number(score), weight, share, tests))
     return rows
 
 
@@ -304,9 +324,8 @@ def top_columns(run: RunContent) -> list[str]:
     if away is None or centres is None or sizes is None or not away.size:
         return []
     means = centres[:, support]
-    of_all = sizes @ means / max(float(sizes.sum()), 1e-300)
-    has_lift = bool((means >= 0).all())
-    lift = np.divide(means, of_all, out=np.zeros_like(means), where=of_all > 0) if has_lift else away
+    of_means = lift_of(means, sizes)
+    has_lift, lift = of_means is not None, away if of_means is None else of_means
     texts = []
     for cluster in range(len(away)):
         high = [j for j in np.argsort(-lift[cluster], kind="stable") if away[cluster, j] >= HIGH][:MAX_TOP]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import clone
 
+from sketchselect._sklearn import clone
 from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.execution import PassOptions, Source, summarize_source
@@ -19,6 +19,7 @@ from sketchselect.linalg.validation import Floats, Labels, require_positive
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, Z, best, cluster_means
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
+from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
 FEWEST, MOST = 4, 2048  # Smallest and largest numbers of columns that are tried where the number is open
@@ -267,6 +268,8 @@ class AutoSelector(BaseSelector):
 
     Attributes
     ----------
+    method_ : str
+        Name of the method that won, as in the curve.
     curve_ : SelectionCurve
         All that was compared.
     cluster_centers_ : array of shape (n_clusters, n_selected), or None
@@ -293,9 +296,6 @@ class AutoSelector(BaseSelector):
 
     method: ClassVar[str] = "auto"
     requires: ClassVar[tuple[str, ...]] = (RowSample.kind,)
-
-    registered: ClassVar[Mapping[str, type[BaseSelector]]] = {}
-    """All methods by name; the registry, which knows this class, sets it."""
 
     largest_objective: float | None = None
     """Limit of the estimated objective in all columns instead of the tolerance, for a job that proves it afterwards."""
@@ -330,7 +330,7 @@ class AutoSelector(BaseSelector):
         """Return the methods by name in the curve, unfitted."""
         competitors: list[BaseSelector]
         if self.methods is None:
-            priorities = {cls: cls.auto_priority for cls in self.registered.values() if cls.auto_priority is not None}
+            priorities = {cls: cls.auto_priority for cls in METHODS.values() if cls.auto_priority is not None}
             competitors = [cls() for cls in sorted(priorities, key=lambda cls: priorities[cls])]
         else:
             competitors = [self._named(method) for method in self.methods]
@@ -354,10 +354,10 @@ class AutoSelector(BaseSelector):
             return selector
         if not isinstance(method, str):
             raise BadParameter(f"methods: expected names of methods or selectors, got {method!r:.60}")
-        if method not in self.registered:
-            hint = did_you_mean(method, self.registered, f"; known are {', '.join(sorted(self.registered))}")
+        if method not in METHODS:
+            hint = did_you_mean(method, METHODS, f"; known are {', '.join(sorted(METHODS))}")
             raise BadParameter(f"unknown selection method {method!r}{hint}")
-        return self.registered[method]()
+        return METHODS[method]()
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return a sample of rows, and what the methods need."""
@@ -506,6 +506,7 @@ class AutoSelector(BaseSelector):
                 "rows may explain more",
                 stacklevel=4,
             )
+        self.method_ = choice.method
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
         from_centers = None
         if surely and limit.excess(point) > 0:

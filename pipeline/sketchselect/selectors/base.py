@@ -12,18 +12,18 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.feature_selection import SelectorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
+from sketchselect._sklearn import BaseEstimator, SelectorMixin, check_is_fitted
+from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
-from sketchselect.execution.client import check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, PassOptions, RunKeywords, map_blocks
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.validation import Floats
+from sketchselect.plots import SelectionScoresDisplay
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
 from sketchselect.readers.arrays import is_anndata, is_xarray, variable_of
 from sketchselect.readers.base import Nonfinite
@@ -33,6 +33,8 @@ from sketchselect.selectors.parameters import check_declared, inherit_parameters
 from sketchselect.summaries import Summary, pick
 from sketchselect.summaries.base import KINDS
 from sketchselect.summaries.window import SlidingWindow
+
+MOST_LISTED = 20  # Selected columns in a notebook's table
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,20 @@ class Selection:
 
     def __repr__(self) -> str:
         return f"<Selection of {self.support.size} of {self.scores.size} columns by {self.method}>"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the scores of all columns on `ax` (new axes by default); return the axes."""
+        return SelectionScoresDisplay.from_selection(self, ax=ax).ax_
+
+    def _repr_html_(self) -> str:
+        order = [int(j) for j in self.ranking() if j in set(self.support.tolist())][:MOST_LISTED]
+        names = self.feature_names
+        rows = [[j, *(() if names is None else (names[j],)), number(float(self.scores[j]))] for j in order]
+        header = ["column", *(() if names is None else ("name",)), "score"]
+        left_off = self.support.size - len(rows)
+        if left_off:
+            rows.append([f"{left_off} more", *[""] * (len(header) - 1)])
+        return html_table(repr(self)[1:-1], rows, header)
 
     def ranking(self) -> NDArray[np.int64]:
         """Return all columns, best score first; NaN last, ties by the lowest index."""
@@ -189,7 +205,7 @@ class SelectorPass(NamedTuple):
         return summarize_source(self.source, self.description, options, first_row=self.first_row).value
 
 
-class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
     A subclass names its `method` and the kinds of summary it `requires`, describes its summary (`summary_description`),
@@ -253,6 +269,23 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Former name of a parameter -> its name; the constructor takes both."""
     unrecorded: ClassVar[tuple[str, ...]] = ()
     """Parameters that a `Selection` does not state, because the summary determines them."""
+
+    implementation: ClassVar[frozenset[str]] = frozenset(
+        {
+            "check_parameters",
+            "collect_source",
+            "complete",
+            "for_clusters",
+            "further_description",
+            "inspect_target",
+            "prepare_steps",
+            "sampled_labels",
+            "selection_flops",
+            "single_pass",
+            "summary_description",
+            "summary_kinds",
+        }
+    )
 
     half_life: float | None = None
     window: int | None = None

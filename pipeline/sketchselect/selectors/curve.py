@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import html_table
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
 from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, WeightedRows, row_products
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, Labels
+from sketchselect.plots import SelectionCurveDisplay
 from sketchselect.selectors.base import Selection
 from sketchselect.summaries import CentroidSums, RowSample
 
@@ -280,15 +282,27 @@ class SelectionCurve:
             text += f"; lowest: {lowest.ratio:.3f} by {lowest.method} with {lowest.n_features}"
         return f"<SelectionCurve: {text}>"
 
-    def __str__(self) -> str:
+    def _table(self) -> list[list[str]]:
         ratios = {(point.n_features, point.method): f"{point.ratio:.3f}" for point in self.points}
         rows = [["columns", *self.methods]]
         for size in sorted({size for size, _ in ratios}):
             rows.append([str(size), *(ratios.get((size, name), "") for name in self.methods)])
+        return rows
+
+    def __str__(self) -> str:
+        rows = self._table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         title = "objective in all columns, relative to k-means on all columns"
         lines = ("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
         return "\n".join([title, *lines])
+
+    def _repr_html_(self) -> str:
+        title, *rows = self._table()
+        return html_table("objective in all columns, relative to k-means on all columns", rows, title)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the ratios by number of columns on `ax` (new axes by default) and return the axes."""
+        return SelectionCurveDisplay.from_curve(self, ax=ax).ax_
 
     @property
     def methods(self) -> tuple[str, ...]:

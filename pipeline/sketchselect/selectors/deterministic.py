@@ -14,7 +14,7 @@ from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, smallest_rows, uniforms
-from sketchselect.linalg.validation import Floats, as_weights, global_rows, seed_of
+from sketchselect.linalg.validation import Floats, seed_of
 from sketchselect.readers import open_vector
 from sketchselect.selectors.base import SelectorPass
 from sketchselect.selectors.kmeans_columns import ColumnSelector, ColumnSubspace, by_leverage
@@ -24,7 +24,7 @@ from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
 SAMPLE_ROWS, SAMPLE_NBYTES = 1 << 16, 256 << 20  # Most rows and bytes that k-means++ runs on; a hashed sample of more
 
 
-def with_labels(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
+def partition_sums(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
     """Return the source with the labels, numbers or text, as codes next to the rows, and the description of their sums.
 
     Raises `BadParameter` if there are more distinct labels than `n_clusters`; `SourceError` if the number of labels is
@@ -47,8 +47,8 @@ def with_labels(source: Source, labels: Any, n_clusters: int | None) -> tuple[So
     return replace(source, target=target), CentroidSums(int(distinct.size))
 
 
-def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> CentroidSums:
-    """Return the sums over the clusters of k-means++ centres, refined on the sampled rows; one pass.
+def kmeans_sums(source: Source, n_clusters: int, seed: int, options: PassOptions) -> CentroidSums:
+    """Return the sums over the clusters of k-means++, whose centres are refined on the sampled rows; one pass.
 
     Every draw is hashed from the global row index, so the centres do not depend on partitions or workers.
     """
@@ -57,13 +57,8 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
     size = max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * source.n_columns)))
     nbytes = 8 * (source.n_columns + 2) * size
     leaf = _SampleBlock(derive_seed(seed, "partition"), size)
-    reduction = Reduction(
-        leaf,
-        leaf.merge,
-        "sample rows for k-means++",
-        state_nbytes=nbytes,
-        working_nbytes=2 * nbytes,
-    )
+    stage = "sample rows for k-means++"
+    reduction = Reduction(leaf, leaf.merge, stage, state_nbytes=nbytes, working_nbytes=2 * nbytes)
     result = reduce_blocks(source, reduction, options)
     if options.on_statistics is not None:
         options.on_statistics(result.stats)
@@ -97,11 +92,7 @@ class _SampleBlock:
     size: int
 
     def __call__(self, block: Block) -> KeyedRows:
-        n_rows = block.values.shape[0]
-        weights = as_weights(block.weight, n_rows)
-        if weights is None:
-            weights = np.ones(n_rows)
-        rows = global_rows(block.position, n_rows)
+        weights, rows = block.row_weights, block.row_indices
         keys = np.where(weights > 0, uniforms(self.seed, rows), np.inf)
         return smallest_rows(keys, rows.astype(np.int64), block.values, weights, self.size)
 
@@ -234,7 +225,7 @@ class DeterministicSelector(ColumnSelector):
             return super().single_pass(source)
         if isinstance(partition, str) and partition == "kmeans++":
             return None
-        source, sums = with_labels(source, partition, self.n_clusters)
+        source, sums = partition_sums(source, partition, self.n_clusters)
         return self._both(source, self._clusters(source.n_columns, sums.n_clusters), sums)
 
     def _both(self, source: Source, n_clusters: int, sums: CentroidSums) -> SelectorPass:
@@ -245,7 +236,7 @@ class DeterministicSelector(ColumnSelector):
         both = self.single_pass(source)
         if both is None:
             k = self._clusters(source.n_columns)
-            both = self._both(source, k, seeded(source, k, seed_of(self.random_state), options))
+            both = self._both(source, k, kmeans_sums(source, k, seed_of(self.random_state), options))
         return both.summarize(options)
 
     def selection_flops(self, n_features: int, n_select: int) -> float:

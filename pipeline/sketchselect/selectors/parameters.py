@@ -177,7 +177,7 @@ def _inherit_keywords(init: Any, base: Any) -> None:
 def _with_inherited_entries(cls: type) -> str:
     entries: dict[str, str] = {}
     for ancestor in reversed(cls.__mro__):
-        entries |= _entries(ancestor)
+        entries |= _entries(vars(ancestor).get("__doc__") or "")
     lines = []
     for name, parameter in inspect.signature(cls).parameters.items():
         if name in entries:
@@ -193,7 +193,8 @@ def _with_inherited_entries(cls: type) -> str:
     return _NEXT_SECTION.sub(lambda _: section, doc, count=1) + "\n"
 
 
-def _entries(cls: type) -> dict[str, str]:
-    """Return the entries of the docstring's section "Parameters" by the name of their parameter."""
-    section = _SECTION.search(inspect.cleandoc(vars(cls).get("__doc__") or ""))
+@cache
+def _entries(doc: str) -> dict[str, str]:
+    """Return the entries of a docstring's section "Parameters" by the name of their parameter."""
+    section = _SECTION.search(inspect.cleandoc(doc))
     return {} if section is None else {re.split(r"\W", e)[0]: e for e in re.split(r"\n(?=\S)", section[1])}

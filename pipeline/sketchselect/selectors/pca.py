@@ -8,12 +8,17 @@ from typing import Any, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
 
+from sketchselect._sklearn import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    check_array,
+    check_is_fitted,
+)
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Block, Source, summarize_source
-from sketchselect.execution.client import check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
 from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.linalg.validation import Floats
@@ -28,7 +33,7 @@ from sketchselect.selectors.sketched import n_significant
 from sketchselect.summaries import FrequentDirections, Summary, pick
 
 
-class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SketchedPCA(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Principal components of a matrix of any size, in one pass, with proven intervals of their variances.
 
     With lambda_i the variances along the exact components, s_i^2 and Delta (`shrinkage`) those of the sketch about the

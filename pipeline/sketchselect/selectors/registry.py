@@ -8,63 +8,43 @@ from typing import Any
 from sketchselect._plugins import Registry
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
-from sketchselect.selectors.auto import AutoSelector
 from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.deterministic import DeterministicSelector
-from sketchselect.selectors.graph import LaplacianScoreSelector, MCFSSelector
-from sketchselect.selectors.greedy import GreedySelector, PivotedQRSelector
-from sketchselect.selectors.highly_variable import HighlyVariableGenes
-from sketchselect.selectors.leverage import LeverageSelector
-from sketchselect.selectors.online import OnlineLeverageSelector
-from sketchselect.selectors.osinsky import OsinskySelector
-from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
-from sketchselect.selectors.sketched import SketchedLassoSelector, SketchedRidgeSelector, VarianceSelector
-from sketchselect.selectors.supervised.auto import TargetAutoSelector
-from sketchselect.selectors.supervised.knockoffs import KnockoffSelector
-from sketchselect.selectors.supervised.logistic import LogisticPath
-from sketchselect.selectors.supervised.mrmr import MRMRSelector
-from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
-from sketchselect.selectors.supervised.stability import StabilitySelector
-from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
-from sketchselect.selectors.supervised.univariate import UnivariateSelector
 
 METHODS: Registry[type[BaseSelector]] = Registry(
     "methods",
     BaseSelector,
     "method",
-    (
-        AutoSelector,
-        ElasticNetPath,
-        FeatureSelectionAnnealing,
-        GreedySelector,
-        KnockoffSelector,
-        LaplacianScoreSelector,
-        LassoPath,
-        LeverageSelector,
-        LogisticPath,
-        MCFSSelector,
-        MCPPath,
-        MRMRSelector,
-        OnlineLeverageSelector,
-        OsinskySelector,
-        PivotedQRSelector,
-        SCADPath,
-        SketchedLassoSelector,
-        SketchedRidgeSelector,
-        StabilitySelector,
-        TargetAutoSelector,
-        ThresholdedOLS,
-        UnivariateSelector,
-        VarianceSelector,
-        DeterministicSelector,
-        HighlyVariableGenes,
-        HybridSelector,
-        RandomizedSelector,
-    ),
+    {
+        "auto": "sketchselect.selectors.auto:AutoSelector",
+        "elastic-net": "sketchselect.selectors.supervised.penalized:ElasticNetPath",
+        "annealing": "sketchselect.selectors.supervised.subsets:FeatureSelectionAnnealing",
+        "greedy": "sketchselect.selectors.greedy:GreedySelector",
+        "knockoffs": "sketchselect.selectors.supervised.knockoffs:KnockoffSelector",
+        "laplacian-score": "sketchselect.selectors.graph:LaplacianScoreSelector",
+        "lasso": "sketchselect.selectors.supervised.penalized:LassoPath",
+        "leverage": "sketchselect.selectors.leverage:LeverageSelector",
+        "logistic": "sketchselect.selectors.supervised.logistic:LogisticPath",
+        "mcfs": "sketchselect.selectors.graph:MCFSSelector",
+        "mcp": "sketchselect.selectors.supervised.penalized:MCPPath",
+        "mrmr": "sketchselect.selectors.supervised.mrmr:MRMRSelector",
+        "online-leverage": "sketchselect.selectors.online:OnlineLeverageSelector",
+        "osinsky": "sketchselect.selectors.osinsky:OsinskySelector",
+        "pivoted-qr": "sketchselect.selectors.greedy:PivotedQRSelector",
+        "scad": "sketchselect.selectors.supervised.penalized:SCADPath",
+        "sketched-lasso": "sketchselect.selectors.sketched:SketchedLassoSelector",
+        "sketched-ridge": "sketchselect.selectors.sketched:SketchedRidgeSelector",
+        "stability": "sketchselect.selectors.supervised.stability:StabilitySelector",
+        "auto-target": "sketchselect.selectors.supervised.auto:TargetAutoSelector",
+        "thresholded-ols": "sketchselect.selectors.supervised.subsets:ThresholdedOLS",
+        "univariate": "sketchselect.selectors.supervised.univariate:UnivariateSelector",
+        "variance": "sketchselect.selectors.sketched:VarianceSelector",
+        "deterministic": "sketchselect.selectors.deterministic:DeterministicSelector",
+        "hvg": "sketchselect.selectors.highly_variable:HighlyVariableGenes",
+        "hybrid": "sketchselect.selectors.randomized:HybridSelector",
+        "randomized": "sketchselect.selectors.randomized:RandomizedSelector",
+    },
 )
 """All selectors that a job file can name, with those of other packages."""
-
-AutoSelector.registered = StabilitySelector.registered = METHODS
 
 
 def make(method: str, **parameters: Any) -> BaseSelector:

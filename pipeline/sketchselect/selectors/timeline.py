@@ -16,9 +16,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from sketchselect import prepare as steps
+from sketchselect._sklearn import clone
+from sketchselect._text import html_table
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput
 from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine
 from sketchselect.execution.checkpoints import as_checkpoint
@@ -30,6 +31,7 @@ from sketchselect.execution.summarize import SummariseBlock, fitted_source, merg
 from sketchselect.execution.tasks import TaskContext
 from sketchselect.execution.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN
 from sketchselect.linalg.validation import Floats, require_positive
+from sketchselect.plots import TimelineDisplay
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.base import DEFAULT_PARTITION_BYTES, Partitions
 from sketchselect.selectors.base import BaseSelector, rank
@@ -216,6 +218,16 @@ class Timeline:
     def __repr__(self) -> str:
         points, columns = self.scores.shape
         return f"<Timeline of {columns} columns by {self.method} at {points} points up to row {int(self.rows[-1])}>"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the ranks of the columns that moved most on `ax` (new axes by default); return the axes."""
+        return TimelineDisplay.from_timeline(self, ax=ax).ax_
+
+    def _repr_html_(self) -> str:
+        names = self.feature_names
+        moved = [*self.risers(5).tolist(), *self.fallers(5).tolist()]
+        rows = [[j if names is None else names[j], *(int(self.ranks[t, j]) for t in (0, -1))] for j in moved]
+        return html_table(repr(self)[1:-1], rows, ["column", "first rank", "last rank"])
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:

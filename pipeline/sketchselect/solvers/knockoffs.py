@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import gammaincinv, ndtri
 
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.validation import Floats
@@ -47,7 +47,9 @@ class Construction(NamedTuple):
 
 def normals(seed: int, *shape: int) -> Floats:
     """Return standard normal numbers that the seed determines, on every machine."""
-    numbers: Floats = ndtri(uniforms(seed, np.arange(int(np.prod(shape)), dtype=np.uint64))).reshape(shape)
+    numbers: Floats = scipy.special.ndtri(uniforms(seed, np.arange(int(np.prod(shape)), dtype=np.uint64))).reshape(
+        shape
+    )
     return numbers
 
 
@@ -55,7 +57,7 @@ def chi_squares(seed: int, freedom: Floats) -> Floats:
     """Return numbers with chi-squared distributions that the seed determines; 0 without degrees of freedom."""
     drawn = uniforms(seed, np.arange(freedom.size, dtype=np.uint64))
     positive = freedom > 0
-    return np.where(positive, 2.0 * gammaincinv(np.where(positive, freedom, 1.0) / 2.0, drawn), 0.0)
+    return np.where(positive, 2.0 * scipy.special.gammaincinv(np.where(positive, freedom, 1.0) / 2.0, drawn), 0.0)
 
 
 def dependent_columns(correlation: Floats) -> tuple[NDArray[np.bool_], Floats]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr, stdtrit
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.threads import one_blas_thread
@@ -100,8 +100,8 @@ def coefficient_tests(problem: Problem) -> CoefficientTests | None:
     rss = max(float(problem.yy[0, 0] - coef @ xy), 0.0)
     errors = np.sqrt(variances * rss / freedom)
     with np.errstate(divide="ignore", invalid="ignore"):
-        pvalues = 2.0 * stdtr(freedom, -np.abs(coef / errors))
-    half = errors * stdtrit(freedom, 0.975)
+        pvalues = 2.0 * scipy.special.stdtr(freedom, -np.abs(coef / errors))
+    half = errors * scipy.special.stdtrit(freedom, 0.975)
     out = np.full((5, problem.n_features), np.nan)
     scale = problem.scale[active]
     out[:, active] = coef / scale, errors / scale, pvalues, (coef - half) / scale, (coef + half) / scale

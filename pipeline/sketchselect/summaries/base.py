@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from sketchselect._plugins import Registry
+from sketchselect._text import count, html_table
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, stays_sparse, take_rows
 from sketchselect.linalg.validation import (
@@ -479,6 +480,14 @@ class Summary(ABC, Generic[R]):
         args = ", ".join(f"{k}={_value_text(v)}" for k, v in arguments.items())
         data = f" of {self.n_rows} rows x {self.n_features} columns" if self.has_data else ""
         return f"<{type(self).__name__}({args}){data}>"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, Any]] = [(name, _value_text(value)) for name, value in self.parameters().items()]
+        if self.has_data:
+            rows += [("rows", count(self.n_rows)), ("columns", count(self.n_features))]
+            rows += [("prepared by", ", ".join(self.prepare))] if self.prepare else []
+            rows += [("", line) for line in self.details()]
+        return html_table(f"{type(self).__name__} (kind {self.kind})", rows)
 
 
 @cache

@@ -35,7 +35,7 @@ class Container(Summary[MembersRecord]):
     @classmethod
     @abstractmethod
     def of_members(cls, members: Mapping[str, Summary[Any]], parameters: Mapping[str, Any]) -> Self:
-        """Return the container of summaries with data; `parameters` are those that the members do not imply."""
+        """Return the container of summaries with data; `parameters` are the ones that the members do not imply."""
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary and its members with these prepare steps and feature names."""

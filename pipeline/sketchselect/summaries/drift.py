@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from scipy.sparse import issparse
-from scipy.special import chdtri, fdtri
 
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.spectrum import Spectrum
@@ -315,12 +315,12 @@ class _Law:
         weights = self.counts[self.k :]
         center = min(self.share + self.optimism, 1.0)
         degrees = [_degrees(weights, outside), _degrees(np.ones(self.k), inside)]
-        return _times_odds(center, float(fdtri(*(n_rows * d for d in degrees), probability)))
+        return _times_odds(center, float(scipy.special.fdtri(*(n_rows * d for d in degrees), probability)))
 
     def above_shift(self, n_rows: float, probability: float) -> float:
         """Return the shift that n rows are above with this probability."""
         degrees = _degrees(self.counts, self.values)
-        return float(np.sqrt(chdtri(degrees, probability) / degrees / n_rows))
+        return float(np.sqrt(scipy.special.chdtri(degrees, probability) / degrees / n_rows))
 
 
 def _eigenvalues(squares: Floats, total: float, shrinkage: float, n_columns: int) -> tuple[Floats, Floats]:
@@ -370,7 +370,7 @@ def _times_odds(share: float, factor: float) -> float:
 
 def _odds_over(share: float, n_rows: float, outside: float, inside: float, probability: float) -> float:
     """Return the share whose odds, times the quantile of F at this probability, are those of `share`."""
-    factor = float(fdtri(n_rows * outside, n_rows * inside, probability))
+    factor = float(scipy.special.fdtri(n_rows * outside, n_rows * inside, probability))
     return _times_odds(share, 1 / factor) if factor > 0 else 1.0
 
 

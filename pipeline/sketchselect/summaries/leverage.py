@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,7 @@ TYPICAL_ROWS = 128
 
 SamplingRate = float | Literal["paper"] | None
 Ridge = float | Literal["auto"]
+R = TypeVar("R", "SampleRecord", "ScoresRecord")
 
 
 @dataclass(frozen=True)
@@ -180,33 +181,14 @@ class LeverageSample(Summary[SampleRecord]):
                 rows, draws, factor, inflation=1.0 + self.eps, rate=self.rate(rows.shape[1])
             )
         sampled = draws < intensities
-        return _sorted(
-            SampleRecord(
-                old.n_rows + rows.shape[0],
-                squared_norm,
-                ridge,
-                np.concatenate([old.items, index[sampled]]),
-                np.concatenate([old.intensities, intensities[sampled]]),
-                np.concatenate([old.rows, rows[sampled]]),
-                np.concatenate([old.seen, index]),
-                np.concatenate([old.scores, scores]),
-            )
-        )
+        sample = index[sampled], intensities[sampled], rows[sampled]
+        return _sorted(_concatenated(old, SampleRecord(rows.shape[0], squared_norm, ridge, *sample, index, scores)))
 
     def _combine(self, left: SampleRecord, right: SampleRecord) -> SampleRecord:
         squared_norm = left.squared_norm + right.squared_norm
-        union = _sorted(
-            SampleRecord(
-                left.n_rows + right.n_rows,
-                squared_norm,
-                self._ridge(squared_norm, left.ridge, right.ridge),
-                np.concatenate([left.items, right.items]),
-                np.concatenate([left.intensities, right.intensities]),
-                np.concatenate([left.rows, right.rows]),
-                np.concatenate([left.seen, right.seen]),
-                np.concatenate([left.scores, right.scores]),
-            )
-        )
+        ridge = self._ridge(squared_norm, left.ridge, right.ridge)
+        right = replace(right, squared_norm=squared_norm, ridge=ridge, error=float("nan"))
+        union = _sorted(_concatenated(left, right))
         if union.items.size == 0:
             return union
         with one_blas_thread():
@@ -414,14 +396,7 @@ class LeverageScores(Summary[ScoresRecord]):
         return _scores_sorted(ScoresRecord(block.shape[0], block.shape[1], index, scores))
 
     def _combine(self, left: ScoresRecord, right: ScoresRecord) -> ScoresRecord:
-        return _scores_sorted(
-            ScoresRecord(
-                left.n_rows + right.n_rows,
-                left.n_features,
-                np.concatenate([left.seen, right.seen]),
-                np.concatenate([left.scores, right.scores]),
-            )
-        )
+        return _scores_sorted(_concatenated(left, right))
 
     @property
     def seen(self) -> NDArray[np.int64]:
@@ -448,4 +423,11 @@ class LeverageScores(Summary[ScoresRecord]):
 
 def _scores_sorted(record: ScoresRecord) -> ScoresRecord:
     order = np.argsort(record.seen, kind="stable")
-    return ScoresRecord(record.n_rows, record.n_features, record.seen[order], record.scores[order])
+    return replace(record, seen=record.seen[order], scores=record.scores[order])
+
+
+def _concatenated(left: R, right: R) -> R:
+    """Return the record of the rows of both: arrays one below the other, numbers other than `n_rows` from the right."""
+    a, b = vars(left), vars(right)
+    arrays: dict[str, Any] = {name: np.concatenate([a[name], b[name]]) for name in a if isinstance(a[name], np.ndarray)}
+    return replace(right, n_rows=a["n_rows"] + b["n_rows"], **arrays)

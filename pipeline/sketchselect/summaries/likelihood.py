@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import xlogy
 
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.likelihood import Family, Terms, likelihood_sums, n_outputs, saturated_loss
@@ -328,10 +328,10 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
             return 0.0
         mean = self.record.responses / self.weight
         if self.family == "poisson":
-            loss = float(mean[0] - xlogy(mean[0], mean[0]))
+            loss = float(mean[0] - scipy.special.xlogy(mean[0], mean[0]))
         else:
-            loss = -float(xlogy(mean, mean).sum())
-            loss -= float(xlogy(1.0 - mean[0], 1.0 - mean[0])) if self.family == "binomial" else 0.0
+            loss = -float(scipy.special.xlogy(mean, mean).sum())
+            loss -= float(scipy.special.xlogy(1.0 - mean[0], 1.0 - mean[0])) if self.family == "binomial" else 0.0
         least = float(self.record.saturated.sum()) / self.weight
         difference = loss - least
         return 2.0 * difference if difference > _ROUNDING * (abs(loss) + abs(least)) else 0.0

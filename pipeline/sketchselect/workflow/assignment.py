@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import first_names
 from sketchselect.cluster.kmeans.passes import weighted_points
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
@@ -166,12 +167,13 @@ def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[
     times = Counter(ours)
     if absent := [name for name in names if times[name] != 1]:
         raise Incompatible(
-            f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: {_some(absent)}"
+            f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: "
+            f"{first_names(absent)}"
         )
     extra = [name for name in times if name not in places]
-    notes = [f"note: {len(extra)} columns that the run did not have are left out: {_some(extra)}"] if extra else []
+    note = f"note: {len(extra)} columns that the run did not have are left out: {first_names(extra)}"
     places |= {name: place for place, name in enumerate(ours)}
-    return ChosenColumns(matrix, [places[name] for name in names]), notes
+    return ChosenColumns(matrix, [places[name] for name in names]), [note] * bool(extra)
 
 
 def names_of_rows(
@@ -189,10 +191,6 @@ def names_of_rows(
         return matrix.row_names, getattr(matrix.row_names, "name", None)
     names = open_vector(given, matrix.shape[0], matrix=matrix, storage_options=options, name="row_names")
     return names, None if locate(given).version() is not None else column_name(given)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(f"{name!r:.80}" for name in names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def prediction_names(model: dict[str, Any]) -> list[str]:

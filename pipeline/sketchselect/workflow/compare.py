@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,19 +207,9 @@ def to_csv(runs: Sequence[ComparedRun]) -> str:
     return csv_text([["" if value is None else value for value in row] for row in to_rows(runs)])
 
 
-def to_data(runs: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Return everything as plain data."""
-    return {"compared": [asdict(each) for each in runs], "overlap": overlap(runs)}
-
-
-def text_cells(runs: Sequence[ComparedRun]) -> list[list[str]]:
-    """Return the cells of the table as text."""
-    return [[_shown(value) for value in row] for row in to_rows(runs)]
-
-
 def to_text(runs: Sequence[ComparedRun]) -> str:
     """Return the table for a terminal, a line for each property."""
-    columns = list(zip(*text_cells(runs), strict=True))
+    columns = list(zip(*([_shown(value) for value in row] for row in to_rows(runs)), strict=True))
     widths = [max(len(row[i]) for row in columns) for i in range(len(runs) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
     return "\n".join([*lines, CAPTION])

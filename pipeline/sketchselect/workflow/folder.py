@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from sketchselect.errors import DamagedFile, Incompatible, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+from sketchselect.location import sync_folder
 
 
 def parsed(text: str) -> Any:
@@ -389,15 +390,6 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
 def plain(value: Any) -> Any:
     """Return a value as JSON reads it back, so that stored and fresh fingerprints compare equal."""
     return json.loads(json.dumps(value, sort_keys=True))
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames in a folder durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _remove(path: Path) -> None:

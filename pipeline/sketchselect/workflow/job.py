@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import counted, format_seconds
+from sketchselect._text import counted, first_names, format_seconds, html_table
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError, WillNotFit
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import Floats
+from sketchselect.location import is_url
 from sketchselect.selectors import Selection
 from sketchselect.workflow.assignment import FILE, assignment_json
 from sketchselect.workflow.folder import FORMAT, PUBLISHED, OutputFolder, sealed, tree_digest
@@ -78,6 +79,10 @@ class RunResult:
 
     def __repr__(self) -> str:
         return f"<RunResult in {self.folder}: {self.summary()}>" if self.manifest else f"<RunResult in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        lines = self.summary().splitlines() if self.manifest else []
+        return html_table(f"RunResult in {self.folder}", [[line] for line in lines])
 
     @property
     def certificate(self) -> Any:
@@ -176,20 +181,13 @@ def run(
     """
     config = job if isinstance(job, JobConfig) else load_job(job, overrides)
     if config.execution.memory_limit is not None and client is None:
-        _require_memory(config)
+        from sketchselect.workflow.plan.forecast import forecast_job
+
+        # Every pass compares its own need with the limit, but the last ones only when the others are done: a dry run on
+        # a few rows says so now.
+        if (refusal := forecast_job(config, calibrate=False).refusal) is not None:
+            raise WillNotFit(refusal)
     return run_config(config, client=client, fresh=fresh, progress=progress)
-
-
-def _require_memory(config: JobConfig) -> None:
-    """Raise `WillNotFit` if a pass of the job may need more than its memory limit; by a dry run on a few rows.
-
-    Every pass compares its own need with the limit, but the last ones only when the others are done.
-    """
-    from sketchselect.workflow.plan.forecast import forecast_job
-
-    refusal = forecast_job(config, calibrate=False).refusal
-    if refusal is not None:
-        raise WillNotFit(refusal)
 
 
 def run_config(
@@ -261,8 +259,10 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
+    place = session.config.execution.checkpoint
+    elsewhere = None if place is False or place == "auto" or is_url(place) else Path(place)
     with contextlib.suppress(OSError):
-        session.folder.collect_checkpoints(session.checkpoints_elsewhere)
+        session.folder.collect_checkpoints(elsewhere)
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(
@@ -287,10 +287,9 @@ def _other_columns(preset: Selection, session: Session) -> ConfigError:
     extra = [name for name in names or () if name not in known] if known else []
     advice = "give the source and the prepare steps that it was made from"
     if extra:
-        listing = ", ".join(f"{name!r:.80}" for name in extra[:5]) + (", ..." if len(extra) > 5 else "")
         advice = (
-            f"it does not know {listing}: name such a column with --labels, leave it out (of Parquet: --key=-NAME), or "
-            "convert the source without it"
+            f"it does not know {first_names(extra)}: name such a column with --labels, leave it out (of Parquet: "
+            "--key=-NAME), or convert the source without it"
         )
     return ConfigError(
         f"--selection: it is of {preset.scores.size} columns, {address} has {session.n_columns}; {advice}"

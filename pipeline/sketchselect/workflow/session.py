@@ -36,10 +36,9 @@ from sketchselect.errors import (
     Terminated,
 )
 from sketchselect.job.load import estimator, in_words_of_job
-from sketchselect.job.schema import ExecutionSettings, JobConfig
+from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Floats, Labels
-from sketchselect.location import is_url
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,
     Matrix,
@@ -133,6 +132,12 @@ class Session:
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
     _vectors: dict[str, Vector] = field(default_factory=dict)
+
+    @property
+    def cluster_settings(self) -> ClusterSettings:
+        """``[cluster]``, in the stages that a job without this section leaves out."""
+        assert self.config.cluster is not None
+        return self.config.cluster
 
     @cached_property
     def matrix(self) -> Matrix:
@@ -297,12 +302,6 @@ class Session:
         self._engine = None
         resources, self._resources = self._resources, contextlib.ExitStack()
         resources.__exit__(None if error is None else type(error), error, None)
-
-    @property
-    def checkpoints_elsewhere(self) -> Path | None:
-        """The local folder that the job names for its checkpoints; None if they are in the output folder or remote."""
-        checkpoint = self.config.execution.checkpoint
-        return None if checkpoint is False or checkpoint == "auto" or is_url(str(checkpoint)) else Path(checkpoint)
 
     @property
     def pass_options(self) -> PassOptions:

@@ -5,7 +5,6 @@ Row numbers across files: ages and draws depend on them, and every file begins a
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from sketchselect.location import write_atomically
 from sketchselect.selectors import METHODS, Selection
 from sketchselect.selectors.registry import require_known
 from sketchselect.summaries import Bundle, Folds, Summary, load, save
+from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.inspection import columns_in
 from sketchselect.workflow.session import n_choices
 from sketchselect.workflow.stages.model import model_json, model_of
@@ -82,11 +82,11 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
         raise ConfigError("merge: give at least two summary files")
     require_replaceable(output, ".sks", MAGIC)
     summary = load(files[0])
-    files_by_digest = {_digest(files[0]): files[0]}
+    files_by_digest = {file_digest(files[0]): files[0]}
     notes = []
     for file in files[1:]:
         other = load(file)
-        first = files_by_digest.setdefault(_digest(file), file)
+        first = files_by_digest.setdefault(file_digest(file), file)
         if first is not file and other.n_rows:
             raise ConfigError(
                 f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
@@ -99,11 +99,6 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
             raise type(error)(f"{file}: {error}") from None
     save(summary, output)
     return summary, notes
-
-
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def select_from_file(

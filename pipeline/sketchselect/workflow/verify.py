@@ -92,8 +92,7 @@ def certify_folder(
 
 def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
     """Return the certificate of the folder's labels: from its summary, or from blocks of rows if they prove more."""
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     chosen = dict(bound)
     method = chosen.pop("method", None)
     if method == "spectral":
@@ -161,8 +160,8 @@ def job_of_run(
 ) -> JobConfig:
     """Return the job of a finished run, optionally for another cluster.
 
-    By default a run that used a scheduler is opened on threads: whoever answers at an address can run code in its
-    client, and the folder may come from anywhere. For the same reason checkpoints are saved in the folder itself, never
+    By default a run that used a scheduler is opened on threads: a scheduler can run code in its client, and the
+    folder may come from anywhere. For the same reason checkpoints are saved in the folder itself, never
     at a place that it names.
 
     `storage_options`: Of its source; a run's folder has only their names.
@@ -257,7 +256,8 @@ def verify_run(
         checks.append(_build(content["stages"], list(session.engine.build())))
         same_build = checks[-1].holds is True
         with _checking(checks, "preparation") as add:
-            _use_statistics(session)
+            if not session.is_prepared and session.statistics is None:
+                session.fit_with(codec.load(path / columns.FILE))  # As the run fitted the steps
             same = list(session.prepare) == content["prepare"]
             steps = ", ".join(session.prepare) or "no steps"
             add(same, steps if same else f"{steps}; the run's are {', '.join(content['prepare'])}")
@@ -309,13 +309,8 @@ def _checking(checks: list[Check], name: str) -> Iterator[Callable[[bool | None,
         if error.exit_code != SketchSelectError.exit_code:  # the cluster was lost, or the user stopped it
             raise
         checks.append(Check(name, False, str(error)))
-    except (
-        OSError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ValueError,
-    ) as error:  # a file that is lost, or of another format than its name says
+    except (OSError, LookupError, TypeError, AttributeError, ValueError) as error:
+        # A file that is lost, or of another format than its name says.
         checks.append(Check(name, False, f"cannot be read ({type(error).__name__}: {error})"))
 
 
@@ -363,12 +358,6 @@ def _build(stages: list[dict[str, Any]], current: list[str]) -> Check:
     return Check("libraries", True, "versions, BLAS and processor are those of the run")
 
 
-def _use_statistics(session: Session) -> None:
-    """Take the steps as the run fitted them."""
-    if not session.is_prepared and session.statistics is None:
-        session.fit_with(codec.load(session.folder.path / columns.FILE))
-
-
 def _read_again(
     session: Session, source: Source, description: Summary[Any], summary: Summary[Any]
 ) -> tuple[bool | None, str]:
@@ -384,7 +373,8 @@ def _selection(
     """Select again from the summary, and compare the selection, and the model if there is one."""
     folder = session.folder.path
     if content["selection"]["given"]:
-        return add("selection", None, "the columns came from a file")
+        add("selection", None, "the columns came from a file")
+        return
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
     evaluation.restore_target_bound(session, tables.read_selection(folder / "selection.json"))
     selector = columns.fit_selector(session, codec.load(folder / origin))
@@ -405,7 +395,6 @@ def _selection(
         else:
             same = json.loads(text)["support"] == json.loads(before)["support"]
             add(title, same, f"{origin} gives {'the same columns again' if same else 'other columns'}")
-    return None
 
 
 def _features(session: Session) -> tuple[bool, str]:
@@ -440,8 +429,7 @@ def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
     apart = stored.read_rows(0, len(means)) - means
     largest, was = float(np.abs(apart).max()), recorded["inertia_selected_columns"]
     inertia = float(sums.objective) + float(sums.cluster_weights @ np.square(apart).sum(axis=1))
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     rests = settings.tol == 0 and recorded["n_iter"] < settings.max_iter
     rounding = ROUNDING * float(np.abs(means).max())
     floor = rounding**2 * float(sums.cluster_weights.sum())  # For rows that lie on their centres

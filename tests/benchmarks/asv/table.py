@@ -1,7 +1,5 @@
 """Seconds of our side and of the floor of every case."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

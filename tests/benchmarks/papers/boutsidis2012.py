@@ -6,8 +6,6 @@ unweighted) over the best objective known; beside it what is proved, of the clus
 known) and against any clustering (`certified`, over a lower bound). `--quick`: small, and what needs no file.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -6,8 +6,6 @@ One size grows at a time; processor time of one thread, the least of three runs.
 that another term, or the cost of a call, is still the larger at these sizes.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@ One line for every data set and number of rows a block: factor from the spectrum
 minutes. ``--exact`` leaves the sampled bounds out. The clustering is the best of a few runs of k-means on all columns.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator

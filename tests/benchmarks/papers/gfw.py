@@ -3,8 +3,6 @@
 Run ``python tests/benchmarks/papers/gfw.py`` for ridge against lasso on random subsets of text.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Selectors of the literature that the comparisons need and the package does not offer: plain, small versions."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

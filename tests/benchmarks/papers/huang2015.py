@@ -9,8 +9,6 @@ sublinear tf-idf of unit length and stays sparse. Without --full: fewer numbers 
 k-means. `kernel` is Figure 3 of images with the Gaussian kernel, `4` is on made rows of Tiny's width.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import subprocess

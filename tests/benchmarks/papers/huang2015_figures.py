@@ -1,7 +1,5 @@
 """The figures of Huang et al. (2015) as tables: effect of alpha, drift, batch sizes, efficient storage."""
 
-from __future__ import annotations
-
 from functools import reduce
 from types import SimpleNamespace
 from typing import Any

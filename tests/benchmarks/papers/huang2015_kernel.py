@@ -5,8 +5,6 @@ selected are random features. `columns` beside it selects pixels: the same regre
 features as targets and the pixels as predictors.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tables of Huang et al. (2015) compare: scores of columns by each method, and k-means on the best ones."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Boutsidis et al. 2009 is the package's `RandomizedSelector`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

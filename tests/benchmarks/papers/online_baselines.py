@@ -4,8 +4,6 @@ State is passed in and comes back, so that data can arrive in blocks. Those with
 strengths at once, as their strength has to be tuned to the wanted number of columns.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

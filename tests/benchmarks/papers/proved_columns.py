@@ -8,8 +8,6 @@ bound is then compared with restarts of scikit-learn's k-means in all columns: n
 have length 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """The real data sets of the comparisons, prepared for selection and for clustering; nothing is downloaded."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ random columns by more than these scatter. Columns are selected on all rows, k-m
 Data: ../shared/data, or $SKETCHSELECT_DATA.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from typing import Any

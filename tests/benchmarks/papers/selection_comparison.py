@@ -6,8 +6,6 @@ NMI and accuracy of scikit-learn's KMeans on the selected columns, unweighted, a
 data are read from ../shared/data beside the repository (or $SKETCHSELECT_DATA); what is not there is skipped.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -9,8 +9,6 @@ through `Moments`. RMSE and AUC are exact expectations for the estimate over new
 the libraries that take the raw matrix.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -5,8 +5,6 @@ Rows are ``x = z 1 + u`` with z and u standard normal (any two columns correlate
 which can be drawn at a cost that does not depend on n (Bartlett 1933). That is how a million rows are repeated often.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

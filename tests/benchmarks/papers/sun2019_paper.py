@@ -1,7 +1,5 @@
 """Figures printed in Sun, Guo and Barbu (2019): Tables 2 and 6 (regression), 3 (classification), 4 and 5."""
 
-from __future__ import annotations
-
 REGRESSION_METHODS = ("Lasso", "TSGD", "SADMM", "OLS-th", "OFSA", "OMCP", "OElnet")
 CLASSIFICATION_METHODS = ("FOFS", "SOFS", "OPG", "RDA", "OFSA", "OLS-th", "OLasso", "OMCP")
 

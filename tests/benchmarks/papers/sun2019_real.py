@@ -1,7 +1,5 @@
 """Table 5 of Sun, Guo and Barbu (2019) on the data that can be had, and models of degree 2."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sections 5.2 and 5.3 of Sun, Guo and Barbu (2019): regret along a stream, and coefficients that change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables 2, 3 and 6 of Sun, Guo and Barbu (2019): detection rate, RMSE or AUC, and seconds, beside the paper's."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator

@@ -8,8 +8,6 @@ k-means runs unweighted on the selected columns, on at most 10,000 rows. The pap
 every column of all its sets; its curves need a smaller rate or, as here, the number of features given.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

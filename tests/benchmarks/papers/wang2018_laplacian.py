@@ -6,8 +6,6 @@ Prints the seconds for one block of edges (processor time), the exponents betwee
 sample. The paper states O(n^3) and, for Laplacians, O(d log^2 n); conjugate gradients stand in for its solver.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

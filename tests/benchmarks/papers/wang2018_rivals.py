@@ -5,8 +5,6 @@
 Means and the largest of some seeds, and seconds. The projections take no columns of the data: their rows have no names.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -5,8 +5,6 @@ come out, -log10 of the relative error. Floors: what careful double-precision ar
 1.3 digits for the order of summation.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Run ``python tests/summaries/golden/make.py`` after adding a kind or raising its
 file. The data come from a formula, so that a test knows the content of a file without the code that wrote it.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

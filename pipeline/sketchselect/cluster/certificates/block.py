@@ -17,12 +17,10 @@ from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.base import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import BlockBound, Bundle, Summary
+from sketchselect.summaries.block_bound import MOST_BLOCKS
 
 SAMPLED_SHARE = 0.25  # Share of the blocks that are solved where a probability is enough
 BLOCKS_PER_PARTITION = 8  # Blocks that a partition should have, so that the rows of a block come from many places
-
-# Blocks that a partition has at most: each takes about a second, and a pass that is silent for minutes looks dead.
-MOST_BLOCKS = 32
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._text import html_table
 from sketchselect.errors import BadParameter
 from sketchselect.execution import Statistics
 from sketchselect.linalg.validation import require_number
+from sketchselect.plots import CertificateDisplay
 
 # Relative error that an objective may carry (sums in float32, say) before it is called impossible.
 _OBJECTIVE_ROUNDING = 1e-6
@@ -107,6 +109,22 @@ class Certificate:
         """Whether at least half of the possible gain is proved, and at least half of what is beyond chance."""
         chance = self.chance_share or 0.0
         return self.share is not None and self.share >= chance + LARGE_SHARE * (1 - chance)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw bound, objective and the objective of one cluster on `ax` (new axes by default); return the axes."""
+        return CertificateDisplay.from_certificates(self, ax=ax).ax_
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, Any]] = [
+            ("inertia", self._objective()),
+            ("lower bound", _rounded(self.lower_bound, ROUND_FLOOR)),
+            ("at most times the best", _rounded(self.factor, ROUND_CEILING)),
+            ("method", self.method),
+            ("holds", "always" if self.confidence == 1 else f"with probability {self.confidence}"),
+        ]
+        if self.share is not None:
+            rows.insert(3, ("proved share of the possible gain", shown_share(self.share)))
+        return html_table(self.sentence(), rows)
 
     def sentence(self, closer: Certificate | None = None) -> str:
         """Return the certificate in plain words.

@@ -6,14 +6,19 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import readers
+from sketchselect._sklearn import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+    check_is_fitted,
+)
 from sketchselect.cluster.kmeans.lloyd import (
     DistanceBlock,
     KMeansParameters,
@@ -27,13 +32,14 @@ from sketchselect.cluster.kmeans.lloyd import (
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.execution.client import check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, source_partitions
 from sketchselect.execution.source import Source
+from sketchselect.execution.summarize import summarize_source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.kmeans.sample import WeightedRows
-from sketchselect.linalg.validation import Floats, as_weights, seed_of, stacked
+from sketchselect.linalg.kmeans.sample import WeightedRows, lift_of, principal_plane
+from sketchselect.linalg.validation import Floats, Labels, as_weights, require_positive, seed_of, stacked
 from sketchselect.readers.arrays import unwrapped
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.opening import open_features
@@ -108,7 +114,7 @@ class StreamSample:
         return points.best(points.starts(self.n_clusters, seeds), most=100)
 
 
-class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """k-means of the rows of a matrix that need not fit in memory.
 
     Labels and inertia are always those of the final centres. Clusters left empty are reseeded with the rows farthest
@@ -369,6 +375,70 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         """Return minus the (weighted) sum of squared distances to the nearest centre; `run` as in `predict`."""
         check_is_fitted(self)
         return -self._label(self._source(X, sample_weight, reset=False), run).sums.inertia()
+
+    def top_features(self, n: int = 10) -> list[list[tuple[Any, float]]]:
+        """Return for each cluster the columns that are highest in it, highest first: (name or index, lift).
+
+        The lift of a column is its mean in the cluster over that of all rows; lifts of 1 or less are left out. Where a
+        centre has a negative entry, there is no lift, and the differences from the mean of all rows stand for it: the
+        larger, the more the column contributes to the distance of the centre from the mean of all rows.
+
+        Parameters
+        ----------
+        n : int, default 10
+            Most columns of a cluster.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.array([[4.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [0.0, 2.0, 1.0]])
+        >>> KMeans(2, init=X[[0, 2]]).fit(X).top_features()
+        [[(0, 2.0)], [(1, 2.0)]]
+        """
+        check_is_fitted(self)
+        require_positive("n", n)
+        centers, weights = self.cluster_centers_, getattr(self, "cluster_weights_", None)
+        if weights is None:
+            raise BadParameter("top_features needs the weights of the clusters, which a stream does not have; use fit")
+        lift, least = lift_of(centers, weights), 1.0
+        if lift is None:
+            lift, least = centers - weights @ centers / weights.sum(), 0.0
+        names = getattr(self, "feature_names_in_", None)
+        return [
+            [(j if names is None else str(names[j]), float(row[j])) for j in order[:n].tolist() if row[j] > least]
+            for row, order in zip(lift, np.argsort(-lift, axis=1, kind="stable"), strict=True)
+        ]
+
+    def project(self, X: Any, n_rows: int = 1000, **run: Unpack[RunKeywords]) -> tuple[Floats, Labels, Floats]:
+        """Return a sample of the rows, in order, with clusters and centres, on the sample's two principal components.
+
+        Parameters
+        ----------
+        X : array, path, URL or Matrix of shape (n, n_features)
+            The rows; one pass is made.
+        n_rows : int, default 1000
+            Rows that are sampled, each with the same probability.
+        **run : client, partition_bytes, progress
+            As in `summarize`.
+
+        Returns
+        -------
+        points : array of shape (n_sampled, 2)
+        labels : array of int, shape (n_sampled,)
+        centres : array of shape (n_clusters, 2)
+        """
+        check_is_fitted(self)
+        source = self._source(X, None, reset=False)
+        with run_options(source.matrix, **run) as options:
+            sample = cast(
+                RowSample, summarize_source(source, RowSample(require_positive("n_rows", n_rows)), options).value
+            )
+        points, centres = principal_plane(sample.rows, self.cluster_centers_)
+        labels, order = (
+            WeightedRows(sample.rows, sample.weights).assign(self.cluster_centers_),
+            np.argsort(sample.indices),
+        )
+        return points[order], labels[order], centres
 
     def _label(self, source: Source, run: RunKeywords) -> RowLabels:
         with self._passes(source, run) as passes:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes
 from sketchselect.errors import BadParameter
@@ -29,24 +28,12 @@ from sketchselect.linalg.hashing import (
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import MOST_NBYTES, POLISH_ITERATIONS, WeightedRows, sample_size
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Floats, Labels, as_weights, global_rows
+from sketchselect.linalg.validation import Floats, Labels
 from sketchselect.summaries import CentroidSums, RowSample
 
 Nearest = tuple[Labels, Floats]  # Per row of a block: index of the nearest candidate and squared distance to it
 
 _NEAREST = "nearest candidates"
-
-
-def block_weights(block: Block) -> Floats:
-    """Return the weights of a block's rows; ones for unweighted rows."""
-    n_rows = block.values.shape[0]
-    weights = as_weights(block.weight, n_rows)
-    return np.ones(n_rows) if weights is None else weights
-
-
-def block_rows(block: Block) -> NDArray[np.uint64]:
-    """Return the global index of each row of a block."""
-    return global_rows(block.position, block.values.shape[0])
 
 
 @dataclass(frozen=True)
@@ -68,10 +55,10 @@ def survey_block(seed: int, size: int, by_weight: bool, block: Block) -> Survey:
     """
     n_rows = block.values.shape[0]
     sums = CentroidSums(1).from_block(block.values, np.zeros(n_rows, dtype=np.int32), start=block.position)
-    weights = block_weights(block)
+    weights = block.row_weights
     heavy = weights > 0
     # Without a sample no row needs a key.
-    rows = block_rows(block)[: n_rows if size else 0]
+    rows = block.row_indices[: n_rows if size else 0]
     rates = weights if by_weight else heavy.astype(np.float64)
     keys = exponential_keys(seed, rows, rates[: rows.size])
     sample = smallest_rows(keys, rows.astype(np.int64), block.values, weights, size)
@@ -126,10 +113,10 @@ class Round:
 def sample_round(candidates: Candidates, seed: int, factor: float, block: Block) -> Round:
     """Return the state of one block: row i is chosen iff u_i < factor w_i d_i^2 / cost, with hashed u_i."""
     _, distances = candidates.nearest(block)
-    weights = block_weights(block)
+    weights = block.row_weights
     pull = weights * distances
     cost = float(pull.sum())
-    rows = block_rows(block)
+    rows = block.row_indices
     keys = np.full(rows.shape, np.inf)
     far = pull > 0
     with np.errstate(over="ignore"):
@@ -158,7 +145,7 @@ def weigh_block(candidates: Candidates, description: RowSample | None, block: Bl
     if isinstance(block, CachedBlock):
         block.memory.pop(_NEAREST, None)
     n_candidates = candidates.points.shape[0]
-    weights: Floats = np.bincount(labels, block_weights(block), n_candidates).astype(np.float64, copy=False)
+    weights: Floats = np.bincount(labels, block.row_weights, n_candidates).astype(np.float64, copy=False)
     rows = None
     if description is not None:
         rows = description.from_block(block.values, start=block.position, sample_weight=block.weight)

@@ -178,3 +178,44 @@ def row_products(left: Any, right: Any) -> Floats:
         return np.asarray(left.multiply(right).sum(axis=1), dtype=np.float64).ravel()
     products: Floats = np.einsum("ij,ij->i", left, right)
     return products
+
+
+def principal_plane(rows: Any, others: Floats) -> tuple[Floats, Floats]:
+    """Return rows, and others, on the two top principal components of the rows, each of shape (n, 2).
+
+    Of rows with fewer directions the other coordinates are 0. The entry of a component that is largest in size is
+    positive. Cost: n^2 p flops for n rows of p columns, and 10 n^3.
+    """
+    n_rows = rows.shape[0]
+    mean = np.asarray(rows.sum(axis=0), dtype=np.float64).ravel() / n_rows
+    if not is_csr(rows):
+        rows = rows - mean
+    gram = rows @ rows.T
+    gram = np.asarray(densify(gram) if is_csr(gram) else gram, dtype=np.float64)
+    gram = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
+    squares, vectors = np.linalg.eigh(gram)
+    points, axes = np.zeros((n_rows, 2)), np.zeros((rows.shape[1], 2))
+    for place in range(min(2, n_rows)):
+        square, vector = float(squares[-1 - place]), vectors[:, -1 - place]
+        if square > n_rows * np.finfo(np.float64).eps * float(squares[-1]):
+            axis = np.asarray(rows.T @ (vector - vector.mean())) / np.sqrt(square)
+            sign = 1.0 if axis[np.abs(axis).argmax()] > 0 else -1.0
+            points[:, place], axes[:, place] = sign * np.sqrt(square) * vector, sign * axis
+    return points, (others - mean) @ axes
+
+
+def lift_of(means: Floats, weights: Floats) -> Floats | None:
+    """Return the means of clusters, shape (k, p), over those of all rows; None where a mean is negative.
+
+    `weights` of shape (k,): Of the clusters. A column that is 0 everywhere has a lift of 0.
+
+    Examples
+    --------
+    >>> lift_of(np.array([[4.0, 1.0], [0.0, 1.0]]), np.array([1.0, 1.0]))
+    array([[2., 1.],
+           [0., 1.]])
+    """
+    if not (means >= 0).all():
+        return None
+    of_all = weights @ means / max(float(weights.sum()), 1e-300)
+    return np.divide(means, of_all, out=np.zeros_like(means), where=of_all > 0)

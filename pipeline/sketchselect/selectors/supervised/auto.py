@@ -119,6 +119,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     ----------
     best_ : PathSelector
         The winner, fitted.
+    method_ : str
+        Its name.
     errors_ : dict of str to float
         Method -> mean squared error of its model on held-out folds, over the variance of the target: 1 - R2.
     coef_, intercept_, classes_, path_
@@ -208,7 +210,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 terms = counted(path.candidates[place].support.size, "term" if selector.degree == 2 else "column")
                 shares[name] = f"{100.0 * (1.0 - errors[name]):.1f} % with {terms}"
         winner = min(errors, key=lambda name: errors[name], default=LassoPath.method)
-        self.errors_, self.best_ = errors, competitors[winner]
+        self.errors_, self.best_, self.method_ = errors, competitors[winner], winner
         if n_select:
             self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(summary)
         else:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr, xlogy
 
 from sketchselect.linalg.validation import Floats
 
@@ -19,12 +19,14 @@ class Information(NamedTuple):
     """Mutual information of every column with the target in nats, and what its test needs.
 
     `plug_in`: That of the shares of rows. `corrected`: Without the bias of Miller and Madow, at least 0.
+    `variance`: Of the logarithm of a cell's share over that expected, the mean of which is `plug_in`, over the rows.
     `freedom`: Degrees of freedom of the G statistic, twice the rows times `plug_in`.
     `entropy`: That of the target, a number.
     """
 
     plug_in: Floats
     corrected: Floats
+    variance: Floats
     freedom: Floats
     entropy: float
 
@@ -36,7 +38,7 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
     the margins, over twice the rows); Woolf 1957 (the G statistic).
     """
     n_features = counts.shape[0]
-    plug_in, bias, freedom = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
+    plug_in, bias, variance, freedom = (np.zeros(n_features) for _ in range(4))
     of_classes = counts[:1].sum(axis=(0, 1)).astype(np.float64)
     n = max(float(of_classes.sum()), 1.0)
     n_classes = np.count_nonzero(of_classes)
@@ -44,24 +46,32 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
         of_bins = cells.sum(axis=2)
         expected = of_bins[:, :, None] * of_classes / n
         ratio = np.divide(cells, expected, out=np.ones_like(cells), where=cells > 0)
-        plug_in[piece] = np.maximum(xlogy(cells, ratio).sum(axis=(1, 2)) / n, 0.0)
+        terms = scipy.special.xlogy(cells, ratio)
+        plug_in[piece] = np.maximum(terms.sum(axis=(1, 2)) / n, 0.0)
+        variance[piece] = scipy.special.xlogy(terms, ratio).sum(axis=(1, 2)) / n - plug_in[piece] ** 2
         n_bins, n_cells = np.count_nonzero(of_bins, axis=1), np.count_nonzero(cells, axis=(1, 2))
         bias[piece] = (n_cells - n_bins - n_classes + 1) / (2 * n)
         freedom[piece] = (n_bins - 1) * (n_classes - 1)
-    entropy = float(-xlogy(of_classes / n, of_classes / n).sum())
-    return Information(plug_in, np.maximum(plug_in - bias, 0.0), freedom, entropy)
+    entropy = float(-scipy.special.xlogy(of_classes / n, of_classes / n).sum())
+    return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), freedom, entropy)
 
 
 class RankSums(NamedTuple):
     """Wilcoxon's test of every column: normal statistics, p-values and their logarithms, and rank-biserial effects.
 
     The effect is 2 AUC - 1, the probability that a row of the first group has the larger value less that of the second.
+    `variances`: Of the AUC (DeLong, DeLong and Clarke-Pearson 1988).
+    `untied`: Factor by which ties lower the variance of ranks.
+    `sizes`: Rows of the two groups, each an array.
     """
 
     statistics: Floats
     pvalues: Floats
     log_pvalues: Floats
     effects: Floats
+    variances: Floats
+    untied: Floats
+    sizes: tuple[Floats, Floats]
 
 
 def rank_sums(first: NDArray[np.int64], second: NDArray[np.int64], *, tie_correct: bool = True) -> RankSums:
@@ -72,25 +82,35 @@ def rank_sums(first: NDArray[np.int64], second: NDArray[np.int64], *, tie_correc
     NaN where a group has no rows or all rows are in one bin.
     Source: Wilcoxon 1945; Mann and Whitney 1947; Lehmann 1975 (ties).
     """
-    statistics, effects = np.empty(first.shape[0]), np.empty(first.shape[0])
+    statistics, effects, variances, untied, n_first, n_second = (np.empty(first.shape[0]) for _ in range(6))
     for piece, a in _pieces(first):
         b = second[piece].astype(np.float64)
         of_bins = a + b
-        sizes = a.sum(axis=1) * b.sum(axis=1)
+        n_first[piece], n_second[piece] = a.sum(axis=1), b.sum(axis=1)
+        sizes = n_first[piece] * n_second[piece]
         n = of_bins.sum(axis=1)
         # Twice the mean rank of a bin, less that of all rows.
         centred = 2 * np.cumsum(of_bins, axis=1) - of_bins - n[:, None]
         twice = (a * centred).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            if tie_correct:
-                spread = (n**3 - (of_bins**3).sum(axis=1)) / (n * (n - 1))
-            else:
-                spread = n + 1
+            untied[piece] = (n**3 - (of_bins**3).sum(axis=1)) / (n**3 - n)
+            spread = (n + 1) * (untied[piece] if tie_correct else 1.0)
             has_test = (np.count_nonzero(of_bins, axis=1) > 1) & (sizes > 0)
             statistics[piece] = np.where(has_test, twice / np.sqrt(sizes * spread / 3), np.nan)
             effects[piece] = np.where(has_test, twice / sizes, np.nan)
+            variances[piece] = _placements(a, b) + _placements(b, a)
     below = -np.abs(statistics)
-    return RankSums(statistics, 2 * ndtr(below), np.log(2) + log_ndtr(below), effects)
+    p, log = 2 * scipy.special.ndtr(below), np.log(2) + scipy.special.log_ndtr(below)
+    return RankSums(statistics, p, log, effects, variances, untied, (n_first, n_second))
+
+
+def _placements(of: Floats, among: Floats) -> Floats:
+    """Return the variance of the mean of the shares of `among` below the rows `of`, over those rows."""
+    n, n_among = of.sum(axis=1, keepdims=True), among.sum(axis=1, keepdims=True)
+    shares = (np.cumsum(among, axis=1) - among / 2) / n_among
+    centred = shares - (of * shares).sum(axis=1, keepdims=True) / n
+    variance: Floats = (of * centred**2).sum(axis=1) / (n * (n - 1))[:, 0]
+    return variance
 
 
 def _pieces(counts: NDArray[np.int64]) -> Iterator[tuple[slice, Any]]:

@@ -1,4 +1,4 @@
-"""Selection with a bound on the expected share of false columns, by knockoffs made from moments."""
+"""Selection with a bound on the expected share of false columns, by knockoffs drawn from moments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sketchselect.selectors.supervised.mrmr import one_target
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
 from sketchselect.solvers import Problem, standardize
 from sketchselect.solvers.knockoffs import (
-    Augmented,
     construct,
     draw_fixed,
     draw_model,
@@ -33,9 +32,9 @@ from sketchselect.summaries import Moments, Summary
 class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     """Select columns of which at most a share `fdr` is expected to be false; one pass, also over merged summaries.
 
-    Each column competes with a knockoff, a made column with the same correlations that has no part in the target. The
-    moments of knockoffs with everything else are drawn from the moments of the rows: no row is read again, and files
-    of several sites need only be merged.
+    Each column competes with a knockoff, an artificial column with the same correlations that has no part in the
+    target. The moments of knockoffs with everything else are drawn from the moments of the rows: no row is read again,
+    and files of several sites need only be merged.
 
     Parameters
     ----------
@@ -148,13 +147,12 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         kind = self._kind(moments, n, active.size)
         statistics, threshold = np.zeros(moments.n_features), float("inf")
         varies = bool((problem.yy.diagonal() > 0).any())
-        several, fdr = self.draws > 1, float(self.fdr)
         if active.size and varies and n > 2:
-            found = self._statistics(problem, active, kind, n)
-            statistics[active], threshold = found
+            statistics[active], threshold = self._statistics(problem, active, kind, n)
         support = np.flatnonzero(statistics >= threshold)
         self.statistics_, self.threshold_ = statistics, threshold
-        least = int(np.ceil((2.0 if several else 1.0) / fdr - 1e-9))
+        fdr = float(self.fdr)
+        least = int(np.ceil((2.0 if self.draws > 1 else 1.0) / fdr - 1e-9))
         if not support.size:
             choice = f"at fdr = {fdr:g} at least {least} columns must be selected at once, and fewer stand out: none is"
         else:
@@ -218,16 +216,16 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
                 moments = draw_fixed(made, correlation, xy[:, 0], rss, left, seed)
             else:
                 moments = draw_model(made, scatter, active.size, freedom, seed)
-            drawn.append(self._compare(moments, problem, seed) * (made.gaps > 0))
+            differences = (
+                ridge_statistics(moments) if self.statistic == "ridge" else entry_statistics(moments, problem, seed)
+            )
+            drawn.append(differences * (made.gaps > 0))
         fdr = float(self.fdr)
         if len(drawn) == 1:
             return drawn[0], knockoff_threshold(drawn[0], fdr)
         # Thresholds at half the rate, so that a column need not be selected in every draw.
         values = np.mean([e_values(statistics, fdr / 2.0) for statistics in drawn], axis=0)
         return values, e_value_threshold(values, fdr)
-
-    def _compare(self, moments: Augmented, problem: Problem, seed: int) -> Floats:
-        return ridge_statistics(moments) if self.statistic == "ridge" else entry_statistics(moments, problem, seed)
 
 
 _NOT_FOR_CLASSES = 'knockoffs="fixed" is for a numeric target with Gaussian errors, not for classes; take "model"'

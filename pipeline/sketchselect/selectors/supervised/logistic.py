@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
-from scipy.special import gammaln
-from sklearn.utils.metaestimators import available_if
+import scipy
 
+from sketchselect._sklearn import available_if
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
 from sketchselect.execution.engine import PassOptions, RunKeywords
@@ -68,7 +68,7 @@ class LikelihoodPath(ModelPath):
         n = self.n
         deviance, k = n * self.residual_squares, np.array([float(c.n_nonzero.sum()) for c in self.candidates])
         p = self.n_active * self.candidates[0].coef.shape[1]
-        choices = gammaln(p + 1.0) - gammaln(k + 1.0) - gammaln(p - k + 1.0)
+        choices = scipy.special.gammaln(p + 1.0) - scipy.special.gammaln(k + 1.0) - scipy.special.gammaln(p - k + 1.0)
         bic = deviance + k * np.log(max(n, 1.0))
         return {"aic": deviance + 2.0 * k, "bic": bic, "ebic": bic + 2.0 * self.ebic_gamma * choices}
 

@@ -17,6 +17,7 @@ from scipy.linalg.lapack import dpocon, dpotrf
 
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.validation import Floats
+from sketchselect.plots import ModelPathDisplay
 from sketchselect.solvers import Problem, standardize
 from sketchselect.solvers.path import aic, bic, ebic, validation_error
 from sketchselect.solvers.problem import nearest_psd
@@ -25,6 +26,8 @@ from sketchselect.summaries.moment_forms import pair_indices, polynomial_names
 
 Criterion = Literal["aic", "bic", "ebic"]
 Rule = Literal["min", "1se"]
+
+MAX_LINES = 30  # Columns in a figure of a path
 
 
 class Units(Protocol):
@@ -218,37 +221,43 @@ class ModelPath:
                 out["ebic"][i] += ebic(n, rss, k, p, gamma=self.ebic_gamma)
         return out
 
+    @property
+    def cv_standard_error(self) -> Floats | None:
+        """Standard error of `mean_cv_error` over the folds, shape (m,), 0 for a single fold; None without folds."""
+        if self.cv_errors is None:
+            return None
+        n_folds = self.cv_errors.shape[1]
+        if n_folds < 2:
+            return np.zeros(len(self))
+        return np.array([float(errors.std(ddof=1) / np.sqrt(n_folds)) for errors in self.cv_errors])
+
+    def lines(self) -> tuple[NDArray[np.int64], Floats]:
+        """Return the columns that are strongest anywhere on the path, and their coefficients, shape (m, n_columns).
+
+        At most 30 columns, the strongest first; standardised coefficients, and of several targets their norm.
+        """
+        strongest: dict[int, float] = {}
+        for candidate in self.candidates:
+            for j, size in zip(candidate.support, np.linalg.norm(candidate.coef, axis=1), strict=True):
+                strongest[int(j)] = max(strongest.get(int(j), 0.0), float(size))
+        columns = sorted(strongest, key=lambda j: (-strongest[j], j))[:MAX_LINES]
+        positions = {j: i for i, j in enumerate(columns)}
+        lines = np.zeros((len(self.candidates), len(columns)))
+        for i, candidate in enumerate(self.candidates):
+            for j, row in zip(candidate.support, candidate.coef, strict=True):
+                if int(j) in positions:
+                    lines[i, positions[int(j)]] = row[0] if row.size == 1 else np.linalg.norm(row)
+        return np.array(columns, dtype=np.int64), lines
+
     def plot_path(self, ax: Any = None) -> Any:
         """Draw the standardised coefficients along the path, and the chosen model; return the Axes.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Axes to draw on; a new figure, without a window, by default.
+            Axes to draw on; new ones by default.
         """
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(6.4, 4.0), layout="constrained").add_subplot()
-        terms = (
-            np.unique(np.concatenate([c.support for c in self.candidates])) if self.candidates else np.array([], int)
-        )
-        positions = {int(j): i for i, j in enumerate(terms)}
-        lines = np.zeros((len(self), terms.size))
-        for i, candidate in enumerate(self.candidates):
-            # For several targets a column's strength is the norm of its row.
-            height = candidate.coef[:, 0] if candidate.coef.shape[1] == 1 else np.linalg.norm(candidate.coef, axis=1)
-            lines[i, [positions[int(j)] for j in candidate.support]] = height
-        values = self.values
-        if self.parameter == "alpha" and (values > 0).all() and len(self) > 1:
-            ax.set_xscale("log")
-            ax.invert_xaxis()
-        ax.plot(values, lines, linewidth=1.0)
-        ax.axvline(float(values[self.chosen]), color="0.3", linestyle="--", linewidth=1.0)
-        ax.set_xlabel("alpha" if self.parameter == "alpha" else "number of columns")
-        ax.set_ylabel("coefficient of the standardised column")
-        ax.set_title(f"{self.model.support.size} columns chosen")
-        return ax
+        return ModelPathDisplay.from_path(self, ax=ax).ax_
 
 
 Solve = Callable[[Problem], Sequence[Candidate]]

@@ -8,11 +8,9 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
+from sketchselect._sklearn import BaseEstimator, available_if, check_is_fitted
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Block, Source
 from sketchselect.execution.client import check_run, run_options

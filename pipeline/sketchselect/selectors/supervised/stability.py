@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from functools import reduce
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
 
+from sketchselect._sklearn import clone
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import Count, Limits, SeedNumber, number, whole
+from sketchselect.selectors.registry import METHODS
 from sketchselect.selectors.supervised.models import design_of
 from sketchselect.selectors.supervised.path import PathSelector, ignore_early_warnings
 from sketchselect.selectors.supervised.penalized import LassoPath
@@ -97,8 +97,6 @@ class StabilitySelector(TargetMixin, BaseSelector):
     requires: ClassVar[tuple[str, ...]] = ("folds",)
     automatic: ClassVar[dict[str, Any] | None] = {}
     unrecorded: ClassVar[tuple[str, ...]] = ("task",)
-    registered: ClassVar[Mapping[str, type[BaseSelector]]] = {}
-    """The methods whose names `estimator` takes; filled by the registry."""
 
     def __init__(
         self,
@@ -135,10 +133,10 @@ class StabilitySelector(TargetMixin, BaseSelector):
         """Return the estimator of a half, whose model has a number of columns that is given with the half."""
         base: Any = LassoPath() if self.estimator is None else self.estimator
         if isinstance(base, str):
-            if base not in self.registered:
-                hint = did_you_mean(base, self.registered, f"; known are {', '.join(sorted(self.registered))}")
+            if base not in METHODS:
+                hint = did_you_mean(base, METHODS, f"; known are {', '.join(sorted(METHODS))}")
                 raise BadParameter(f"estimator: unknown selection method {base!r}{hint}")
-            base = self.registered[base]()
+            base = METHODS[base]()
         if not isinstance(base, PathSelector):
             raise BadParameter(f"estimator: {base.method} has no path of models, such as {LassoPath.method} has")
         half: PathSelector = clone(base).set_params(n_features_to_select=None, cv=None, criterion="ebic")

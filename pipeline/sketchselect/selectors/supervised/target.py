@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
+from sketchselect._sklearn import BaseEstimator
 from sketchselect.errors import BadParameter, NotFinite
 from sketchselect.execution.engine import FitKeywords
 from sketchselect.linalg.validation import Array

@@ -8,7 +8,7 @@ from math import isqrt
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import betainc, betaln, chdtrc, fdtrc, gammaln
+import scipy
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source, summarize_source
@@ -18,6 +18,16 @@ from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank
 from sketchselect.selectors.parameters import Limits, Share, Size, whole
 from sketchselect.selectors.supervised.binned import mutual_information, rank_sums
+from sketchselect.selectors.supervised.effects import (
+    Effects,
+    best_of,
+    correlation_effects,
+    count_effects,
+    difference_effects,
+    information_effects,
+    rank_effects,
+    variance_effects,
+)
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, require_several
 from sketchselect.summaries import ColumnStats, Groups, Moments, RowSample, Summary, TargetHistogram, load, pick
 
@@ -106,7 +116,7 @@ def welch(weights: Floats, means: Floats, scatters: Floats, *, as_many: bool = F
         freedom = error**2 / (shares**2 / (counts - 1.0)[:, None]).sum(axis=0)
         log = _log_tail(t * t, np.ones_like(t), freedom)
         # Two constant groups that differ do so beyond doubt.
-        p = np.where(np.isinf(t), 0.0, betainc(freedom / 2, 0.5, freedom / (freedom + t * t)))
+        p = np.where(np.isinf(t), 0.0, scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t * t)))
     return ColumnTests(t, *_joined(p, log))
 
 
@@ -128,7 +138,7 @@ def _f_test(explained: Floats, residual: Floats, numerator: float, denominator: 
         return ColumnTests(none, none, none)
     with np.errstate(divide="ignore", invalid="ignore"):
         f = (explained / numerator) / (residual / denominator)
-    p = fdtrc(numerator, denominator, f)
+    p = scipy.special.fdtrc(numerator, denominator, f)
     log = _log_tail(f, np.full(f.shape, numerator), np.full(f.shape, denominator))
     return ColumnTests(f, *_joined(p, log))
 
@@ -146,7 +156,8 @@ def _log_tail(f: Floats, numerator: Floats, denominator: Floats) -> Floats:
     out = np.where(np.isposinf(f), -np.inf, np.nan)
     with np.errstate(invalid="ignore"):
         far = np.isfinite(f) & (
-            betainc(denominator / 2, numerator / 2, denominator / (denominator + numerator * f)) < _SERIES_BELOW
+            scipy.special.betainc(denominator / 2, numerator / 2, denominator / (denominator + numerator * f))
+            < _SERIES_BELOW
         )
     a, b, ratio = denominator[far] / 2, numerator[far] / 2, numerator[far] * f[far] / denominator[far]
     if not a.size:
@@ -159,7 +170,13 @@ def _log_tail(f: Floats, numerator: Floats, denominator: Floats) -> Floats:
         total += term
         if (term <= 1e-17 * total).all():
             break
-    out[far] = -a * np.log1p(ratio) + b * (np.log(ratio) - np.log1p(ratio)) - np.log(a) - betaln(a, b) + np.log(total)
+    out[far] = (
+        -a * np.log1p(ratio)
+        + b * (np.log(ratio) - np.log1p(ratio))
+        - np.log(a)
+        - scipy.special.betaln(a, b)
+        + np.log(total)
+    )
     return out
 
 
@@ -185,7 +202,7 @@ def adjusted(log_pvalues: Floats, correction: str) -> Floats:
     return capped
 
 
-def _best_class(weights: Floats, means: Floats, scatters: Floats) -> tuple[ColumnTests, Floats]:
+def _best_class(weights: Floats, means: Floats, scatters: Floats) -> tuple[ColumnTests, Effects]:
     """Return Welch's test of the class that differs most from all others, and its standardised difference."""
     n_tests = 1 if weights.size == 2 else weights.size
     tests, effects = [], []
@@ -193,13 +210,11 @@ def _best_class(weights: Floats, means: Floats, scatters: Floats) -> tuple[Colum
         count, mean, scatter = others(i, weights, means, scatters)
         groups = np.array([weights[i], count]), np.array([means[i], mean]), np.array([scatters[i], scatter])
         tests.append(welch(*groups))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            within = np.sqrt(groups[2].sum(axis=0) / max(weights.sum() - 2, 1.0))
-            effects.append((means[i] - mean) / within)
+        effects.append(difference_effects(*groups, n_tests))
     return _best_of(tests, effects)
 
 
-def _best_of(tests: Sequence[ColumnTests], effects: Sequence[Floats]) -> tuple[ColumnTests, Floats]:
+def _best_of(tests: Sequence[ColumnTests], effects: Sequence[Effects]) -> tuple[ColumnTests, Effects]:
     """Return the test of the lowest p-value in each column, corrected for their number, and its effect."""
     logs = np.array([test.log_pvalues for test in tests])
     best = np.argmin(np.where(np.isnan(logs), np.inf, logs), axis=0)
@@ -207,7 +222,7 @@ def _best_of(tests: Sequence[ColumnTests], effects: Sequence[Floats]) -> tuple[C
     log = np.minimum(logs[best, columns] + np.log(len(tests)), 0.0)
     p = np.minimum(np.array([test.pvalues for test in tests])[best, columns] * len(tests), 1.0)
     statistics = np.array([test.statistics for test in tests])[best, columns]
-    return ColumnTests(statistics, p, log), np.array(effects)[best, columns]
+    return ColumnTests(statistics, p, log), best_of(effects, best)
 
 
 def chi_squared(observed: Floats, weights: Floats) -> ColumnTests:
@@ -224,11 +239,11 @@ def chi_squared(observed: Floats, weights: Floats) -> ColumnTests:
     if len(share) < 2:
         statistics = np.full(observed.shape[1], np.nan)
     freedom = len(share) - 1.0
-    p = chdtrc(freedom, statistics)
+    p = scipy.special.chdtrc(freedom, statistics)
     return ColumnTests(statistics, *_joined(p, _log_chi_squared_tail(statistics, freedom)))
 
 
-def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTests, Floats]:
+def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTests, Effects]:
     """Return the G test of mutual information, or Wilcoxon's test, of every column, and the effects.
 
     The statistic of "mutual-information" is the corrected information in nats, its effect the share of the entropy of
@@ -239,14 +254,14 @@ def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTe
         information = mutual_information(counts)
         freedom = np.where(information.freedom > 0, information.freedom, np.nan)
         g = 2 * histogram.weight * information.plug_in
-        p, log = _joined(chdtrc(freedom, g), _log_chi_squared_tail(g, freedom))
+        p, log = _joined(scipy.special.chdtrc(freedom, g), _log_chi_squared_tail(g, freedom))
         values = np.where(np.isnan(freedom), np.nan, information.corrected)
-        return ColumnTests(values, p, log), values / (information.entropy or np.nan)
+        return ColumnTests(values, p, log), information_effects(information, histogram.weight)
     classes = counts[:, :, histogram.class_weights > 0]
     of_bins = classes.sum(axis=2)
     n_tests = 1 if classes.shape[2] == 2 else classes.shape[2]
     sums = [rank_sums(classes[:, :, i], of_bins - classes[:, :, i]) for i in range(n_tests)]
-    return _best_of([ColumnTests(*test[:3]) for test in sums], [test.effects for test in sums])
+    return _best_of([ColumnTests(*test[:3]) for test in sums], [rank_effects(test, n_tests) for test in sums])
 
 
 def _log_chi_squared_tail(x: Floats, freedom: float | Floats) -> Floats:
@@ -264,8 +279,15 @@ def _log_chi_squared_tail(x: Floats, freedom: float | Floats) -> Floats:
         fraction = fraction * (c * d)
         if (np.abs(c * d - 1) < 1e-16).all():
             break
-    logarithm: Floats = a * np.log(half) - half - gammaln(a) + np.log(fraction)
+    logarithm: Floats = a * np.log(half) - half - scipy.special.gammaln(a) + np.log(fraction)
     return logarithm
+
+
+def _classes_with_rows(summary: Any) -> list[Any]:
+    if isinstance(summary, Groups):
+        return [label for label, part in zip(summary.labels, summary, strict=True) if part.n_rows]
+    classes = getattr(summary, "classes", None) or ()
+    return [label for label, weight in zip(classes, summary.class_weights, strict=True) if weight] if classes else []
 
 
 class UnivariateSelector(GuessedTaskMixin, BaseSelector):
@@ -317,6 +339,14 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         Correlation with a numeric target. For classes the share of the variance between them ("f"), the difference of
         the means over the standard deviation within both groups ("t-test"), Cramer's V of the counts ("chi2"), or the
         rank-biserial correlation, 2 AUC - 1 ("wilcoxon"). Of "mutual-information" the share of the target's entropy.
+    confint_ : array of shape (n_features, 2)
+        95 % confidence intervals of the effects in the population, of each column by itself: the effects of columns
+        that are selected because theirs are large are smaller on average. "f": exact for values that are normal
+        within classes, by the noncentral F; the rows overstate this share, which the interval corrects, so that it can
+        lie below `effects_`. Correlations: Fisher's, for normal columns and target. All others are for many rows: by
+        Welch's error ("t-test"), the noncentral chi-squared distribution ("chi2", for independent counts, and
+        "mutual-information", of the binned values), and the variance of the area under the ROC curve ("wilcoxon").
+        Of several classes, "t-test" and "wilcoxon" allow for the choice of the best one.
 
     Raises
     ------
@@ -332,8 +362,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     some rows in each cell.
     Cost a row: for classes that of `ColumnStats`, and 64 bytes for each column and class; by bins that of
     `TargetHistogram`, after a pass for the sample; else that of `Moments`.
-    Source: Fisher 1925; Welch 1947; Pearson 1900; Wilcoxon 1945; Miller 1955; Holm 1979; Benjamini and Hochberg 1995;
-    Benjamini and Yekutieli 2001.
+    Source: Fisher 1921, 1925; Welch 1947; Pearson 1900; Wilcoxon 1945; Miller 1955; Steiger 2004; Newcombe 2006; Holm
+    1979; Benjamini and Hochberg 1995; Benjamini and Yekutieli 2001.
 
     Examples
     --------
@@ -489,13 +519,15 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             "log_pvalues": tests.log_pvalues,
             "pvalues": tests.pvalues,
             "qvalues": np.exp(log_adjusted),
-            "effects": effects,
+            "effects": effects.sizes,
         }
         for name, values in columns.items():
             setattr(self, name + "_", values)
+        self.confint_ = np.column_stack([effects.low, effects.high])
+        columns |= {"confint_low": effects.low, "confint_high": effects.high}
         sized: dict[str, Any] = {"n_features_to_select": n_select} if self.mode == "k" else {}
         task = "classification" if isinstance(summary, Groups) or summary.classes is not None else "regression"
-        diagnostics = {}
+        diagnostics: dict[str, Any] = {"effect": self._effect(task, _classes_with_rows(summary))}
         if isinstance(summary, TargetHistogram):
             if self.bins in _BINS:
                 sized["n_bins"] = summary.n_bins
@@ -504,13 +536,27 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             summary, np.sort(support), scores, columns=columns, diagnostics=diagnostics, task=task, **sized
         )
 
+    def _effect(self, task: str, classes: Sequence[Any]) -> str:
+        """Return in words what an effect is."""
+        if self.score == "mutual-information":
+            return "share of the entropy of the target"
+        if task == "regression":
+            return "correlation with the target"
+        pair = f"{classes[0]} against {classes[1]}" if len(classes) == 2 else "the class that differs most"
+        return {
+            "f": "share of the variance between classes",
+            "t-test": f"difference of means in standard deviations, {pair}",
+            "chi2": "Cramer's V",
+            "wilcoxon": f"rank-biserial correlation, {pair}",
+        }[self.score]
+
     def _n_select(self, n_features: int) -> int:
         if self.mode == "percentile":
             percentage = 10.0 if self.n_features_to_select is None else float(self.n_features_to_select)
             return max(int(n_features * percentage / 100), 1)
         return super()._n_select(n_features) if self.mode == "k" else 0
 
-    def _tests(self, summary: Any) -> tuple[ColumnTests, Floats]:
+    def _tests(self, summary: Any) -> tuple[ColumnTests, Effects]:
         """Return the tests of all columns, and the sizes of the effects."""
         if isinstance(summary, TargetHistogram):
             if (summary.classes is None and self._is_for_classes) or (summary.classes and self.task == "regression"):
@@ -528,16 +574,17 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
                 "moments with one numeric target are needed for a regression, and Groups(ColumnStats(), classes) for "
                 "classes"
             )
-        correlations = correlations_with_target(summary)
-        tests = f_of_regression(correlations, float(summary.weight))
-        return (tests._replace(statistics=correlations) if self.score == "correlation" else tests), correlations
+        correlations, n_rows = correlations_with_target(summary), float(summary.weight)
+        tests = f_of_regression(correlations, n_rows)
+        tests = tests._replace(statistics=correlations) if self.score == "correlation" else tests
+        return tests, correlation_effects(correlations, n_rows)
 
     @property
     def _is_for_classes(self) -> bool:
         """Whether score or task, as given, are for classes."""
         return "classification" in (self.task, self._implied_task)
 
-    def _tests_of_classes(self, summary: Any) -> tuple[ColumnTests, Floats]:
+    def _tests_of_classes(self, summary: Any) -> tuple[ColumnTests, Effects]:
         parts: list[Any] = [part for part in summary if part.n_rows]
         require_several(tuple(range(len(parts))))
         means = np.array([part.mean for part in parts])
@@ -548,16 +595,13 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             negative = np.flatnonzero(summary.total.minimum < 0)
             if negative.size:
                 raise BadParameter(f'score="chi2" is for counts, but column {negative[0]} has negative values')
-            tests = chi_squared(np.array([part.sum for part in parts]), weights)
-            counts = summary.total.sum
-            with np.errstate(divide="ignore", invalid="ignore"):
-                return tests, np.sqrt(tests.statistics / counts / max(len(parts) - 1, 1))
+            observed = np.array([part.sum for part in parts])
+            tests = chi_squared(observed, weights)
+            return tests, count_effects(tests.statistics, observed, weights / weights.sum())
         if self.score == "f":
             tests = f_of_classes(weights, means, scatters)
-            ratio = tests.statistics * (len(parts) - 1) / max(weights.sum() - len(parts), 1.0)
-            with np.errstate(invalid="ignore"):
-                effects = np.where(np.isinf(ratio), 1.0, ratio / (1 + ratio))
+            effects = variance_effects(tests.statistics, len(parts), float(weights.sum()))
         else:
             tests, effects = _best_class(weights, means, scatters)
         blank = np.where(is_constant, np.nan, 0.0)
-        return ColumnTests(*(values + blank for values in tests)), effects + blank
+        return ColumnTests(*(values + blank for values in tests)), Effects(*(values + blank for values in effects))

@@ -37,6 +37,7 @@ from sketchselect.execution.clusters import local_memory_limit
 from sketchselect.execution.engine import Engine, available_cores
 from sketchselect.execution.plan import PROCESS_NBYTES, Inputs, Plan
 from sketchselect.execution.source import Block, CachedSource
+from sketchselect.execution.summarize import SummaryPasses
 from sketchselect.execution.tasks import read_block
 from sketchselect.execution.tree import FAN_IN, MergeTree
 from sketchselect.job.load import load_job
@@ -45,10 +46,8 @@ from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
-from sketchselect.readers.base import accepted_size
 from sketchselect.selectors.timeline import scan_plan
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
-from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
 from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
@@ -597,28 +596,18 @@ class _Walk:
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
-        source, n_columns = session.source, session.n_columns
-        sparse = replace(source, takes_sparse=bundle.accepts_sparse).is_sparse
-        panels = make_panels(bundle, n_columns, source.n_targets, sparse=sparse)
+        passes = SummaryPasses.of(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
-            if panels is None:
+            if (panels := passes.panels) is None:
                 return column_stage.summarize(session)
             # The whole is too much for a forecast; its panels are passes like any other.
-            options = session.pass_options
-            if panels.wide and options.partition_bytes is None:
-                options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
             sketches = list(panels.sketches.values())
-            for part in panels.descriptions():
-                label = (
-                    "the sketch"
-                    if any(part is sketch for sketch in sketches)
-                    else "a panel"
-                    if panels.wide
-                    else "other members"
-                )
-                summarize_source(source, part, options, stage=f"summarize, {label}")
+            for part in passes.descriptions:
+                label = "a panel" if panels.wide else "other members"
+                label = "the sketch" if any(part is sketch for sketch in sketches) else label
+                summarize_source(session.source, part, passes.options, stage=f"summarize, {label}")
             largest = [2 * 8 * panels.edges[-1] ** 2 for _ in panels.wide]
-            largest += [2 * sketch.projected_nbytes(n_columns) for sketch in sketches]
+            largest += [2 * sketch.projected_nbytes(session.n_columns) for sketch in sketches]
             self.client_nbytes = max(self.client_nbytes, *largest)
         return None
 
@@ -670,16 +659,14 @@ class _Walk:
 
     def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
         session, path = self.session, self.folder / "features.zarr"
-        source = replace(session.rows, takes_missing=self.config.input.nonfinite == "missing")
-        options = session.pass_options
+        source = column_stage.written_rows(session)
         with self.stage("write features"):
-            array, _ = feature_pass(source, support, path, plane, 0, options)
+            array, _ = feature_pass(source, support, path, plane, 0, session.pass_options)
         self.output_nbytes = array.nbytes + 4 * source.n_rows * (self.config.cluster is not None)
         return Source(open_matrix(str(path), nonfinite=self.config.input.nonfinite, missing_chunks="fill"))
 
     def _clusters(self, features: Source, support: NDArray[np.int64]) -> None:
-        settings, session = self.config.cluster, self.session
-        assert settings is not None
+        session, settings = self.session, self.session.cluster_settings
         rows, k = self.engine.last_rows, settings.n_clusters
         everything = session.rows
         with_labels = replace(everything, target=CyclicLabels(everything.n_rows, k))

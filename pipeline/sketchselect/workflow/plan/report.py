@@ -145,10 +145,9 @@ class JobForecast:
         """
         if self.idle_nbytes is None:
             return None
-        on_workers = self._on_workers()
         rises = [
             p.projected_bytes - PROCESS_NBYTES if p.rise_bytes is None else p.rise_bytes + p.waiting_bytes
-            for p in on_workers
+            for p in self._on_workers()
         ]
         return self.idle_nbytes + max(rises, default=0)
 
@@ -274,11 +273,8 @@ class JobForecast:
             cost = ""
             if self.cost is not None:
                 cost = f"; cost: {self.cost:.2g}, at {self.cluster.price:g} for a worker and hour"
-            optimistic = ""
-            if self.missing_share:
-                optimistic = (
-                    f" (optimistic: {self.missing_share:.0%} of the chunks have no file yet, and cost no reading)"
-                )
+            absent = f" (optimistic: {self.missing_share:.0%} of the chunks have no file yet, and cost no reading)"
+            optimistic = absent if self.missing_share else ""
             lines.append(
                 f"time: estimated {typical_time} on {self.cluster.n_slots} {self.cluster.noun}{optimistic}{upto}; "
                 f"bottleneck: {self.bottleneck}{cost}; by a formula from about a partition of every pass, timed "
@@ -301,12 +297,7 @@ class JobForecast:
 
 def limit_for(projected_nbytes: int) -> int:
     """Return the memory limit that a worker with this projection should be given."""
-    return max(LEAST_LIMIT_NBYTES, rounded_up(int(projected_nbytes / USABLE)))
-
-
-def rounded_up(nbytes: int) -> int:
-    """Return the next multiple of `STEP_NBYTES`."""
-    return -(-nbytes // STEP_NBYTES) * STEP_NBYTES
+    return max(LEAST_LIMIT_NBYTES, -(-int(projected_nbytes / USABLE) // STEP_NBYTES) * STEP_NBYTES)
 
 
 def _rounded(value: Any) -> Any:
@@ -342,8 +333,7 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
 
 
 def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
-    big = [p for p in on_workers if p.state_bytes > p.partition_bytes and not p.cached]
-    big = [p for p in big if p.leaf_tasks == 1]
+    big = [p for p in on_workers if p.state_bytes > p.partition_bytes and not p.cached and p.leaf_tasks == 1]
     if big:
         worst = max(big, key=lambda p: p.state_bytes / max(p.partition_bytes, 1))
         yield (

@@ -56,7 +56,7 @@ def cluster(
 ) -> list[Clustering]:
     """Publish the clusterings that the job asks for: one as ``labels.zarr`` and ``centers.zarr``, two under own names.
 
-    Labels to be reassigned are kept under a name of their own, too: a resumed job needs the result of k-means.
+    Labels to be reassigned are published under their own name too: a resumed job needs the result of k-means.
 
     `summary`: What the columns were selected from.
     `spectrum`: Has the spectrum of the rows, for the least-squares metric.
@@ -66,8 +66,7 @@ def cluster(
     ConfigError
         If there is nothing to cluster.
     """
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     if features is None:
         choice = selection.diagnostics.get("choice")
         raise ConfigError(
@@ -97,8 +96,7 @@ def _start_from(session: Session, summary: Summary[Any]) -> None:
     From there k-means on the selected columns often ends in clusters of a lower objective in all columns than from
     starts that are drawn and compared in the selected ones; but a sample can miss the rows that decide.
     """
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     members = {member.kind: member for member in (summary.values() if isinstance(summary, Bundle) else [summary])}
     sample = members.get(RowSample.kind)
     if not settings.starts_open or session.start is not None or not isinstance(sample, RowSample):
@@ -142,8 +140,7 @@ def _names(variant: str) -> tuple[str, str]:
 def _cluster(
     session: Session, features: Source, selection: Selection, variant: Variant, weights: Floats | None, apart: bool
 ) -> Clustering:
-    folder, settings = session.folder, session.config.cluster
-    assert settings is not None
+    folder, settings = session.folder, session.cluster_settings
     labels_file, centers_file = _names(variant) if apart else ("labels.zarr", "centers.zarr")
     without = {"certificate", "compare_all_columns", "weighted", "reassign", "range"}
     fingerprint = {
@@ -210,8 +207,7 @@ def k_means(
     columns a second run begins with these clusters, and of both the one is returned that costs less in all columns, by
     the sample: few columns have several clusterings of about the same cost there.
     """
-    settings, start = session.config.cluster, session.start
-    assert settings is not None
+    settings, start = session.cluster_settings, session.start
     proposal = (
         None
         if start is None
@@ -226,8 +222,7 @@ def k_means(
 
 
 def _run(session: Session, source: Source, init: str | Floats, proposal: Floats | None = None) -> Clustering:
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     parameters = KMeansParameters(
         n_clusters=settings.n_clusters,
         init=init,

@@ -107,8 +107,7 @@ def evaluate(
     Of two clusterings (with the selection's weights and without) the one of the lower objective in all columns is
     published as the job's; a tie goes to the first.
     """
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     sums = []
     for clustering in clusterings:
         with session.stage("objective" if len(clusterings) == 1 else f"objective, {clustering.variant}") as entry:
@@ -142,14 +141,8 @@ def evaluate(
         None if labels is None else agree(labels, clustering, on_all, session.note) for _, clustering, _ in candidates
     ]
     comparisons = [
-        ComparedClustering(
-            columns,
-            cost,
-            None if agreement is None else agreement.nmi,
-            None if agreement is None else agreement.ari,
-            place == best,
-        )
-        for place, ((columns, _, cost), agreement) in enumerate(zip(candidates, agreements, strict=True))
+        ComparedClustering(columns, cost, getattr(known, "nmi", None), getattr(known, "ari", None), place == best)
+        for place, ((columns, _, cost), known) in enumerate(zip(candidates, agreements, strict=True))
     ]
     evaluation = Evaluation(
         objective,
@@ -172,8 +165,7 @@ def _columns(clustering: Clustering, was_reassigned: bool) -> str:
 
 def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) -> tuple[Clustering, float]:
     """Return the clustering on some random columns, and its objective in all columns."""
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     random_columns = np.random.default_rng(settings.random_state).choice(session.n_columns, n_columns, replace=False)
     columns = np.sort(random_columns)
     clustering = k_means(session, replace(session.rows, columns=tuple(columns.tolist())), columns)
@@ -217,8 +209,7 @@ def prove(
     `features` are the rows of the selected columns; `clustering` is that of k-means, with its `sums` in all prepared
     columns; `published` is the same or its reassignment, with its `objective` in all prepared columns.
     """
-    settings = session.config.cluster
-    assert settings is not None
+    settings = session.cluster_settings
     options = settings.certificate_settings
     if options is None:
         return Certificates()
@@ -228,7 +219,7 @@ def prove(
     scatter = certificates[0].scatter
     selected_certificate = None
     blocks = solved_blocks(session.config, session.rows, len(selection.support))
-    if (closer := _of_rows(session, blocks, objective, sums)) is not None:
+    if (closer := _of_rows(session, blocks, published, objective, sums)) is not None:
         certificates.append(replace(closer, scatter=scatter))
     # With all columns selected, it would be another draw of the certificate above.
     is_of_kmeans = published is clustering and clustering.weighted_inertia is None
@@ -270,14 +261,18 @@ def solved_blocks(config: JobConfig, source: Source, n_selected: int) -> Afforda
     return affordable_blocks(source, n_selected, k, n_starts(settings.n_init, k, n_selected), blocks, every=all_blocks)
 
 
-def _of_rows(session: Session, blocks: Affordable, objective: float, sums: CentroidSums) -> Certificate | None:
+def _of_rows(
+    session: Session, blocks: Affordable, published: Clustering, objective: float, sums: CentroidSums
+) -> Certificate | None:
     """Return the certificate by blocks of the rows in all columns; None if none are solved."""
     if blocks.is_automatic and blocks.n_solved < blocks.n_blocks:
         session.note(blocks.sentence())
     if blocks.description is None:
         return None
     try:
-        bound = from_blocks(session, session.rows, blocks, objective, "block certificate", sums)
+        # Any blocks give a valid bound; those that are balanced by the labels a closer one.
+        labelled = session.labelled_rows(published.labels_file)
+        bound = from_blocks(session, labelled, blocks, objective, "block certificate", sums)
     except WillNotFit as error:
         if not blocks.is_automatic:
             raise
@@ -334,6 +329,7 @@ def _of_selected(
             scatter = objective + float(n_rows @ ((points - n_rows @ points / n_rows.sum()) ** 2).sum(axis=1))
         else:
             scatter = float((squared_norms * clustering.weights**2).sum())
+    source = replace(source, target=open_vector(clustering.labels, source.n_rows, name="labels"))
     certificate = from_blocks(session, source, blocks, objective, "block certificate of the selected columns")
     if certificate.objective == 0:
         certificate = with_row_check(certificate, _rows_are_same(session, source, clustering))
@@ -376,10 +372,9 @@ STEP = 8
 
 def set_target_bound(session: Session) -> None:
     """Compute the lower bound of all clusterings, and let the selector choose columns by it, if the job requests it."""
-    tolerance, settings, selector = session.config.select.tolerance_proved, session.config.cluster, session.selector
+    tolerance, selector = session.config.select.tolerance_proved, session.selector
     if tolerance is None or session.has_preset:
         return
-    assert settings is not None
     assert isinstance(selector, AutoSelector)
     blocks = solved_blocks(session.config, session.rows, session.n_columns)
     assert blocks.description is not None  # `load_job` refuses a job without

@@ -72,9 +72,9 @@ class WriteColumns:
             array[block.start : block.stop] = _features(block, self.columns, array.dtype)
         if self.view is None:
             return Sampled(np.empty(0, np.int64), np.empty((0, 2)))
-        rows = np.arange(block.start, block.stop) if block.surviving is None else np.asarray(block.surviving)
+        rows = block.row_indices.astype(np.int64)
         sampled_rows = np.flatnonzero(np.isin(rows, self.sample))
-        return Sampled(rows[sampled_rows].astype(np.int64), self.view.project(block.values[sampled_rows]))
+        return Sampled(rows[sampled_rows], self.view.project(block.values[sampled_rows]))
 
 
 @dataclass(frozen=True)

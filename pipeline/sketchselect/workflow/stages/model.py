@@ -128,7 +128,7 @@ class Model:
         """
         path = self.path
         strongest = np.argsort(-np.linalg.norm(self.standardized, axis=1), kind="stable")[:MAX_LISTED]
-        columns, lines = _lines(path)
+        columns, lines = path.lines()
         return {
             "task": self.task,
             "outputs": _outputs(self.classes, self.coefficients.shape[1], self.target),
@@ -148,9 +148,7 @@ class Model:
             "path_lines": lines,
             "criteria": {name: np.asarray(values) for name, values in path.criteria.items()},
             "cv_mean": path.mean_cv_error,
-            "cv_error": None
-            if path.cv_errors is None
-            else np.array([_standard_error(row) or 0.0 for row in path.cv_errors]),
+            "cv_error": path.cv_standard_error,
             "cv_folds": 0 if path.cv_errors is None else int(path.cv_errors.shape[1]),
             "cv_rule": self.rule,
             "expanded": self.expansion is not None,
@@ -262,22 +260,6 @@ def _chosen_by(selector: BaseSelector, path: Any) -> str:
 def _standard_error(errors: Floats) -> float | None:
     """Return the standard error of the mean over folds; None for a single fold."""
     return float(errors.std(ddof=1) / np.sqrt(errors.size)) if errors.size > 1 else None
-
-
-def _lines(path: Any) -> tuple[NDArray[np.int64], Floats]:
-    """Return the columns that are strongest anywhere on the path, and their standardised coefficients along it."""
-    strongest: dict[int, float] = {}
-    for candidate in path.candidates:
-        for j, size in zip(candidate.support, np.linalg.norm(candidate.coef, axis=1), strict=True):
-            strongest[int(j)] = max(strongest.get(int(j), 0.0), float(size))
-    columns = sorted(strongest, key=lambda j: (-strongest[j], j))[:MAX_LINES]
-    positions = {j: i for i, j in enumerate(columns)}
-    lines = np.zeros((len(path.candidates), len(columns)))
-    for i, candidate in enumerate(path.candidates):
-        for j, row in zip(candidate.support, candidate.coef, strict=True):
-            if int(j) in positions:
-                lines[i, positions[int(j)]] = row[0] if row.size == 1 else np.linalg.norm(row)
-    return np.array(columns, dtype=np.int64), lines
 
 
 def _outputs(classes: tuple[Any, ...] | None, n_outputs: int, target: str | None) -> list[str]:

@@ -1,0 +1,66 @@
+"""Base classes of scikit-learn, loaded without what other libraries load for them in vain."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+__all__ = [
+    "BaseEstimator",
+    "ClassNamePrefixFeaturesOutMixin",
+    "ClusterMixin",
+    "SelectorMixin",
+    "TransformerMixin",
+    "available_if",
+    "check_array",
+    "check_is_fitted",
+    "clone",
+    "deferred",
+]
+
+
+class _Deferred(ModuleType):
+    """A stand-in for a module, which is loaded when one of its names is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+@contextmanager
+def deferred(*names: str) -> Iterator[None]:
+    """Let what is loaded meanwhile get stand-ins for these modules, so that each is loaded at its first use.
+
+    Modules that are loaded already, or not installed, are as ever; so are all of them afterwards.
+    """
+    stand_ins = {}
+    for name in names:
+        spec = None if name in sys.modules else find_spec(name)
+        if spec is not None:
+            stand_ins[name] = module = _Deferred(name)
+            module.__spec__ = spec
+            module.__path__ = spec.submodule_search_locations or []
+    sys.modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        for name, module in stand_ins.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+
+
+# scikit-learn's base class imports pandas and SciPy's statistics, more than half of its time, for functions that a fit
+# never calls; the package of its selectors imports all of its models, and the class is in a module that needs none.
+with deferred("pandas", "scipy.special", "scipy.stats"):
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.validation import check_array, check_is_fitted
+
+    with deferred("sklearn.feature_selection"):
+        from sklearn.feature_selection._base import SelectorMixin
