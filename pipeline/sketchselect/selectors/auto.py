@@ -89,7 +89,12 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
     (least, most), names = sizes, tuple(curve.methods)
 
     def within(methods: Sequence[str], size: int) -> list[str]:
-        return [point.method for point in curve.add(methods, size) if limit.excess(point) <= 0]
+        # Few starts may scatter where the best of ten does not.
+        points = curve.add(methods, size)
+        near = [p.method for p in points if limit.excess(p) > 0 >= limit.excess(replace(p, high=p.ratio))]
+        if curve.add_starts(near, size):
+            points = curve.add(methods, size)
+        return [point.method for point in points if limit.excess(point) <= 0]
 
     def least_excess(methods: Sequence[str], size: int) -> float:
         return min(map(limit.relative_excess, curve.add(methods, size)), default=np.inf)

@@ -421,17 +421,23 @@ class Curve:
         median_spread = self._median_spread()
         variances = {p.method: (self._points[p.method, size][1].spread + median_spread) / 2.0 for p in points}
         points.sort(key=lambda p: p.ratio)
-        lowest = points[0]
+        lowest, near = points[0], []
         for point in points[:RIVALS]:
             error = 2.0 * lowest.ratio * np.sqrt(variances[point.method] + variances[lowest.method])
-            place = point.method, size
-            if place in self._settled or point.ratio - lowest.ratio > max(error, TIE):
-                continue
+            if point.ratio - lowest.ratio <= max(error, TIE):
+                near.append(point.method)
+        return self.add_starts(near, size) or has_changed
+
+    def add_starts(self, methods: Sequence[str], size: int) -> bool:
+        """Cluster from all ten starts on the columns of these methods; return whether there were fewer for any."""
+        places = [(name, size) for name in methods if (name, size) not in self._settled]
+        if not self.drawn or size >= self.sample.n_features:
+            return False
+        for place in places:
             selection, clusters = self._points[place]
             self._points[place] = selection, self._clusters(selection, clusters)
             self._settled.add(place)
-            has_changed = True
-        return has_changed
+        return bool(places)
 
     def _try_alternatives(self, size: int) -> bool:
         """Take the alternatives of this size that are better by more than a tie; return whether there were any."""
