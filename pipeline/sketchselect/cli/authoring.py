@@ -35,7 +35,7 @@ url = {url}
 [select]
 method = {method}              # sketchselect methods lists all
 n_features = {n_features}                  # of {n_columns}{fewest}
-
+{normalize}
 [cluster]                        # leave the section out to select only
 n_clusters = 8                   # or: range = [2, 12]
 certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
@@ -46,6 +46,10 @@ cluster = "local"                # "threads", or the address of a Dask scheduler
 [output]
 dir = {folder}
 {anndata}"""
+
+NORMALIZE = """\
+normalize = false                # "l2" scales every row to length 1, as for texts and where only proportions matter
+"""
 
 _SAMPLE_ROWS = 1000
 _LISTED = 20
@@ -108,6 +112,7 @@ def init(
         method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
         n_features=max(1, min(_GENES if cells else 50, n_columns // 2)) if sparse_counts else '"auto"',
         n_columns=n_columns,
+        normalize="" if sparse_counts else NORMALIZE,
         fewest="" if sparse_counts else "; the fewest within 5 % of clustering on all of them, or a number",
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
