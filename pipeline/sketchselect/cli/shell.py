@@ -321,6 +321,10 @@ Sets = Annotated[
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
+FeatureNames = Annotated[
+    str | None,
+    typer.Option("--feature-names", metavar="FILE", help="A text file with one name per column, for .npy, .npz, .mtx."),
+]
 StorageOptions = Annotated[
     list[str] | None,
     typer.Option(

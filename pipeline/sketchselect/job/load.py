@@ -449,7 +449,7 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
         parameters["partition"] = file_or_name(partition)
     execution, checkpoint = config.execution, config.execution.checkpoint
     changed: dict[str, dict[str, Any]] = {
-        "input": {"url": absolute(config.input.url)}
+        "input": {"url": absolute(config.input.url), "feature_names": absolute(config.input.feature_names)}
         | {name: file_or_name(getattr(config.input, name)) for name in ("target", "cv_groups", "labels", "row_names")},
         "prepare": {"fitted": absolute(config.prepare.fitted)},
         "select": {"parameters": parameters},

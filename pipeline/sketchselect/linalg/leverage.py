@@ -269,7 +269,9 @@ def _perturbed_bounds(
     squares: Floats, squared: Floats, column_squares: Floats, ridge: float, error: float
 ) -> tuple[Floats, Floats]:
     """Return the bounds if ``|A'A - G| <= error`` for the Gram matrix G of these eigenpairs; tau increases with A'A."""
-    upper = squared.T @ ((squares + error) / (squares + error + ridge))
+    # Directions that the factor lacks, because their eigenvalues are 0, have their share too.
+    others = np.maximum(1.0 - squared.sum(axis=0), 0.0)
+    upper = squared.T @ ((squares + error) / (squares + error + ridge)) + others * (error / (error + ridge))
     upper = np.minimum(np.minimum(upper * (1 + 1e-12), 1.0), column_squares * (1 + 1e-12) / ridge)
     if ridge <= error:
         return np.zeros_like(upper), upper

@@ -351,6 +351,9 @@ class AutoSelector(BaseSelector):
         for place, name in enumerate(names):
             if name in names[:place]:
                 raise BadParameter(f"methods: {name} is named twice; leave one of them out")
+        for method in competitors:
+            if "normalize" in method.get_params():
+                method.set_params(normalize=None)  # the rows are prepared for all
         return dict(zip(names, competitors, strict=True))
 
     def _named(self, method: Any) -> BaseSelector:
@@ -456,7 +459,9 @@ class AutoSelector(BaseSelector):
         if self.methods is None:  # user-supplied methods keep their parameters
             for name, method in competitors.items():
                 if hasattr(method, "for_clusters"):
-                    alternatives[name] = selections_by_size(method.for_clusters(k), summary, True, 1)
+                    alternatives[name] = selections_by_size(
+                        method.for_clusters(k).set_params(normalize=None), summary, True, 1
+                    )
         doubt = SampleSpread.of(sample, summary).doubt
         if doubt:
             warnings.warn(

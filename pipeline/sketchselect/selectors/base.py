@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -22,6 +22,7 @@ from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, PassOptions, RunKeywords, map_blocks
 from sketchselect.linalg.csr import is_csr, take_columns
+from sketchselect.linalg.spectrum import About, share_of_the_mean
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import SelectionScoresDisplay
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
@@ -59,6 +60,8 @@ class Selection:
         Numbers on the reliability of the scores.
     prepare : tuple of str
         Labels of the steps that the rows went through first; prepare rows for clustering in the same way.
+    applied : str
+        The same in words, and the point from which the method measures columns, if it has one.
     columns : dict of str to array of float, shape (n_features,)
         Further numbers of every column, such as p-values; further columns of ``scores.csv``.
     """
@@ -71,6 +74,7 @@ class Selection:
     parameters: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     prepare: tuple[str, ...] = ()
+    applied: str = ""
     columns: dict[str, Floats] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -105,6 +109,7 @@ class Selection:
             "parameters": {k: self.parameters[k] for k in sorted(self.parameters)},
             "diagnostics": {k: self.diagnostics[k] for k in sorted(self.diagnostics)},
             "prepare": list(self.prepare),
+            "applied": self.applied,
             **({"columns": {k: _jsonable(v) for k, v in sorted(self.columns.items())}} if self.columns else {}),
         }
 
@@ -128,8 +133,21 @@ class Selection:
             parameters=dict(content.get("parameters", {})),
             diagnostics=dict(content.get("diagnostics", {})),
             prepare=tuple(content.get("prepare", ())),
+            applied=str(content.get("applied", "")),
             columns={name: _from_json(values) for name, values in content.get("columns", {}).items()},
         )
+
+
+def in_words(steps: Sequence[str], about: About | None) -> str:
+    """Return what was applied to the rows, and the point from which columns are measured.
+
+    Examples
+    --------
+    >>> in_words(("l2",), "mean"), in_words((), None)
+    ('rows prepared by l2; columns about their means', 'rows as they are')
+    """
+    rows = f"rows prepared by {', '.join(steps)}" if steps else "rows as they are"
+    return rows + {"mean": "; columns about their means", "zero": "; columns about zero", None: ""}[about]
 
 
 def rank(scores: Floats) -> NDArray[np.int64]:
@@ -143,6 +161,10 @@ def _jsonable(values: Floats) -> list[float | None]:
 
 def _from_json(values: Sequence[float | None]) -> Floats:
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+PARALLEL = 0.95
+"""Share of the mean in the squares of rows of unit length from which they are nearly parallel."""
 
 
 def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
@@ -270,6 +292,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
     unrecorded: ClassVar[tuple[str, ...]] = ()
     """Parameters that a `Selection` does not state, because the summary determines them."""
 
+    about: About | None = None
+    """The point from which columns are measured; None where a method does not measure them from one."""
     implementation: ClassVar[frozenset[str]] = frozenset(
         {
             "check_parameters",
@@ -313,6 +337,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
     def uses_target(self) -> bool:
         """Whether this selector, with its parameters, learns from y."""
         return self.needs_target
+
+    def n_passes(self, n_rows: int, n_columns: int) -> tuple[int, int] | None:
+        """Return the typical and the largest number of passes where the rows decide on it; None elsewhere."""
+        return None
 
     @property
     def reads_columns(self) -> bool:
@@ -605,13 +633,31 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if names is None and hasattr(self, "feature_names_in_"):
             names = tuple(map(str, self.feature_names_in_))
             self.summary_ = self.summary_.with_context(prepare=self.summary_.prepare, feature_names=names)
+        self._warn_of_parallel_rows(self.summary_)
         selection = self._select(self.summary_, self._n_select(self.n_features_in_))
-        self.selection_ = replace(selection, prepare=self.summary_.prepare)
+        steps = self._row_steps(self.summary_)
+        self.selection_ = replace(selection, prepare=steps, applied=selection.applied or in_words(steps, None))
         self.support_ = self.selection_.support
         self.scores_ = self.selection_.scores
         if self.selection_.weights is not None:
             self.weights_ = self.selection_.weights
         return self
+
+    def _warn_of_parallel_rows(self, summary: Any) -> None:
+        """Warn if this selector made rows of unit length that are nearly parallel: little is left to cluster by."""
+        if getattr(self, "normalize", None) is None or self._normalized(summary) is None:
+            return
+        for member in summary.values() if isinstance(summary, Mapping) else (summary,):
+            if not hasattr(member, "centered_squared_norm") or member.n_rows < 2:
+                continue
+            if (share := share_of_the_mean(member)) >= PARALLEL:
+                warnings.warn(
+                    f"rows were scaled to unit length (normalize), and their mean is {100.0 * share:.1f} % of all "
+                    "squares: columns far from zero make all rows nearly parallel, and what distinguishes them is "
+                    "lost; leave normalize out (None), or standardise the columns first",
+                    stacklevel=4,
+                )
+                return
 
     def _n_select(self, n_features: int) -> int:
         n_select = getattr(self, "n_features_to_select", None)
@@ -648,6 +694,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             feature_names=summary.feature_names,
             parameters=self._resolved(**parameters),
             diagnostics=diagnostics or {},
+            applied=in_words(self._row_steps(summary), computed.get("about", self.about)),
             columns=columns or {},
         )
 
@@ -656,6 +703,11 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         given = {k: v for k, v in self.get_params(deep=False).items() if k not in self.unrecorded}
         values = given | computed
         return {k: np.asarray(v).tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in values.items()}
+
+    @staticmethod
+    def _row_steps(summary: Summary[Any]) -> tuple[str, ...]:
+        """Return the steps that rows went through; none for a summary of columns."""
+        return () if summary.of_columns else summary.prepare
 
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:

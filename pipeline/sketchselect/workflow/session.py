@@ -149,6 +149,7 @@ class Session:
             storage_options=inputs.storage_options or None,
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
+            feature_names=inputs.feature_names,
             vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
         )
 

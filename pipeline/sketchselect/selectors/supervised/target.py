@@ -154,10 +154,14 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         self._has_groups = isinstance(y, GroupedTarget)
         y = getattr(y, "target", y)
         if self.target_task == "classification":
-            self._seen_classes = classes_of(y, self.numbers_advice)
+            self._seen_classes = self._classes_of(y)
             require_several(self._seen_classes)
         else:
             check_target(y)
+
+    def _classes_of(self, y: Vector) -> tuple[Any, ...]:
+        """Return the classes that rows of the target's source can have."""
+        return classes_of(y, self.numbers_advice)
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         if classes is None:
