@@ -318,6 +318,9 @@ def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
     for row in table:
         assert float(row["lower_bound"]) <= float(row["objective"])
         assert -1 <= float(row["stability"]) <= 1
+        assert -1 <= float(row["silhouette"]) <= 1
+        assert float(row["calinski_harabasz"]) > 0 < float(row["davies_bouldin"])
+        assert float(row["valley"]) >= 0
     # The rows have three clusters; the job still makes the five that it was told to.
     assert result.manifest["range_of_clusters"]["recommended"] == 3
     assert result.centers.tobytes() == plain.centers.tobytes()

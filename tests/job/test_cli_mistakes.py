@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -194,8 +195,8 @@ def test_commands_run_where_nothing_but_the_temporary_folder_can_be_written(tmp_
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever writes there could run code in this process."""
-    monkeypatch.setattr(_kernel_cache.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(_kernel_cache.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     expected = tmp_path / f"sketchselect-numba-{os.getuid()}"
     assert _kernel_cache._private_folder() == str(expected)
     assert _kernel_cache._private_folder() == str(expected)

@@ -346,6 +346,8 @@ def source_identities(source: Source, *, in_memory: bool = False) -> Identities:
     """Return address and identity of everything that is read; or of the arrays in memory, which nothing rewrites."""
     matrix, vectors = source.matrix, (source.target, source.weight)
     rows = [(matrix.address, matrix.identity(0, matrix.shape[0]))] if matrix.in_memory == in_memory else []
+    if rows and rows[0][1] is None and matrix.is_remote:
+        rows.append((matrix.address, matrix.witness()))
     return rows + [(v.address, v.identity()) for v in vectors if v is not None and v.in_memory == in_memory]
 
 

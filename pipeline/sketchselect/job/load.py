@@ -454,7 +454,7 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
         "prepare": {"fitted": absolute(config.prepare.fitted)},
         "select": {"parameters": parameters},
         "execution": {name: absolute(getattr(execution, name)) for name in ("tls_ca", "tls_cert", "tls_key")},
-        "output": {"dir": absolute(config.output.dir)},
+        "output": {"dir": absolute(config.output.dir), "metrics": absolute(config.output.metrics)},
     }
     if is_scheduler_file(execution.cluster):
         changed["execution"]["cluster"] = absolute(execution.cluster)

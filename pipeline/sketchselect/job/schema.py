@@ -327,6 +327,7 @@ class OutputSettings(Section):
     report: bool = Field(default=True, description="true or false")
     features: bool = Field(default=True, description="true or false")
     anndata: bool = Field(default=False, description="true or false")
+    metrics: Annotated[Text, AfterValidator(_folder)] | None = Field(default=None, description="the path of a file")
     image_shape: Annotated[tuple[Count, Count], BeforeValidator(_as_tuple)] | None = Field(
         default=None, description="[height, width], two whole numbers of at least 1"
     )

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
-from sketchselect._text import did_you_mean
+from sketchselect._text import did_you_mean, first_names
 from sketchselect.errors import BadParameter, NotFinite, SourceError
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
@@ -195,7 +195,6 @@ def format_by_ending(name: str) -> FileFormat | None:
     return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)
 
 
-_LISTED = 8
 """Columns that a message lists."""
 
 _ROLE = "it is named as the target, labels, weights or row names"
@@ -500,13 +499,10 @@ def _vector_at(
     if vector is None:
         place = "the object in memory" if getattr(matrix, "in_memory", False) else getattr(matrix, "address", matrix)
         if names and not os.path.splitext(text)[1]:  # the name of a column, not the path of a file
-            listing = ", ".join(f"{column!r:.80}" for column in names[:_LISTED]) + (
-                ", ..." if len(names) > _LISTED else ""
-            )
             nearest = did_you_mean(text, names) or did_you_mean(text.removeprefix("obs/"), names)
             raise SourceError(
                 f"{name}: no column {text!r:.80} in {place}, and no file of that name{nearest or ';'} "
-                f"columns: {listing}"
+                f"columns: {first_names(names, 8)}"
             )
         beside = f"; nor is there such an array or column in {place}{did_you_mean(text, names)}" if place else ""
         raise SourceError(f"{name}: {location.not_found()}{beside}")

@@ -61,9 +61,9 @@ class ColumnCopies:
     Examples
     --------
     >>> import numpy as np
-    >>> A = np.array([[1.0, 0.0, -2.0, 1.0], [-1.0, 1.0, 2.0, 0.0]])
+    >>> A = np.array([[1.0, 0.0, -2.0, 1.0], [-1.0, 1.0, 2.0, 0.0], [0.0, 2.0, 0.0, 5.0]])
     >>> C = A - A.mean(axis=0)
-    >>> ColumnCopies(C.T @ C, True, (C**2).sum(axis=0), A.mean(axis=0), 2.0).of(0).tolist()
+    >>> ColumnCopies(C.T @ C, True, (C**2).sum(axis=0), A.mean(axis=0), 3.0).of(0).tolist()
     [0, 2]
     """
 

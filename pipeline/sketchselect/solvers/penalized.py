@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +22,6 @@ from sketchselect.solvers.descent_kernels import (
 from sketchselect.solvers.path import Ints, Path, PathBuilder, duality_gap
 from sketchselect.solvers.penalties import Penalty
 from sketchselect.solvers.problem import Problem
-
-if TYPE_CHECKING:
-    pass
 
 
 def solve_path(
@@ -94,8 +90,6 @@ def solve_path(
     >>> path.coef(0).round(12).tolist(), path.coef(1).round(12).tolist()
     ([1.0, 0.0], [2.5, 0.5])
     """
-    pass
-
     columns = _targets(problem, target)
     factors = _factors(problem, penalty_factor)
     tol = require_number("tol", tol, above=0)

@@ -767,6 +767,7 @@ class _Walk:
             passes=tuple(self.engine.passes),
             idle_nbytes=idle,
             client_nbytes=self.client_nbytes,
+            loaded_nbytes=self.session.matrix.loaded_nbytes,
             output_nbytes=self.output_nbytes,
             select_seconds=self.select_seconds if self.calibrate else None,
             calibration_seconds=seconds if self.calibrate else None,
