@@ -1,7 +1,10 @@
-"""Options of passes on the reference engine, and a progress that remembers."""
+"""What tests of many layers need: a progress that remembers, passes on one thread, random trees, damaged files."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sketchselect._progress import Progress
 from sketchselect.execution import LocalEngine, PassOptions
@@ -36,3 +39,18 @@ class Recorder(Progress):
 def serial(**options: Any) -> PassOptions:
     """Return options of passes that Dask's synchronous scheduler computes."""
     return PassOptions(LocalEngine(kind="serial"), **options)
+
+
+def random_tree(parts: list[Any], rng: np.random.Generator) -> Any:
+    """Return summaries of neighbouring rows merged into one by a random tree."""
+    while len(parts) > 1:
+        i = int(rng.integers(len(parts) - 1))
+        parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
+    return parts[0]
+
+
+def flip(path: Path, at: int | None = None, mask: int = 16) -> None:
+    """Change a byte of a file, the middle one by default."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if at is None else at % len(content)] ^= mask
+    path.write_bytes(content)

@@ -5,6 +5,7 @@ import gc
 import os
 import select
 import signal
+import sys
 from typing import Any
 
 
@@ -26,8 +27,11 @@ def main() -> None:
 def _leave(number: int, frame: Any) -> None:
     """End the process at once: nothing was begun yet, or nothing is left to do."""
     try:
+        text = "interrupted; run the same command again"
         if select.select([], [2], [], 0)[1]:
-            os.write(2, b"error: interrupted; run the same command again\n")
+            os.write(2, f"error: {text}\n".encode())
+        if "--json" in sys.argv and select.select([], [1], [], 0)[1]:
+            os.write(1, f'{{"error": "{text}", "exit_code": {128 + number}}}\n'.encode())
     finally:
         os._exit(128 + number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, Literal, TextIO, TypeVar, cast
 
 from sketchselect._byte_sizes import format_bytes
@@ -273,6 +275,89 @@ class LogLines(Lines):
         LOG.info("%s", text)
 
 
+def record(level: str, message: str, **further: Any) -> str:
+    """Return a line of a log of JSON records: time, level and message, and further entries."""
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+    return json.dumps({"time": stamp, "level": level, "message": message, **further})
+
+
+class Records(Lines):
+    """Writes the lines as JSON records; those of a pass have its name and bytes."""
+
+    def note(self, text: str) -> None:
+        """Write a record."""
+        further: dict[str, Any] = {"pass": self._stage, "bytes": self._total, "bytes_done": self._done}
+        line = record("info", text, **(further if self._stage and text.startswith(f"{self._stage}: ") else {}))
+        print(line, file=LogStream(self._stream or sys.stderr), flush=True)
+
+
+METRICS_SECONDS = 1.0
+"""Least time between two writings of a file of metrics."""
+
+_METRICS = {
+    "running": ("gauge", "Whether the job is running."),
+    "failed": ("gauge", "Whether the job ended with an error or was stopped."),
+    "pass_bytes": ("gauge", "Bytes that the current pass has to read."),
+    "pass_done_bytes": ("gauge", "Bytes that the current pass has read."),
+    "pass_partitions": ("gauge", "Partitions of the current pass."),
+    "pass_done_partitions": ("gauge", "Partitions that the current pass has read."),
+    "read_bytes_total": ("counter", "Bytes that all passes have read."),
+    "passes_total": ("counter", "Passes that are over."),
+    "last_progress_timestamp_seconds": ("gauge", "When something was last done."),
+}
+
+
+class Metrics(Progress):
+    """Progress of a job as text for Prometheus, given to `write` about once a second and at the end."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write, self._lock, self._written, self._pass = write, threading.Lock(), -math.inf, ""
+        self._values = dict.fromkeys(_METRICS, 0.0) | {"running": 1.0}
+        self._step()
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Begin a pass."""
+        self._pass = stage
+        self._step(pass_bytes=total_bytes, pass_partitions=n_partitions, pass_done_bytes=0, pass_done_partitions=0)
+
+    def advance(self, nbytes: int) -> None:
+        """Count a partition."""
+        self._step({"pass_done_bytes": nbytes, "pass_done_partitions": 1, "read_bytes_total": nbytes})
+
+    def finish(self, stage: str) -> None:
+        """Count a pass."""
+        self._step({"passes_total": 1})
+
+    def close(self, *, failed: bool) -> None:
+        """Write for the last time."""
+        self._written = -math.inf
+        self._step(running=0, failed=failed)
+
+    def text(self) -> str:
+        """Return the metrics in the text format of Prometheus, version 0.0.4."""
+        escaped = self._pass.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        lines = []
+        for name, (kind, what) in _METRICS.items():
+            label = f'{{pass="{escaped}"}}' if name.startswith("pass_") else ""
+            lines += [f"# HELP sketchselect_{name} {what}", f"# TYPE sketchselect_{name} {kind}"]
+            lines.append(f"sketchselect_{name}{label} {self._values[name]:.17g}")
+        return "\n".join(lines) + "\n"
+
+    def _step(self, added: Mapping[str, float] = MappingProxyType({}), **values: float) -> None:
+        with self._lock:
+            now = time.time()
+            self._values |= {**values, "last_progress_timestamp_seconds": now}
+            for name, amount in added.items():
+                self._values[name] += amount
+            if now - self._written < METRICS_SECONDS:
+                return
+            self._written = now
+            # As of a log: where it cannot be written, no work ends.
+            with contextlib.suppress(OSError):
+                self._write(self.text().encode())
+
+
 class SeveralProgress(Progress):
     """Reports every event to several others."""
 
@@ -337,16 +422,23 @@ def give_detail(progress: Progress, text: str) -> None:
 
 
 _verbosity: ContextVar[Literal["silent", "brief", "all"]] = ContextVar("_verbosity", default="all")
+_logs_json: ContextVar[bool] = ContextVar("_logs_json", default=False)
 
 
 @contextlib.contextmanager
-def reporting(verbosity: Literal["silent", "brief", "all"]) -> Iterator[None]:
-    """Show nothing, a brief log, or everything where progress is requested by True."""
-    token = _verbosity.set(verbosity)
+def reporting(verbosity: Literal["silent", "brief", "all"], *, logs_json: bool = False) -> Iterator[None]:
+    """Show nothing, a brief log, or everything where progress is requested by True; as text or as JSON records."""
+    tokens = _verbosity.set(verbosity), _logs_json.set(logs_json)
     try:
         yield
     finally:
-        _verbosity.reset(token)
+        _verbosity.reset(tokens[0])
+        _logs_json.reset(tokens[1])
+
+
+def log_line(level: str, text: str) -> str:
+    """Return a line for standard error, as the user wants them: a JSON record, or the level and the text."""
+    return record(level, text) if _logs_json.get() else f"{level}: {text}"
 
 
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
@@ -355,6 +447,8 @@ def make_progress(progress: Progress | Callable[..., object] | bool | None) -> P
         return Progress()
     if progress is True:
         is_brief = _verbosity.get() == "brief"
+        if _logs_json.get():
+            return Records(is_brief=is_brief)
         return Bar(is_brief=is_brief) if sys.stderr.isatty() else Lines(is_brief=is_brief)
     if all(hasattr(progress, event) for event in EVENTS):
         return progress  # type: ignore[return-value]

@@ -6,7 +6,7 @@ import difflib
 import html
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 NAME_LENGTH = 60
@@ -49,15 +49,26 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def first_names(names: Sequence[str]) -> str:
-    """Return a list of names in quotes, of which the first five stand for all.
+def first_few(values: Any, n: int = 5, text: Callable[[Any], str] = str) -> str:
+    """Return a list of values, of which the first `n` stand for all.
+
+    Examples
+    --------
+    >>> first_few([3, 4]), first_few(range(9))
+    ('3, 4', '0, 1, 2, 3, 4, ...')
+    """
+    return ", ".join([*map(text, values[:n]), *["..."] * (len(values) > n)])
+
+
+def first_names(names: Sequence[str], n: int = 5) -> str:
+    """Return a list of names in quotes, of which the first `n` stand for all.
 
     Examples
     --------
     >>> first_names(["a", "b"]), first_names(list("abcdefg"))
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', ...")
     """
-    return ", ".join([*(f"{name!r:.80}" for name in names[:5]), *["..."] * (len(names) > 5)])
+    return first_few(names, n, lambda name: f"{name!r:.80}")
 
 
 def format_seconds(seconds: float) -> str:

@@ -79,6 +79,10 @@ class WillNotFit(SketchSelectError, ValueError):
     """The projected memory of a run exceeds its limit."""
 
 
+class OutputFailed(SketchSelectError):
+    """What a task has to write cannot be written: the disk is full, say."""
+
+
 class PartitionFailed(SketchSelectError):
     """A partition that failed on every attempt; the message names it."""
 

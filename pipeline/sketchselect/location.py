@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -330,6 +331,18 @@ def version_of(info: Mapping[str, Any]) -> str:
         if info.get(name) is not None:
             return str(info[name])
     return ""
+
+
+FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Numbers of the errors of a disk, quota or limit that is exhausted."""
+
+
+def unwritable(error: OSError) -> str:
+    """Return why something cannot be written, and what to do."""
+    cures = dict.fromkeys(FULL, "make room") | {errno.EFBIG: "raise the limit of the size of files (ulimit -f)"}
+    return (
+        f"cannot be written ({error.strerror or type(error).__name__}); {cures.get(error.errno or 0, 'check the disk')}"
+    )
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:

@@ -33,6 +33,7 @@ from sketchselect.solvers import (
     threshold,
 )
 from sketchselect.solvers.annealing import schedule
+from sketchselect.solvers.knockoffs import construct, draw_fixed, entry_statistics
 
 sys.path.insert(0, str(Path(__file__).parent / "papers"))
 from sun2019_data import draw_sample, true_coefficients
@@ -68,6 +69,32 @@ def rows_with_skglm(x: np.ndarray, y: np.ndarray, alphas: np.ndarray) -> Callabl
 
     solver = AndersonCD(tol=1e-6, fit_intercept=False, warm_start=True)
     return lambda: solver.path(x, y, Quadratic(), MCPenalty(alphas[0], 3.0), alphas=alphas)
+
+
+def knockoffs(p: int, repeats: int) -> str:
+    """Return the line of one draw of fixed-X knockoffs, of columns of which neighbours have correlation 0.3."""
+    lags = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
+    correlation, rng = 0.3**lags, np.random.default_rng(0)
+    effects = np.where(np.arange(p) % 10 == 0, 4 / np.sqrt(3 * p), 0.0)
+    # Least squares of 3p rows: the effects, and noise of the covariance of their estimates.
+    xy = correlation @ effects + np.linalg.cholesky(correlation) @ rng.standard_normal(p) / np.sqrt(3 * p)
+    total = 1.0 + float(effects @ correlation @ effects)
+    rss = max(total - float(xy @ np.linalg.solve(correlation, xy)), 0.0)
+    problem = standardize(correlation, xy, total, mean=np.zeros(p), y_mean=0.0, n=3.0 * p)
+
+    def draw() -> Any:
+        return draw_fixed(construct(correlation), correlation, xy, rss, 2 * p - 1, 0)
+
+    moments = draw()
+    doubled = standardize(moments.gram, moments.xy, total, mean=np.zeros(2 * p), y_mean=0.0, n=3.0 * p)
+
+    def floor() -> None:
+        np.linalg.cholesky(correlation)
+        np.linalg.eigh(correlation)
+        homotopy_path(doubled)
+
+    result = paired(lambda: entry_statistics(draw(), problem, 0), floor, repeats)
+    return result.line(f"knockoffs, one draw, p = {p:,} / factors and lasso path of 2p", "<= 2.0")
 
 
 def lines(quick: bool) -> Iterator[str]:
@@ -122,6 +149,8 @@ def lines(quick: bool) -> Iterator[str]:
         result = paired(other, lambda: threshold(problem, k), repeats)
         yield result.line(f"{name} to {k} columns / thresholded OLS, p = {p}", "none")
 
+    yield knockoffs(100 if quick else 1000, 1)
+
     p = 1000 if quick else 10_000
     problem = equicorrelated(p)
     copies = np.empty((p, p))
@@ -136,7 +165,11 @@ def lines(quick: bool) -> Iterator[str]:
 
 
 def large(quick: bool) -> Iterator[str]:
-    """Yield one line per solver at the size of the source's Table 6: a weak signal in a tenth of the columns."""
+    """Yield one line per solver at the size of the source's Table 6: a weak signal in a tenth of the columns.
+
+    The first line is of knockoffs of 2,000 columns.
+    """
+    yield knockoffs(200 if quick else 2000, 1)
     p, n = (1000, 10_000) if quick else (10_000, 100_000)
     k = p // 10
     problem = draw_sample(np.random.default_rng(0), n, p).problem(true_coefficients(p, k, 0.01))

@@ -2,16 +2,20 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, davies_bouldin_score, silhouette_score
 
 import sketchselect as sks
 from sketchselect._text import format_seconds
 from sketchselect.cluster import cluster_range
 from sketchselect.cluster.certificates.block import CONFIDENCE, SHARE, Affordable, BlockOptions, affordable_blocks
+from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
 from sketchselect.linalg.agreement import weighted_adjusted_rand
 from sketchselect.readers import open_matrix
+from sketchselect.summaries import CentroidSums
 
 from .data import best_objective, blobs
 
@@ -32,6 +36,93 @@ def test_nothing_is_recommended_where_nothing_stands_out():
     result = cluster_range(np.random.default_rng(0).standard_normal((2000, 10)), range(2, 9))
     assert result.recommended is None
     assert "No number of clusters from 2 to 8" in result.sentence()
+
+
+def topics(seed: int, n_topics: int, sizes: np.ndarray | None = None, **options: float) -> np.ndarray:
+    """Rows of unit length: tf-idf of documents, each on one topic; a share of their words is common to all topics."""
+    rng = np.random.default_rng(seed)
+    common, n_rows = options.get("common", 0.5), int(options.get("n_rows", 900))
+    shared = 1 / np.arange(1, 1001)
+    words = common * shared / shared.sum() + (1 - common) * rng.dirichlet(np.full(1000, 0.05), n_topics)
+    of_row = rng.choice(n_topics, n_rows, p=sizes)
+    counts = np.array([rng.multinomial(1 + rng.poisson(60), words[topic]) for topic in of_row])
+    rows: np.ndarray = TfidfTransformer(sublinear_tf=True).fit_transform(counts).toarray()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("n_topics", "ks", "options"),
+    [(12, (8, 17), {}), (12, (8, 17), {"common": 0.75}), (7, (2, 12), {"sizes": np.arange(1, 8) / 28})],
+)
+def test_as_many_clusters_as_there_are_topics(n_topics, ks, options):
+    assert cluster_range(topics(0, n_topics, **options), range(*ks)).recommended == n_topics
+
+
+@pytest.mark.parametrize("kind", ["square", "cigar", "exponential", "one topic", "depth"])
+def test_what_is_merely_cut_does_not_stand_out(kind):
+    """Each of the first three has a number of clusters of which all seeds agree on the cuts, at an elbow."""
+    rng = np.random.default_rng(1)
+    X = {
+        "square": lambda: rng.random((1000, 2)),
+        "cigar": lambda: rng.standard_normal((1000, 50)) * np.r_[6.0, np.ones(49)],
+        "exponential": lambda: rng.exponential(size=(1000, 4)),
+        "one topic": lambda: topics(1, 1, n_rows=600),
+        "depth": lambda: np.log1p(rng.poisson(rng.gamma(0.5, 2.0, 60) * rng.lognormal(0, 0.5, (800, 1)))),
+    }[kind]()
+    result = cluster_range(X, range(2, 10))
+    assert result.recommended is None
+    assert min(count.valley for count in result.counts if count.stability >= 0.8 or count.n_clusters < 4) > 0.5
+
+
+def spark_silhouette(X: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+    """The silhouette of squared distances as Spark defines it, from all pairs of rows."""
+    squares = ((X[:, None] - X) ** 2).sum(axis=2)
+    member = labels[:, None] == np.unique(labels)
+    totals = weights @ member
+    means = squares @ (weights[:, None] * member) / totals
+    scores = np.zeros(len(X))
+    for i, (own, weight) in enumerate(zip(labels, weights, strict=True)):
+        if totals[own] != weight:
+            a, b = means[i, own] * totals[own] / (totals[own] - weight), np.delete(means[i], own).min()
+            scores[i] = 1 - a / b if a < b else (b / a - 1 if a > b else 0)
+    return float(weights @ scores / weights.sum())
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_indices_are_those_of_scikit_learn_and_spark(offset, sparse, weighted):
+    rng = np.random.default_rng(4)
+    X = np.concatenate([rng.standard_normal((90, 4)), 5 + rng.standard_normal((60, 4)), [[40.0, 0, 0, 0]]])
+    weights = rng.integers(1, 4, len(X)).astype(float) if weighted else np.ones(len(X))
+    centers = np.array([X[0], X[1], X[100], X[-1]]) + offset
+    sums = CentroidSums(centers=centers).from_block(X + offset, sample_weight=weights)
+    rows = csr_array(X + offset) if sparse else X + offset
+    partition = _Partition.of(sums)
+    ours = partition.indices(_sums_of_rows([partition], rows, weights), len(X))
+    labels = ((X[:, None] - (centers - offset)) ** 2).sum(axis=2).argmin(axis=1)
+    near = {"rel": 1e-12 if offset == 0 else 1e-8}
+    assert ours["silhouette"] == pytest.approx(spark_silhouette(X, labels, weights), **near)
+    if not weighted:
+        assert ours["silhouette"] == pytest.approx(silhouette_score(X, labels, metric="sqeuclidean"), **near)
+    # Of whole weights the sums are those of repeated rows; n is that of the rows.
+    Y, repeated = (np.repeat(values, weights.astype(int), axis=0) for values in (X, labels))
+    assert ours["davies_bouldin"] == pytest.approx(davies_bouldin_score(Y, repeated), **near)
+    freedom = (len(X) - 4) / (len(Y) - 4)
+    assert ours["calinski_harabasz"] == pytest.approx(calinski_harabasz_score(Y, repeated) * freedom, **near)
+
+
+def test_indices_of_a_range_are_those_of_its_partitions_of_all_rows():
+    X = blobs(2, 4000, 4, 3)
+    for count in cluster_range(csr_array(np.where(np.abs(X) < 1, 0, X)), [1, 2, 3], sample_rows=200).counts:
+        if count.n_clusters == 1:
+            assert count.silhouette is count.davies_bouldin is count.calinski_harabasz is count.valley is None
+            scatter = count.objective
+        else:
+            k, within = count.n_clusters, count.objective
+            expected = (scatter - within) / (k - 1) / (within / (len(X) - k))
+            assert count.calinski_harabasz == pytest.approx(expected, rel=1e-9)
+            assert 0 < count.silhouette < 1
 
 
 def test_objectives_are_those_of_a_partition_and_bounds_hold():
@@ -71,6 +162,7 @@ def test_summaries_alone_give_estimates_and_bounds():
         assert ours.factor is None
         assert ours.coreset_objective == pytest.approx(whole.objective, rel=0.1)
         assert ours.lower_bound <= whole.objective
+        assert ours.silhouette == pytest.approx(whole.silhouette, abs=0.05)
     bare = cluster_range(members["rows"], [2])
     assert bare.counts[0].lower_bound is None
     with pytest.raises(Incompatible, match="row-sample"):

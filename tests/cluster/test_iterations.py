@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from tests.passing import Recorder, serial
+from tests.passing import Recorder, flip, serial
 
 from sketchselect._progress import Progress
 from sketchselect.cluster import fit_kmeans
@@ -80,9 +80,7 @@ def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkey
     monkeypatch.setattr(lloyd, "KEEP_SECONDS", 0.0)
     plain = run(store, tmp_path / "kept")
     (path,) = (tmp_path / "kept").rglob("*.sks")
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw)
+    flip(path)
     told = Recorder()
     assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
     assert any(str(path) in note and "damaged" in note for note in told.notes)

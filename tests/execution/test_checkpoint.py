@@ -5,12 +5,13 @@ import itertools
 import os
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.passing import Recorder
+from tests.passing import Recorder, flip
 
 import sketchselect as sks
 from sketchselect._progress import Progress, Result, Statistics
@@ -196,12 +197,6 @@ def test_rows_that_change_under_a_node_keep_it_from_being_written(tiny, kept):
 # --- damage ------------------------------------------------------------------------------------------------------
 
 
-def flip(path):
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 16
-    path.write_bytes(raw)
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[:-5])
 
@@ -231,8 +226,6 @@ def test_damaged_files_are_named_and_computed_again(tiny, kept, tmp_path, damage
     for name, path in listed.items():
         if name not in (root, leaf):
             os.unlink(path)
-    from pathlib import Path
-
     damage(Path(listed[root]))
     source = tiny(200)
     notes = Recorder()

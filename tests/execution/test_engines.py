@@ -206,24 +206,6 @@ def test_the_nth_read_fails_for_every_n(tiny, no_pause):
 # --- memory, interruption, the source -----------------------------------------------------------------------------
 
 
-def test_blocks_in_memory_are_as_many_as_threads(tiny):
-    lock = threading.Lock()
-    now = most = 0
-
-    def leaf(block):
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        time.sleep(0.002)
-        with lock:
-            now -= 1
-        return rows_of(block)
-
-    run(tiny(1000), LocalEngine(3), leaf=leaf)
-    assert 1 < most <= 3
-
-
 def test_waiting_states_grow_with_the_depth_of_the_tree_only(tiny):
     lock = threading.Lock()
     alive = most = 0

@@ -13,7 +13,7 @@ import zarr
 from sketchselect._progress import Bar, Lines, Progress
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import LocalEngine, PassOptions, Source, make_progress, reduce_blocks, summarize
-from sketchselect.execution.plan import PROCESS_NBYTES, projection, require_fit
+from sketchselect.execution.plan import MAIN_NBYTES, projection, require_fit
 from sketchselect.execution.tasks import Reduction
 from sketchselect.execution.tree import make_tree
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
@@ -107,7 +107,7 @@ def test_the_parts_of_a_projection(tmp_path):
     matrix = open_matrix(str(tmp_path / "x.zarr"))
     one = project(matrix, LocalEngine(kind="serial"), 500 * 100 * 8)
     assert one.reading == 2.5 * 500 * 100 * 4
-    assert one.process == PROCESS_NBYTES
+    assert one.process == MAIN_NBYTES
     assert one.nbytes == one.process + one.reading + one.states + one.working
     two = project(matrix, LocalEngine(2), 500 * 100 * 8, working=1000)
     assert two.reading == 2 * one.reading

@@ -84,7 +84,8 @@ def test_every_engine_gives_the_same_answer(state_nbytes):
             assert run(source, one, merge=pair, state_nbytes=state_nbytes).value == tree
 
 
-def test_no_more_tasks_compute_than_without(tiny):
+@pytest.mark.parametrize("matrix", [TinyMatrix, RemoteMatrix])
+def test_blocks_in_memory_are_as_many_as_threads(matrix):
     lock = threading.Lock()
     now = most = 0
 
@@ -98,7 +99,7 @@ def test_no_more_tasks_compute_than_without(tiny):
             now -= 1
         return rows_of(block)
 
-    run(Source(RemoteMatrix(1000)), LocalEngine(3), leaf)
+    run(Source(matrix(1000)), LocalEngine(3), leaf)
     assert 1 < most <= 3
 
 

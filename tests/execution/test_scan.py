@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.passing import serial
+from tests.passing import flip, serial
 
 from sketchselect.errors import BadParameter, SourceChanged
 from sketchselect.execution import Checkpoint, LocalEngine, Source, local_cluster
@@ -214,9 +214,7 @@ def test_files_that_were_damaged_since_are_made_again(tiny, tmp_path, n_damaged)
     # The highest first: of the lowest the last of each eight is read only where the node above it is gone.
     paths = sorted(list_nodes(kept.directory).values(), key=lambda path: -read_node(path).n_rows)
     for path in map(Path, paths[:n_damaged]):
-        raw = bytearray(path.read_bytes())
-        raw[len(raw) // 2] ^= 16
-        path.write_bytes(raw)
+        flip(path)
     reads, again = counted(tiny, 200, kept)
     assert again.values == first.values
     assert len(reads) == 20

@@ -50,6 +50,9 @@ SUPERVISED = "selectors/test_supervised_input.py::test_"
 KMEANS = "cluster/test_kmeans.py::test_"
 SEALED = "faults/test_sealed_stores.py::test_"
 SILENT = "faults/test_silent_workers.py::test_"
+CHANGING = "faults/test_changing_sources.py::test_"
+DISKS = "faults/test_full_disks.py::test_"
+UNATTENDED = "faults/test_unattended.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
 
 
@@ -68,7 +71,10 @@ FAULTS = (
         DEATHS + "a_task_that_kills_its_worker_once_is_run_again",
         PLAIN + "two_workers_killed_one_after_the_other_are_exit_75_in_our_words"),
     row("worker", "memory beyond the limit", "refused before the run; if it comes all the same, the error says memory",
-        ENGINES + "too_little_memory_is_said_before_anything_is_read", DEATHS + "a_worker_killed_for_its_memory_is_named_so"),
+        ENGINES + "too_little_memory_is_said_before_anything_is_read", DEATHS + "a_worker_killed_for_its_memory_is_named_so",
+        "job/test_memory_limit.py::test_a_limit_that_a_later_pass_exceeds_is_refused_before_the_first"),
+    row("worker", "memory that the plan did not foresee", "no process of forty jobs takes more than `plan` says",
+        "faults/test_memory.py::test_no_process_takes_more_than_plan_says"),
     row("worker", "paused, or nothing goes on", "no partition done in `stall_timeout`: an error with a table of the workers",
         DEATHS + "a_pass_that_stands_still_is_given_up"),
     row("worker", "stopped, frozen, cut off", "others take over; a worker that is stopped for good ends with its driver",
@@ -115,6 +121,8 @@ FAULTS = (
         SEALED + "stores_without_digests_are_read"),
     row("data", "chunk files of a converted store in each other's place", "`verify STORE` says so; it reads every file",
         SEALED + "verify_reads_every_chunk_file", SEALED + "a_store_may_move_and_be_copied"),
+    row("data", "rows appended to a converted store", "an error at opening with the command that takes them in, `verify STORE --seal`",
+        SEALED + "rows_that_were_appended_are_taken_in", SEALED + "a_store_that_was_damaged_before_it_grew_is_not_sealed"),
     row("data", "a name of a column that is there twice", "an error at opening, with the name and both columns",
         SEALED + "a_name_that_is_there_twice_is_an_error_at_opening", BAD_INPUT),
     row("data", "a flipped bit, without a checksum", "cannot be known: one note says that the store has none",
@@ -123,6 +131,13 @@ FAULTS = (
         "job/test_rerun.py::test_a_source_that_changes_during_the_job_is_not_published",
         ENGINES + "a_source_that_is_rewritten_meanwhile_is_noticed",
         "execution/test_panels.py::test_a_source_rewritten_between_two_panels_is_noticed"),
+    row("data", "a store of any kind is appended to, shortened or swapped, while read or between kill and resume",
+        "the rows as they were, or as they are, or an error",
+        CHANGING + "rows_are_appended_while_it_is_read", CHANGING + "it_is_shortened_while_it_is_read",
+        CHANGING + "it_is_swapped_while_it_is_read", CHANGING + "it_changes_between_kill_and_resume"),
+    row("data", "a server that states no versions of its files",
+        "the first and last chunk are read again at the end; the manifest says that the source was not watched",
+        CHANGING + "a_job_says_whether_its_source_was_watched"),
     row("data", "metadata damaged, huge or zero chunks, too many", "refused before anything is read or reserved",
         BAD_INPUT, "readers/test_bad_input.py::test_too_many_chunks_are_refused_before_the_store_is_listed"),
     row("data", "chunks far away that are taller than a partition", "fetched once by a process, and never out of date",
@@ -183,6 +198,10 @@ FAULTS = (
     row("store", "disk full, read-only, no permission", "without checkpoints, or one line; no half file; the same bits when run again",
         NTH, CHAOS, SAVED + "a_run_goes_on_without_checkpoints_it_cannot_write",
         INTERRUPTED + "a_full_disk_is_named_and_leaves_no_half_file"),
+    row("store", "a disk that is really full, a limit of the size of files",
+        "the error names the output, what is finished, and how to go on",
+        DISKS + "a_job_names_the_output_and_goes_on", DISKS + "so_do_other_commands"),
+    row("store", "files that others may read", "permissions are those of the umask", DISKS + "permissions_follow_the_umask"),
     row("store", "two runs in one folder", "the second is refused with process, machine and time of the first",
         INTERRUPTED + "a_second_run_in_the_same_folder_is_refused", FOLDER + "a_live_lock_is_respected",
         FOLDER + "of_many_newcomers_one_takes_a_dead_lock_over",
@@ -220,6 +239,10 @@ FAULTS = (
         HOSTILE + "nothing_that_is_read_runs_code", HOSTILE + "no_module_unpickles_what_it_reads"),
     row("code", "a folder whose manifest names a scheduler, which could answer with code", "never asked",
         HOSTILE + "the_scheduler_that_a_manifest_names_is_not_asked"),
+    row("time", "nobody watches", "exit codes, a last line of JSON also when stopped, records as log, a file of metrics",
+        UNATTENDED + "an_error_is_one_line_with_its_exit_code", UNATTENDED + "so_is_the_end_of_a_job_that_is_stopped",
+        UNATTENDED + "a_log_of_records", UNATTENDED + "a_file_of_metrics",
+        UNATTENDED + "metrics_that_cannot_be_written_end_no_job"),
     row("time", "hundreds of jobs in one process", "descriptors, threads and memory stay as they are",
         "faults/test_long_runs.py::test_two_hundred_jobs_leave_nothing_in_the_process"),
     row("time", "a service that runs jobs for a week", "no temporary file, no lock; old nodes and half files are removed",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from scipy.sparse import random_array
 from tests.faults.test_damage import ALL, SHARE, damages
 from tests.job.commands import cli, works
@@ -144,3 +145,36 @@ def test_a_store_may_move_and_be_copied(store: Path, tmp_path: Path) -> None:
     shutil.move(store, tmp_path / "y.zarr")
     assert content(tmp_path / "y.zarr") == true
     assert all(check.holds for check in verify_store(str(tmp_path / "y.zarr")) or [None])
+
+
+@pytest.mark.parametrize("n_rows", [8, 10])
+def test_rows_that_were_appended_are_taken_in(tmp_path: Path, n_rows: int) -> None:
+    """Of 8 rows the chunks, 4 rows high, are full; of 10 rows appending writes the last ones anew."""
+    store = tmp_path / "x.zarr"
+    convert(np.arange(3.0 * n_rows).reshape(n_rows, 3), store, chunks=(4, 2), feature_names=NAMES)
+    zarr.open_array(store, mode="r+").append(np.ones((6, 3)))
+    with pytest.raises(SourceError, match=rf"appended to the {n_rows} .* verify STORE --seal"):
+        open_matrix(store)
+    done = cli("verify", store, "--seal")
+    assert done.exit_code == 0, done.output
+    assert "6 appended rows" in done.stdout
+    rows = open_matrix(store).read_rows(0, n_rows + 6)
+    assert np.array_equal(rows, np.vstack([np.arange(3.0 * n_rows).reshape(n_rows, 3), np.ones((6, 3))]))
+    assert cli("verify", store).exit_code == 0
+
+
+def test_a_store_that_was_damaged_before_it_grew_is_not_sealed(tmp_path: Path) -> None:
+    store = tmp_path / "x.zarr"
+    convert(np.arange(24.0).reshape(8, 3), store, chunks=(4, 2))
+    shutil.copy(store / "c/1/0", store / "c/0/0")
+    zarr.open_array(store, mode="r+").append(np.ones((4, 3)))
+    before = (store / "zarr.json").read_bytes()
+    done = cli("verify", store, "--seal")
+    assert done.exit_code == 1
+    assert "rows before are changed" in done.stdout
+    assert (store / "zarr.json").read_bytes() == before
+    # Nor is one whose metadata differ by more than appended rows.
+    document = json.loads(before)
+    document["attributes"]["feature_names"] = list(NAMES)
+    (store / "zarr.json").write_text(json.dumps(document))
+    assert cli("verify", store, "--seal").exit_code == 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.passing import random_tree
 
 from .rational import partitions
 
@@ -89,10 +90,7 @@ def merged(rng: np.random.Generator, description: Any, X: Any, y: Any = None, we
         )
         for a, b in pieces(rng, X.shape[0])
     ]
-    while len(parts) > 1:
-        i = int(rng.integers(len(parts) - 1))
-        parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-    return parts[0]
+    return random_tree(parts, rng)
 
 
 def objective(X: Any, labels: Any) -> float:

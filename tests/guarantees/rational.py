@@ -9,8 +9,8 @@ Rows = list[list[Fraction]]
 
 
 def fractions_of(values: Any) -> list[Fraction]:
-    """Return floats as the fractions that they are."""
-    return [Fraction(float(v)) for v in values]
+    """Return floats as the fractions that they are; fractions stay."""
+    return [v if isinstance(v, Fraction) else Fraction(float(v)) for v in values]
 
 
 def rows_of(X: Any) -> Rows:

@@ -1,8 +1,9 @@
 """`cluster_range`: exact objectives, bounds that no clustering is below, and a stability that is an index.
 
-    objective >= F*(k) >= lower_bound,   stability <= 1, the same for weights of any scale
+    objective >= F*(k) >= lower_bound,   stability <= 1 and |silhouette| <= 1, the same for weights of any scale
 
-References: all partitions of at most eight rows; equal answers for weights times powers of two.
+References: all partitions of at most eight rows; equal answers for weights times powers of two. That the indices are
+scikit-learn's and Spark's is tested in tests/cluster/test_cluster_count.py.
 """
 
 import numpy as np
@@ -28,4 +29,7 @@ def test_objectives_and_bounds_of_a_range(seeds):
             assert one.objective >= best * (1 - 1e-9) - room
             assert one.lower_bound <= best + room
             assert one.stability <= 1 + 1e-12
+            assert one.silhouette is None or abs(one.silhouette) <= 1 + 1e-12
+            assert one.valley is None or one.valley >= 0
             assert other.stability == one.stability
+            assert other.silhouette == one.silhouette

@@ -12,9 +12,11 @@ import pytest
 
 from sketchselect.execution import summarize
 from sketchselect.selectors import KnockoffSelector
+from sketchselect.solvers import standardize
+from sketchselect.solvers.knockoffs import Augmented, construct, entry_statistics, knockoff_threshold
 from sketchselect.summaries import Moments
 
-from .instances import each_instance
+from .instances import NIGHTLY
 
 P, N_TRUE = 30, 10
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -35,12 +37,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 FDR = 0.2
 
 
-def share_of_false(seed: int, setting: dict[str, Any]) -> tuple[float, float]:
-    """Return the share of false columns among those selected, and of true ones that are."""
+def problem(seed: int, setting: dict[str, Any]) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Return rows, a numeric target, the true columns, and the options of the setting that are left."""
     options = dict(setting)
     n, rho = options.pop("n", 200), options.pop("rho", 0.3)
-    strength, tails, copies = options.pop("strength", 4.0), options.pop("tails", None), options.pop("copies", 0)
-    sites, n_classes = options.pop("sites", 1), options.pop("classes", 0)
+    strength, tails, copies = options.pop("strength", 4.0), options.pop("tails", None), options.get("copies", 0)
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, P)) if tails is None else rng.standard_t(tails, (n, P))
     for j in range(1, P):
@@ -49,12 +50,19 @@ def share_of_false(seed: int, setting: dict[str, Any]) -> tuple[float, float]:
         X[:, -copies:] = X[:, :copies] * 3.0
     true = rng.choice(P - copies, N_TRUE, replace=False)
     y = (X[:, true] * rng.choice([-1.0, 1.0], N_TRUE)).sum(axis=1) * strength / np.sqrt(n) + rng.standard_normal(n)
+    return X, y, true if strength else true[:0], options
+
+
+def share_of_false(seed: int, setting: dict[str, Any]) -> tuple[float, float]:
+    """Return the share of false columns among those selected, and of true ones that are."""
+    X, y, true, options = problem(seed, setting)
+    sites, n_classes, copies = options.pop("sites", 1), options.pop("classes", 0), options.pop("copies", 0)
     classes = None
     if n_classes:
         y = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
         classes = tuple(range(n_classes))
     summary: Any = None
-    for rows in np.array_split(np.arange(n), sites):
+    for rows in np.array_split(np.arange(y.size), sites):
         part = summarize(X[rows], Moments(classes=classes), y=y[rows])
         summary = part if summary is None else summary.merge(part)
     with warnings.catch_warnings():
@@ -63,13 +71,43 @@ def share_of_false(seed: int, setting: dict[str, Any]) -> tuple[float, float]:
     # A copy of a true column says what the true one says: no selection of either is false.
     chosen = selector.support_
     is_true = np.zeros(P, dtype=bool)
-    is_true[true if strength else []] = True
+    is_true[true] = True
     if copies:
         is_true[-copies:] = is_true[:copies]
     return float((~is_true[chosen]).sum() / max(chosen.size, 1)), float(is_true[chosen].sum() / N_TRUE)
 
 
-@each_instance
+each_repetition = pytest.mark.parametrize(
+    "seeds", [range(24), pytest.param(range(24, 424), marks=NIGHTLY)], ids=["fast", "all"]
+)
+
+
+def power_of_rows(seed: int, setting: dict[str, Any]) -> float:
+    """Return the share of true columns that fixed-X knockoffs select that are made as columns, from the rows."""
+    X, y, true, _ = problem(seed, setting)
+    n = y.size
+    centred = X - X.mean(axis=0)
+    centred /= np.sqrt((centred**2).sum(axis=0))
+    made = construct(centred.T @ centred)
+    rng = np.random.default_rng([seed, 1])
+    known = np.column_stack([np.ones(n), centred, rng.standard_normal((n, P))])
+    complement = np.linalg.qr(known)[0][:, P + 1 :]
+    both = np.hstack([centred, centred @ made.mixing + complement @ made.root])
+    template = standardize(centred.T @ centred, centred.T @ y, y @ y, mean=np.zeros(P), y_mean=0.0, n=1.0)
+    statistics = entry_statistics(Augmented(both.T @ both, (both.T @ (y - y.mean()))[:, None]), template, seed)
+    return float(np.isin(np.flatnonzero(statistics >= knockoff_threshold(statistics, FDR)), true).sum() / N_TRUE)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("setting", ["fixed", "correlated", "heavy tails"])
+def test_power_is_that_of_knockoffs_made_from_the_rows(setting: str) -> None:
+    pairs = [(share_of_false(i, SETTINGS[setting])[1], power_of_rows(i, SETTINGS[setting])) for i in range(400)]
+    differences = np.subtract(*np.transpose(pairs))
+    assert abs(differences.mean()) <= 0.02 + 3 * differences.std() / np.sqrt(differences.size)
+
+
+@each_repetition
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_expected_share_of_false_columns_is_kept(setting: str, seeds: range) -> None:
     shares = np.array([share_of_false(seed, SETTINGS[setting]) for seed in seeds])

@@ -1,6 +1,7 @@
 """Ridge leverage, ``lower <= tau_i <= upper`` with ``tau_i = a_i'(AA' + ridge I)^-1 a_i``, against rational arithmetic.
 
-Condition numbers ``||A||_F^2 / ridge`` up to 1e12, columns of zeros, copies, scales from 1e-5 to 1e5.
+Condition numbers ``||A||_F^2 / ridge`` up to 1e12, columns of zeros, copies, scales from 1e-5 to 1e5; of the columns as
+they are and less their exact means, which may be 1e5 times what is left.
 """
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import sketchselect as sks
 
 from .instances import each_instance
-from .rational import leverage
+from .rational import leverage, mean_of, rows_of
 
 
 def instance(seed):
@@ -23,15 +24,22 @@ def instance(seed):
     return X, float(ridge)
 
 
+def about_the_mean(X):
+    rows = rows_of(X)
+    mean = mean_of(rows, [1] * len(rows))
+    return [[x - m for x, m in zip(row, mean, strict=True)] for row in rows]
+
+
+@pytest.mark.parametrize("about", ["mean", "zero"])
 @pytest.mark.parametrize("read", ["columns", "rows"])
 @each_instance
-def test_bounds_contain_the_exact_scores(read, seeds):
+def test_bounds_contain_the_exact_scores(read, about, seeds):
     rounded = 0
     for seed in seeds:
         X, ridge = instance(seed)
-        chosen = sks.LeverageSelector(1, ridge=ridge, read=read).fit(X)
+        chosen = sks.LeverageSelector(1, ridge=ridge, read=read, about=about).fit(X)
         lower, upper = chosen.score_bounds_
-        exact = leverage(X, chosen.selection_.diagnostics["ridge"])
+        exact = leverage(X if about == "zero" else about_the_mean(X), chosen.selection_.diagnostics["ridge"])
         assert all(a <= tau <= b for a, tau, b in zip(lower.tolist(), exact, upper.tolist(), strict=True)), seed
         assert (lower <= chosen.scores_).all()
         assert (chosen.scores_ <= upper).all()
@@ -39,12 +47,14 @@ def test_bounds_contain_the_exact_scores(read, seeds):
     assert rounded  # There is rounding for the bounds to cover.
 
 
+@pytest.mark.parametrize("about", ["mean", "zero"])
 @each_instance
-def test_scores_are_within_their_relative_error_and_that_is_small_where_the_ridge_is_large(seeds):
+def test_scores_are_within_their_relative_error_and_that_is_small_where_the_ridge_is_large(about, seeds):
     for seed in seeds:
         X, ridge = instance(seed)
-        summary = sks.LeverageSelector(1, ridge=ridge, read="columns").fit(X).summary_
-        for tau, score in zip(leverage(X, summary.ridge), summary.scores.tolist(), strict=True):
+        summary = sks.LeverageSelector(1, ridge=ridge, read="columns", about=about).fit(X).summary_
+        exact = leverage(X if about == "zero" else about_the_mean(X), summary.ridge)
+        for tau, score in zip(exact, summary.scores.tolist(), strict=True):
             assert abs(score - tau) <= summary.relative_error * tau
         if summary.ridge >= 1e-2 * float((X**2).sum()):
             assert summary.relative_error < 1e-10

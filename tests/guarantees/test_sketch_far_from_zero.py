@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from tests.passing import random_tree
 
 from sketchselect.summaries import DecayedDirections, FrequentDirections
 
@@ -55,11 +56,9 @@ def test_the_rounding_of_means_far_from_zero_is_in_the_shrinkage(number: int) ->
         description.from_block(X[a:b], start=a, sample_weight=w[a:b])
         for a, b in zip([0, *cuts], [*cuts, n], strict=True)
     ]
-    while len(parts) > 1:
-        i = int(rng.integers(len(parts) - 1))
-        parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-    low, high, total = gap(X, exact_w, parts[0].centered_sketch)
+    sketch = random_tree(parts, rng)
+    low, high, total = gap(X, exact_w, sketch.centered_sketch)
     unit, mean = 64 * UNIT * total, 16 * UNIT * float(np.linalg.norm(np.abs(X).max(axis=0)))
     weight = float(exact_w.sum())
-    assert high <= parts[0].shrinkage + unit
+    assert high <= sketch.shrinkage + unit
     assert low >= -(unit + mean * math.sqrt(weight * total) + weight * mean * mean)

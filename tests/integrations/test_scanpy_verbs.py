@@ -60,6 +60,127 @@ def test_the_genes_are_those_of_scanpy(adata):
 
 
 @pytest.fixture
+def normalized(adata):
+    """The cells with logarithms of normalised counts, so that no two genes have one mean."""
+    counts = adata.layers["counts"].toarray()
+    adata.X = sp.csr_matrix(np.log1p(counts * (1e3 / counts.sum(axis=1, keepdims=True))))
+    return adata
+
+
+FLAVORS = ["seurat_v3_paper", "seurat", "cell_ranger", "pearson_residuals"]
+
+
+def by_flavor(adata, flavor, batch_key=None, **options):
+    layer = None if flavor in ("seurat", "cell_ranger") else "counts"
+    sks.pp.highly_variable_genes(adata, 25, batch_key, flavor=flavor, layer=layer, **options)
+    return adata.var
+
+
+@pytest.mark.parametrize("batch_key", [None, "batch"])
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_flavors_are_those_of_scanpy(normalized, flavor, batch_key):
+    scanpy = pytest.importorskip("scanpy")
+    verbs = scanpy.experimental.pp if flavor == "pearson_residuals" else scanpy.pp
+    theirs = normalized.copy()
+    layer = None if flavor in ("seurat", "cell_ranger") else "counts"
+    verbs.highly_variable_genes(theirs, n_top_genes=25, flavor=flavor, layer=layer, batch_key=batch_key)
+    ours = by_flavor(normalized, flavor, batch_key)
+    assert normalized.uns["hvg"] == theirs.uns["hvg"]
+    assert ours.dtypes.to_dict() == theirs.var.dtypes.to_dict()
+    differ = (ours["highly_variable"] != theirs.var["highly_variable"]).sum()
+    # With batches, scanpy's regression of Seurat v3 is of variances that differ by rounding, and differs by 1e-3.
+    assert differ <= (2 if flavor == "seurat_v3_paper" and batch_key else 0)
+    for name in {"means", "dispersions", "dispersions_norm", "residual_variances"} & set(ours):
+        # scanpy takes squares of float32 values in float32.
+        np.testing.assert_allclose(ours[name], theirs.var[name], rtol=1e-3, atol=1e-5)
+
+
+def test_pearson_residuals_are_those_of_all_entries(adata):
+    counts = adata.layers["counts"].toarray().astype(float)
+    counts[:, 7] = 0
+    adata.layers["counts"] = sp.csr_matrix(counts)
+    variances = []
+    for label in ("x", "y"):
+        cells = counts[adata.obs["batch"] == label]
+        expected = np.outer(cells.sum(axis=1), cells.sum(axis=0)) / cells.sum()
+        with np.errstate(invalid="ignore"):
+            residuals = np.clip((cells - expected) / np.sqrt(expected + expected**2 / 30), -(150**0.5), 150**0.5)
+        variances.append(np.nan_to_num(residuals).var(axis=0))
+    columns = by_flavor(adata, "pearson_residuals", "batch", theta=30)
+    np.testing.assert_allclose(columns["residual_variances"], np.mean(variances, axis=0), rtol=1e-9)
+    ranks = np.argsort(np.argsort(-np.array(variances), axis=1), axis=1)
+    chosen = (ranks < 25).sum(axis=0)
+    assert columns["highly_variable_nbatches"].tolist() == chosen.tolist()
+    assert columns["highly_variable"][chosen == 2].all()
+
+
+@pytest.mark.parametrize("flavor", ["seurat", "cell_ranger"])
+def test_dispersions_are_normalised_in_bins_of_the_mean(normalized, flavor):
+    values = normalized.X.toarray().astype(float)
+    if flavor == "seurat":
+        values = np.expm1(values)
+    means, dispersions = values.mean(axis=0), values.var(axis=0, ddof=1) / values.mean(axis=0)
+    if flavor == "seurat":
+        means, dispersions = np.log1p(means), np.log(dispersions)
+        bins = np.ceil((means - means.min()) / np.ptp(means) * 20)
+        bins[means == means.min()] = 1
+    else:
+        bins = np.searchsorted(np.percentile(means, np.arange(10, 105, 5)), means, side="left")
+    expected = np.empty(200)
+    for label in np.unique(bins):
+        part = dispersions[bins == label]
+        if flavor == "seurat":
+            expected[bins == label] = 1 if len(part) == 1 else (part - part.mean()) / part.std(ddof=1)
+        else:
+            spread = np.median(abs(part - np.median(part))) / scipy.stats.norm.ppf(0.75)
+            expected[bins == label] = (part - np.median(part)) / spread
+    columns = by_flavor(normalized, flavor)
+    np.testing.assert_allclose(columns["dispersions_norm"], expected, rtol=1e-4, atol=1e-5)
+    assert set(np.flatnonzero(columns["highly_variable"])) == set(np.argsort(-expected)[:25])
+
+
+def test_logarithms_of_another_base_are_undone(normalized):
+    expected = by_flavor(normalized.copy(), "seurat")["dispersions_norm"]
+    normalized.X = normalized.X / np.float32(np.log(2))
+    normalized.uns["log1p"] = {"base": 2}
+    np.testing.assert_allclose(by_flavor(normalized, "seurat")["dispersions_norm"], expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_genes_are_the_same_wherever_the_cells_are(normalized, flavor, tmp_path):
+    import dask.array
+
+    normalized.write_h5ad(tmp_path / "cells.h5ad")
+    expected = by_flavor(normalized, flavor, "batch")["highly_variable"].to_numpy()
+    assert expected.sum() == 25
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    lazy = anndata.experimental.read_lazy(tmp_path / "cells.h5ad")
+    chunked = normalized.copy()
+    chunked.X, chunked.layers["counts"] = (
+        dask.array.from_array(values.toarray(), chunks=(70, 200))
+        for values in (normalized.X, normalized.layers["counts"])
+    )
+    for cells in (backed, lazy, chunked):
+        assert np.array_equal(by_flavor(cells, flavor, "batch")["highly_variable"], expected)
+    backed.file.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"flavor": "seurat_v4"}, "flavor must be one of seurat_v3, .*seurat_v4"),
+        ({"flavor": "pearson_residuals", "theta": 0}, "theta must be a number above 0"),
+        ({"flavor": "seurat", "n_top_genes": 0}, "n_top_genes"),
+        ({"flavor": "seurat", "batch_key": "gap"}, "cell 3 has no batch in .*gap"),
+    ],
+)
+def test_mistakes_about_flavors_name_what_is_wrong(adata, options, said):
+    adata.obs["gap"] = pd.Categorical([None if i == 3 else "x" for i in range(300)])
+    with pytest.raises(BadParameter, match=said):
+        sks.pp.highly_variable_genes(adata, **options)
+
+
+@pytest.fixture
 def grouped(adata):
     """The cells with their kind in a column; three cells have none."""
     kinds = np.repeat(["a", "b", "c"], 100).astype(object)

@@ -179,7 +179,7 @@ def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> N
     works("init", "rows.zarr", "-o", "jobs/first.toml")
     job = tomllib.loads(Path("jobs/first.toml").read_text())
     assert job["input"]["url"] == "../rows.zarr"
-    assert job["select"] == {"method": "auto", "n_features": "auto"}
+    assert job["select"] == {"method": "auto", "n_features": "auto", "normalize": False}
     works("init", str(Path("rows.zarr").absolute()), "-o", "absolute.toml")
     assert tomllib.loads(Path("absolute.toml").read_text())["input"]["url"] == str(Path("rows.zarr").absolute())
 

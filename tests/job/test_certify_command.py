@@ -18,11 +18,15 @@ from sklearn.datasets import load_digits
 import sketchselect as sks
 from sketchselect.errors import ConfigError
 
-from .commands import cli
+from .commands import cli, works
 
 
 def shell(*words: Any) -> Any:
     return cli(*words, "--cluster", "serial")
+
+
+def certified(*words: Any) -> Any:
+    return json.loads(works("certify", *words, "--json", "--cluster", "serial").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +42,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_anybodys_labels_are_certified_in_one_pass(digits: Path) -> None:
     rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
     words = ("--labels", digits / "labels.npy", "--clusters", 10, "--block-rows", 200)
-    told = shell("certify", digits / "rows.npy", *words, "--json")
-    assert told.exit_code == 0, told.output
-    outcome = json.loads(told.stdout)
+    outcome = certified(digits / "rows.npy", *words)
     direct = sks.certify_labels(rows, labels, 10, block_rows=200, client="serial")
     assert outcome["objective"] == pytest.approx(direct.objective, rel=1e-12)
     assert outcome["lower_bound"] == direct.lower_bound
@@ -58,18 +60,16 @@ def test_weighted_rows(digits: Path, tmp_path: Path) -> None:
     rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
     weights = np.random.default_rng(0).uniform(0.0, 2.0, len(rows))
     np.save(tmp_path / "weights.npy", weights)
-    words = ("--clusters", 10, "--block-rows", 200, "--weight", tmp_path / "weights.npy", "--json")
-    told = shell("certify", digits / "rows.npy", "--labels", digits / "labels.npy", *words)
-    assert told.exit_code == 0, told.output
-    outcome = json.loads(told.stdout)
+    words = ("--clusters", 10, "--block-rows", 200, "--weight", tmp_path / "weights.npy")
+    outcome = certified(digits / "rows.npy", "--labels", digits / "labels.npy", *words)
     oracle = sum(
         float(w @ ((X - w @ X / w.sum()) ** 2).sum(axis=1))
         for X, w in ((rows[labels == c], weights[labels == c]) for c in range(10))
     )
     assert outcome["objective"] == pytest.approx(oracle, rel=1e-12)
-    again = shell("certify", digits / "rows.npy", "--objective", outcome["objective"], *words)
+    again = certified(digits / "rows.npy", "--objective", outcome["objective"], *words)
     # Without the labels, which balance the blocks, less is proved.
-    assert json.loads(again.stdout)["lower_bound"] < outcome["lower_bound"] <= oracle
+    assert again["lower_bound"] < outcome["lower_bound"] <= oracle
     np.save(tmp_path / "weights.npy", weights[1:])
     short = shell("certify", digits / "rows.npy", "--labels", digits / "labels.npy", *words)
     assert short.exit_code != 0
@@ -78,11 +78,8 @@ def test_weighted_rows(digits: Path, tmp_path: Path) -> None:
 
 def test_a_folder_keeps_the_closer_of_two_that_always_hold(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     sks.run(job(output={"report": True}))
-    out, factors = tmp_path / "out", []
-    for rows in (300, 20, 300):
-        told = shell("certify", out, "--block-rows", rows, "--json")
-        assert told.exit_code == 0, told.output
-        factors.append(json.loads(told.stdout)["factor"])
+    out = tmp_path / "out"
+    factors = [certified(out, "--block-rows", rows)["factor"] for rows in (300, 20, 300)]
     assert factors[0] < factors[1]
     for file in ("certificate.json", "manifest.json"):
         every = json.loads((out / file).read_text())["certificates"]
@@ -91,13 +88,10 @@ def test_a_folder_keeps_the_closer_of_two_that_always_hold(job: Callable[..., di
     assert all(html.escape(c["sentence"], quote=False) in page for c in every)
     # One of a probability is a draw: the last one stands, or it would be a choice of the luckiest.
     for seed in (1, 2):
-        told = shell(
-            "certify", out, "--block-rows", 10, "--confidence", 0.6, "--fraction", 0.6, "--seed", seed, "--json"
-        )
-        assert told.exit_code == 0, told.output
-        assert json.loads(told.stdout)["confidence"] == 0.6
+        last = certified(out, "--block-rows", 10, "--confidence", 0.6, "--fraction", 0.6, "--seed", seed)
+        assert last["confidence"] == 0.6
     every = json.loads((out / "certificate.json").read_text())["certificates"]
-    assert [c["factor"] for c in every if c["confidence"] == 0.6] == [json.loads(told.stdout)["factor"]]
+    assert [c["factor"] for c in every if c["confidence"] == 0.6] == [last["factor"]]
 
 
 def test_labels_that_leave_rows_out_are_refused(digits: Path, tmp_path: Path) -> None:
@@ -125,8 +119,7 @@ def test_dropped_rows_count_on_neither_side(tmp_path: Path) -> None:
 def test_a_folder_gains_certificates(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     result = sks.run(job(cluster={"certificate": "spectral"}, output={"report": True}))
     out = tmp_path / "out"
-    told = shell("certify", out, "--block-rows", 100)
-    assert told.exit_code == 0, told.output
+    certified(out, "--block-rows", 100)
     kept = json.loads((out / "certificate.json").read_text())["certificates"]
     assert [c["method"] for c in kept] == ["blocks"]
     assert kept[0]["objective"] == pytest.approx(result.objective, rel=1e-12)
@@ -135,8 +128,8 @@ def test_a_folder_gains_certificates(job: Callable[..., dict[str, Any]], tmp_pat
     assert "certificate.json" in manifest["files"]
     assert kept[0]["sentence"] in (out / "report.html").read_text()
     # The same again replaces it; another bound stands beside it.
-    assert shell("certify", out, "--json").exit_code == 0
-    assert shell("certify", out, "--method", "spectral").exit_code == 0
+    certified(out)
+    certified(out, "--method", "spectral")
     kept = json.loads((out / "certificate.json").read_text())["certificates"]
     assert [c["method"] for c in kept] == ["blocks", "spectral"]
     # A run that is made again does not keep what was said of the one before.
@@ -159,10 +152,9 @@ def test_a_summary_file_with_its_own_prepare_steps(digits: Path, tmp_path: Path)
     summary = sks.summarize(rows, sks.Moments(), prepare=["l2"])
     sks.save(summary, tmp_path / "s.sks")
     objective = sks.kmeans_objective(rows, np.load(digits / "labels.npy"), 10, ["l2"])
-    words = ("certify", tmp_path / "s.sks", "--clusters", 10, "--objective", objective)
-    told = shell(*words, "--prepare", "l2", "--json")
-    assert json.loads(told.stdout)["lower_bound"] == sks.certify(summary, objective, 10).lower_bound
-    other = shell(*words, "--prepare", "log1p")
+    words = (tmp_path / "s.sks", "--clusters", 10, "--objective", objective)
+    assert certified(*words, "--prepare", "l2")["lower_bound"] == sks.certify(summary, objective, 10).lower_bound
+    other = shell("certify", *words, "--prepare", "log1p")
     assert other.exit_code != 0
     assert "prepared by ['l2']" in other.stderr
 
@@ -306,11 +298,8 @@ def _files(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_read_from(kind: str, tmp_path: Path) -> None:
     rows = _npy(tmp_path / "rows.npy", ROWS)
-    words = ("certify", rows, "--labels", _files(tmp_path)[kind], "--clusters", 3, "--cluster", "serial", "--json")
-    done = cli(*words)
-    assert done.exit_code == 0, done.output
+    certificate = certified(rows, "--labels", _files(tmp_path)[kind], "--clusters", 3)
     expected = sum(((ROWS[j == LABELS] - ROWS[j == LABELS].mean(axis=0)) ** 2).sum() for j in range(3))
-    certificate = json.loads(done.stdout)
     assert certificate["objective"] == pytest.approx(expected, rel=1e-12)
     assert certificate["share"] > 0.9
 
@@ -336,7 +325,6 @@ def test_random_labels_on_noise_are_not_praised(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = _npy(tmp_path / "noise.npy", rng.standard_normal((1000, 100)))
     labels = _npy(tmp_path / "random.npy", rng.integers(0, 5, 1000))
-    done = cli("certify", rows, "--labels", labels, "--clusters", 5, "--cluster", "serial")
-    assert done.exit_code == 0, done.output
+    done = works("certify", rows, "--labels", labels, "--clusters", 5, "--cluster", "serial")
     assert "% of what 5 clusters can gain over one cluster" in done.stdout
     assert "this says little about the clusters" in done.stdout

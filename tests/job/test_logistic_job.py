@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import ConfigError
 from sketchselect.selectors import LogisticPath
+from sketchselect.selectors.supervised import likelihood_path
 
 from .commands import works
 
@@ -27,6 +29,15 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def job_file(folder: Path) -> Path:
+    """Write a job of ten models of the classes."""
+    lines = ["[input]", 'url = "rows.npy"', 'target = "classes.npy"']
+    lines += ["[select]", 'method = "logistic"', "n_alphas = 10"]
+    lines += ["[output]", 'dir = "out"', "[execution]", 'cluster = "serial"']
+    (folder / "job.toml").write_text("\n".join(lines))
+    return folder / "job.toml"
+
+
 def job(folder: Path, target: str, **select: Any) -> dict[str, Any]:
     return {
         "input": {"url": str(folder / "rows.npy"), "target": str(folder / f"{target}.npy")},
@@ -37,17 +48,7 @@ def job(folder: Path, target: str, **select: Any) -> dict[str, Any]:
 
 
 def test_run_select_and_assign(files: Path) -> None:
-    lines = [
-        "[input]",
-        'url = "rows.npy"',
-        'target = "classes.npy"',
-        "[select]",
-        'method = "logistic"',
-        "n_alphas = 10",
-    ]
-    lines += ["[output]", 'dir = "out"', "[execution]", 'cluster = "serial"']
-    (files / "job.toml").write_text("\n".join(lines))
-    works("plan", files / "job.toml", "--no-calibrate")
+    works("plan", job_file(files), "--no-calibrate")
     works("run", files / "job.toml")
     fitted = LogisticPath(n_alphas=10).fit(np.load(files / "rows.npy"), np.load(files / "classes.npy"))
     model = json.loads((files / "out" / "model.json").read_text())
@@ -84,3 +85,21 @@ def test_a_job_that_cannot_be_names_the_key(files: Path) -> None:
     np.save(files / "halves.npy", np.load(files / "counts.npy") / 2)
     with pytest.raises(ConfigError, match="continuous numbers are no classes; set family"):
         sks.run(job(files, "halves"))
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["all rows in the sample", "more rows"])
+def test_plan_says_how_often_the_rows_are_read(files: Path, monkeypatch: pytest.MonkeyPatch, fits: bool) -> None:
+    if not fits:
+        monkeypatch.setattr(likelihood_path, "SAMPLE_NBYTES", 0)
+        monkeypatch.setattr(likelihood_path, "LEAST_ROWS", 60)
+    plan = json.loads(works("plan", job_file(files), "--no-calibrate", "--json").stdout)
+    of_method = [one for one in plan["passes"] if one["name"].startswith("logistic")]
+    usual, most = (sum(one[name] for one in of_method) for name in ("repeats", "repeats_most"))
+    run = works("run", files / "job.toml")
+    n_passes = 1 + len(set(re.findall(r"logistic: pass (\d+)", run.stderr)))
+    assert most == 12
+    if fits:
+        assert usual == n_passes == 2
+    else:
+        assert 6 <= usual <= most
+        assert 2 < n_passes <= most

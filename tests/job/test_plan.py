@@ -81,6 +81,15 @@ def described(job: dict[str, Any], folder: Path, **execution: Any) -> dict[str, 
     return {**job, "execution": where, "output": {"dir": str(folder / "out"), "report": False}}
 
 
+def as_run(job: dict[str, Any], stage: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the passes that are planned of a stage, and the stage as it ran: with as many tasks and bytes."""
+    planned = [one for one in forecast_job(job, calibrate=False).passes if one.stage == stage]
+    (ran,) = [one for one in run(job).manifest["stages"] if one["name"] == stage]
+    assert sum(one.tasks for one in planned) == ran["n_tasks"]
+    assert sum(one.bytes_read for one in planned) == ran["bytes_read"]
+    return planned, ran
+
+
 def planned_apart(job: dict[str, Any]) -> Any:
     """Return the plan of a process of its own, as the command's: memory that other tests freed would hide a trial's."""
     code = (
@@ -183,11 +192,8 @@ def test_timeline_is_planned_as_it_is_run(tmp_path: Path) -> None:
     job = described(dense_job(tmp_path), tmp_path, cluster="threads")
     del job["cluster"]
     job |= {"timeline": {"points": 5}}
-    plan = forecast_job(job, calibrate=False)
-    manifest = run(job).manifest
-    (stage,) = [stage for stage in manifest["stages"] if stage["name"] == "timeline"]
-    (one,) = [one for one in plan.passes if one.stage == "timeline"]
-    assert (one.tasks, one.bytes_read, one.partitions) == (stage["n_tasks"], stage["bytes_read"], stage["n_partitions"])
+    (planned,), ran = as_run(job, "timeline")
+    assert planned.partitions == ran["n_partitions"]
 
 
 @pytest.mark.parametrize(("method", "extra"), [("leverage", {"read": "columns"}), ("online-leverage", {})])
@@ -200,25 +206,14 @@ def test_methods_that_read_columns_are_planned_as_they_are_run(method: str, extr
         "select": {"method": method, "n_features": 20, **extra},
         "execution": {"cluster": "threads"},
     }
-    job = described(job, tmp_path)
-    plan = forecast_job(job, calibrate=False)
-    manifest = run(job).manifest
-    (stage,) = [stage for stage in manifest["stages"] if stage["name"] == "collect"]
-    passes = [one for one in plan.passes if one.stage == "collect"]
-    assert sum(one.tasks for one in passes) == stage["n_tasks"]
-    assert sum(one.bytes_read for one in passes) == stage["bytes_read"]
+    as_run(described(job, tmp_path), "collect")
 
 
 def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sketchselect.summaries import moment_panels as tiles
 
     monkeypatch.setattr(tiles, "PANELS_ABOVE", 500)
-    job = described(wide_job(tmp_path), tmp_path, cluster="threads")
-    plan = forecast_job(job, calibrate=False)
-    stage = run(job).manifest["stages"][0]
-    passes = [one for one in plan.passes if one.stage == "summarize"]
-    assert sum(one.bytes_read for one in passes) == stage["bytes_read"]
-    assert sum(one.tasks for one in passes) == stage["n_tasks"]
+    as_run(described(wide_job(tmp_path), tmp_path, cluster="threads"), "summarize")
 
 
 def test_wide_sketches_are_planned_and_run_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,13 +225,8 @@ def test_wide_sketches_are_planned_and_run_in_panels(tmp_path: Path, monkeypatch
     job["select"] = {"method": "greedy", "n_features": 20, "sketch_size": 20, "n_components": 8}
     job = described(job, tmp_path, cluster="threads")
     timed = forecast_job(job)
-    plan = forecast_job(job, calibrate=False)
-    manifest = run(job).manifest
-    stage = next(one for one in manifest["stages"] if one["name"] == "summarize")
-    passes = [one for one in plan.passes if one.stage == "summarize"]
-    assert [one.name for one in passes] == ["summarize, other members", "summarize, the sketch"]
-    assert sum(one.bytes_read for one in passes) == stage["bytes_read"]
-    assert sum(one.tasks for one in passes) == stage["n_tasks"]
+    planned, _ = as_run(job, "summarize")
+    assert [one.name for one in planned] == ["summarize, other members", "summarize, the sketch"]
     assert not any("co-moment" in warning for warning in timed.warnings)
     works("verify", tmp_path / "out")
 
@@ -256,13 +246,8 @@ def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def command(*words: Any) -> Any:
-    return cli("plan", *words)
-
-
 def test_json_is_complete_and_adds_up(job_file: Path) -> None:
-    done = command(job_file, "--json", "--no-calibrate", "--n-workers", 3)
-    assert done.exit_code == 0, done.output
+    done = works("plan", job_file, "--json", "--no-calibrate", "--n-workers", 3)
     plan = json.loads(done.stdout)
     assert plan["format"] == 1
     assert plan["workers"] == {"kind": "dask", "n": 3, "threads_each": 1, "given": True}
@@ -303,7 +288,7 @@ def test_iterations_are_those_of_the_first_rows_and_sizes_are_stated(tmp_path: P
     ],
 )
 def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str) -> None:
-    done = command(job_file, *words)
+    done = cli("plan", job_file, *words)
     assert done.exit_code == 2
     assert said in done.stderr
     assert done.stdout == ""

@@ -119,6 +119,9 @@ def test_former_names_of_options_are_taken_with_a_note(rows: Path, form: tuple[s
         (("demo", "--scheduler"), ("sketchselect demo: ", "--scheduler", "demo --help")),
         (("plan", "j.toml", "--workers", 0), ("sketchselect plan: ", "--n-workers", "plan --help")),
         (("summarize", "a.npy", "--size", "x", "-o", "b"), ("sketchselect summarize: ", "--size", "summarize --help")),
+        (("summarize", "a.npy", "--size", 0, "-o", "b"), ("sketchselect summarize: ", "--size", "summarize --help")),
+        (("merge", "a.sks"), ("sketchselect merge: ", "-o", "merge --help")),
+        (("select", "a.sks"), ("sketchselect select: ", "select --help")),
         (("methods", "greedy", "variance"), ("sketchselect methods: ", "variance", "methods --help")),
     ],
 )

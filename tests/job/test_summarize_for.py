@@ -85,3 +85,45 @@ def test_a_summary_that_lacks_something_leads_to_the_option(counts: Path) -> Non
     works("summarize", counts / "rows.npy", "-o", file, "--scheduler", "serial")
     done = cli("select", file, "--method", "mcfs", "-o", counts / "a.json", "--n-features", 3)
     refused(done, 1, str(file), "summarize --for mcfs")
+
+
+def test_sites_count_in_the_bins_of_the_first_and_their_files_merge(counts: Path) -> None:
+    rows, y = np.load(counts / "rows.npy"), np.load(counts / "y.npy") > 0
+    rows += np.random.default_rng(2).random(rows.shape)
+    for i, part in enumerate((slice(90), slice(90, 200))):
+        np.save(counts / f"rows{i}.npy", rows[part])
+        np.save(counts / f"y{i}.npy", y[part].astype(int))
+    score = ("--set", "score=wilcoxon")
+
+    def summarize(site: int, *words: object, target: str = "y1.npy") -> Any:
+        source = ("summarize", counts / f"rows{site}.npy", "-o", counts / f"{site}.sks", "--scheduler", "serial")
+        return cli(*source, "--target", counts / target, "--for", "univariate", *score, *words)
+
+    first = summarize(0, target="y0.npy")
+    assert f"--method univariate {' '.join(score)}" in first.stdout
+    assert "12 columns takes" in first.stderr
+    files = counts / "0.sks", counts / "1.sks"
+    assert summarize(1).exit_code == 0
+    refused(cli("merge", *files, "-o", counts / "all.sks"), 1, "1.sks", f"bins={files[0]}")
+    np.save(counts / "other.npy", np.full(110, 7))
+    refused(summarize(1, "--set", f"bins={files[0]}", target="other.npy"), 1, "none of the 2 classes")
+    np.save(counts / "ones.npy", np.ones(110, dtype=int))
+    done = summarize(1, "--set", f"bins={files[0]}", target="ones.npy")
+    assert done.exit_code == 0, "a site may lack a class"
+    assert summarize(1, "--set", f"bins={files[0]}").exit_code == 0
+    assert cli("merge", *files, "-o", counts / "all.sks").exit_code == 0
+    out = ("--set", "mode=fwe", "-o", counts / "c.json")
+    done = cli("select", counts / "all.sks", "--method", "univariate", *score, *out)
+    assert done.exit_code == 0, done.output
+    whole = sks.selectors.UnivariateSelector("wilcoxon", mode="fwe", bins=str(files[0])).fit(rows, y.astype(int))
+    assert support(counts / "c.json") == whole.support_.tolist() != []
+    assert json.loads((counts / "c.json").read_text())["columns"]["pvalues"] == whole.pvalues_.tolist()
+    refused(cli("select", counts / "all.sks", "--method", "univariate", *out), 1, "groups or moments")
+
+
+def test_a_setting_is_one_of_a_method(counts: Path) -> None:
+    source = ("summarize", counts / "rows.npy", "-o", counts / "a.sks")
+    refused(cli(*source, "--set", "score=f"), 2, "--set score=f", "--for")
+    refused(cli(*source, "--for", "variance", "--set", "score=f"), 2, "'score'")
+    refused(cli(*source, "--target", counts / "y.npy", "--for", "univariate", "--set", "score=g"), 2, "score")
+    refused(cli(*source, "--target", counts / "y.npy", "--for", "univariate", "--set", "score"), 2, "NAME=VALUE")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.passing import flip
 
 import sketchselect as sks
 from sketchselect.workflow.folder import file_digest, sealed, tree_digest, unsealed
@@ -146,9 +147,7 @@ def one_feature(out: Path) -> None:
 
 def damaged_feature(out: Path) -> None:
     path = next(p for p in sorted((out / "features.zarr").rglob("*")) if p.is_file() and p.name != "zarr.json")
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw)
+    flip(path)
 
 
 def one_number_of_the_manifest(out: Path) -> None:
@@ -239,9 +238,7 @@ def test_centres_of_a_run_that_did_not_come_to_rest_hold(job: Job, tmp_path: Pat
 
 
 def test_a_damaged_file_is_a_check_that_fails_and_the_others_go_on(out: Path) -> None:
-    raw = bytearray((out / "summary.sks").read_bytes())
-    raw[200] ^= 1
-    (out / "summary.sks").write_bytes(raw)
+    flip(out / "summary.sks", 200)
     code, checks = verified(out)
     assert code == 1
     assert "the checksum does not match" in checks["summary.sks"]["text"]

@@ -1,4 +1,4 @@
-"""Whole jobs in this process: the same bits on every engine, verb by verb, and what is said of the source."""
+"""Whole jobs in this process: verb by verb, and what is said of the source."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,34 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 from tests.passing import Recorder
 
 import sketchselect as sks
 from sketchselect import workflow
 from sketchselect.errors import BadParameter, ConfigError, SourceError
-from sketchselect.execution import LocalEngine, local_cluster
 
 Job = Callable[..., dict[str, Any]]
-
-
-@pytest.mark.slow
-def test_selection_has_the_same_bytes_on_every_engine(job: Job, tmp_path: Path) -> None:
-    found = set()
-    with local_cluster(2) as dask:
-        for name, client in (
-            ("a", LocalEngine(kind="serial")),
-            ("b", "threads"),
-            ("c", dask),
-            ("d", LocalEngine(kind="serial")),
-        ):
-            result = sks.run(job(output={"dir": str(tmp_path / name)}), client=client)
-            centers = np.asarray(result.centers).tobytes()
-            features = np.asarray(zarr.open_array(str(tmp_path / name / "features.zarr"), mode="r")[:]).tobytes()
-            sums = (tmp_path / name / "summary.sks").read_bytes()
-            selection = (tmp_path / name / "selection.json").read_bytes()
-            found.add((selection, sums, centers, features, result.labels.tobytes(), result.objective))
-    assert len(found) == 1
 
 
 @pytest.mark.parametrize("columns", [[], ["standardise"]], ids=["no statistics", "statistics of all rows"])

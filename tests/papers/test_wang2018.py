@@ -29,7 +29,7 @@ def test_the_printed_rate_keeps_every_column(digits):
     X, _ = digits
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        chosen = sks.OnlineLeverageSelector(sampling_rate="paper", ridge=1e-8).fit(X[:300])
+        chosen = sks.OnlineLeverageSelector(sampling_rate="paper", ridge=1e-8, about="zero").fit(X[:300])
     assert chosen.support_.tolist() == np.flatnonzero(X[:300].any(axis=0)).tolist()
 
 

@@ -39,12 +39,6 @@ def test_a_recipe_is_what_it_is_by_hand(counts, recipe, made):
     np.testing.assert_allclose(s.covariance(), np.cov(reference.T, ddof=0), atol=1e-12)
 
 
-@pytest.mark.parametrize("client", ["serial", "threads"])
-def test_the_same_bits_on_every_engine(counts, client):
-    fit = sks.fit_prepare(counts, CELLS, partition_bytes=9000, client=client)
-    assert fit.statistics == sks.fit_prepare(counts, CELLS, partition_bytes=9000).statistics
-
-
 def test_array_and_csr_are_fitted_alike(counts):
     a, b = (sks.fit_prepare(X, TEXT) for X in (counts, csr_array(counts)))
     assert a.labels == b.labels

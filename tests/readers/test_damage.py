@@ -12,6 +12,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
+from tests.passing import flip
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
@@ -22,12 +23,6 @@ from sketchselect.readers.stored import MATRICES
 from sketchselect.readers.zarr.array import zstd_content_size
 
 from .conftest import CHECKED
-
-
-def flip(path, at, mask=0x10):
-    content = bytearray(path.read_bytes())
-    content[at % len(content)] ^= mask
-    path.write_bytes(bytes(content))
 
 
 def test_missing_chunks_are_counted_and_the_first_five_named(write, values):

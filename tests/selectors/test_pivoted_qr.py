@@ -262,6 +262,7 @@ def test_copies_of_float32_columns_are_seen_by_moments(selector, seed):
     assert len(set(selector(50, normalize=None).fit_summary(summary).support_ // 2)) == 50
 
 
+@pytest.mark.filterwarnings("ignore:rows were scaled to unit length")
 @pytest.mark.parametrize("selector", METHODS)
 @pytest.mark.parametrize(
     "X",

@@ -297,3 +297,80 @@ def test_make_suggests_what_was_meant():
     with pytest.raises(BadParameter, match="did you mean 'sketch_size'"):
         make("sketched-ridge", sketchsize=3)
     assert set(selectors.METHODS) >= {"sketched-ridge", "variance", "thresholded-ols", "annealing"}
+
+
+# --- k-means does not see the mean -----------------------------------------------------------------------------------
+
+FOR_CLUSTERS = [name for name, cls in METHODS.items() if not (cls.needs_target or cls.needs_counts)]
+ABOUT_ZERO = {"sketched-ridge", "sketched-lasso"}  # by default, as in their paper: measured to be better
+
+
+def about_the_mean(method, **parameters):
+    """Return the method as it is for clusters, of rows as they are."""
+    known = METHODS[method]().get_params()
+    return make(method, **{k: v for k, v in (parameters | {"about": "mean", "normalize": None}).items() if k in known})
+
+
+@pytest.mark.filterwarnings("ignore:every one of the", "ignore:.*columns were sampled")
+@pytest.mark.parametrize("sketch", [{}, {"sketch_size": 6, "n_components": 3}], ids=["exact", "shrunk"])
+@pytest.mark.parametrize("method", FOR_CLUSTERS)
+def test_translation_of_the_columns_changes_no_selection(method, sketch):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((300, 120)) * rng.lognormal(0, 0.5, 120)
+    X[:, ::5] += 4.0 * rng.standard_normal((4, 24))[rng.integers(4, size=300)]
+    X = np.rint(256 * X) / 256  # so that adding a whole number has no rounding
+    X[:, 7] = 2 * X[:, 5]
+    selector = about_the_mean(method, n_features_to_select=9, n_clusters=4, **sketch)
+    expected = selector.fit(X).support_.tolist()
+    for deviations in (1.0, 30.0, 1e3):
+        moved = X + np.rint(deviations * X.std(axis=0) * rng.standard_normal(120))
+        assert selector.fit(moved).support_.tolist() == expected, deviations
+
+
+def test_methods_for_clusters_measure_columns_from_their_means():
+    points = {name: METHODS[name]().get_params().get("about", METHODS[name].about) for name in FOR_CLUSTERS}
+    assert {name for name, about in points.items() if about == "zero"} == ABOUT_ZERO
+    assert {name for name, about in points.items() if about is None} == {"auto"}  # which takes the methods' own
+
+
+def planted(seed, offset=50.0):
+    """Rows with clusters in the first 8 of 30 columns, which all have the mean `offset`."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((3000, 30)) + offset
+    X[:, :8] += 3.0 * rng.standard_normal((12, 8))[rng.integers(12, size=3000)]
+    return X
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_columns_far_from_zero_come_before_noise(seed):
+    X = planted(seed)
+    assert set(sks.GreedySelector(8, normalize=None).fit(X).support_) == set(range(8))
+    assert sks.GreedySelector(1, normalize=None).fit(X).support_[0] < 8
+
+
+def test_every_fit_says_what_was_applied():
+    X = planted(0, 0.0)
+    chosen = sks.GreedySelector(3).fit(X).selection_
+    assert chosen.applied == "rows prepared by l2; columns about their means"
+    assert Selection.from_dict(chosen.to_dict()).applied == chosen.applied
+    assert (
+        "as they are; columns about zero"
+        in sks.GreedySelector(3, about="zero", normalize=None).fit(X).selection_.applied
+    )
+    auto = sks.selectors.AutoSelector(3, n_clusters=4, methods=["greedy"]).fit(X).selection_
+    assert auto.applied == chosen.applied
+    assert "their means" in sks.LeverageSelector(3, read="columns").fit(X).selection_.applied
+
+
+@pytest.mark.parametrize(
+    "make_one", [partial(sks.GreedySelector, 3), partial(sks.selectors.AutoSelector, n_clusters=4)]
+)
+def test_unit_rows_that_are_nearly_parallel_are_said(make_one):
+    X = planted(0)
+    with pytest.warns(UserWarning, match="unit length") as caught:
+        make_one().fit(X)
+    assert sum("unit length" in str(w.message) for w in caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_one(normalize=None).fit(X)
+        make_one().fit(X - 50.0)

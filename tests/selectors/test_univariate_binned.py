@@ -191,12 +191,15 @@ def test_weights_count_as_rows(counts: Any) -> None:
 def correlation_with_nearest_neighbours(X: Any, y: Any, task: str) -> float:
     oracle = mutual_info_classif if task == "classification" else mutual_info_regression
     selector = UnivariateSelector("mutual-information", task=task).fit(X, y)
-    return float(stats.spearmanr(selector.scores_, oracle(X, y, random_state=0)).statistic)
+    # The oracle adds noise to its rows: the mean of several seeds is steadier.
+    information = np.mean([oracle(X, y, random_state=seed) for seed in range(3)], axis=0)
+    return float(stats.spearmanr(selector.scores_, information).statistic)
 
 
 @pytest.mark.parametrize(
     ("load", "task"),
     [
+        pytest.param(datasets.load_digits, "classification", marks=pytest.mark.slow),
         (datasets.load_wine, "classification"),
         (datasets.load_breast_cancer, "classification"),
         (datasets.load_diabetes, "regression"),

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.passing import random_tree
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
 from sketchselect.summaries import DecayedMoments, Moments, decode, encode
@@ -40,10 +41,7 @@ def test_equal_to_weights_written_out_for_a_stream_and_for_any_tree(description)
     for _ in range(5):
         edges = [0, *sorted(rng.integers(0, 301, 6)), 300]
         parts = [description.from_block(X[a:b], y[a:b], start=int(a), sample_weight=w[a:b]) for a, b in pairwise(edges)]
-        while len(parts) > 1:
-            i = int(rng.integers(len(parts) - 1))
-            parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-        check(parts[0], X, y, weights)
+        check(random_tree(parts, rng), X, y, weights)
 
 
 def test_rows_are_weighted_by_their_own_index_across_gaps():

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from tests.passing import random_tree
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
@@ -59,10 +60,7 @@ def test_the_guarantee_holds_for_any_tree_and_order():
         edges = [0, *sorted(rng.integers(0, 401, 8)), 400]
         parts = [description.from_block(X[a:b], start=int(a), sample_weight=w[a:b]) for a, b in pairwise(edges)]
         rng.shuffle(parts)
-        while len(parts) > 1:
-            i = int(rng.integers(len(parts) - 1))
-            parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-        check(parts[0], X, weights)
+        check(random_tree(parts, rng), X, weights)
 
 
 def test_rows_are_weighted_by_their_own_index_across_gaps():

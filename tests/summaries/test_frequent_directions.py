@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from tests.data_sets import data_set
+from tests.passing import random_tree
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NoData, NotFinite
@@ -263,10 +264,7 @@ def test_sketch_of_real_data_over_random_trees(name, size):
     for rows in np.array_split(X, np.sort(rng.integers(0, len(X) + 1, 10))):
         parts.append(sks.FrequentDirections(size).from_block(rows, start=start))
         start += len(rows)
-    while len(parts) > 1:
-        i = int(rng.integers(len(parts) - 1))
-        parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-    result = parts[0]
+    result = random_tree(parts, rng)
     centered = X - X.mean(axis=0)
     for rows, data in ((result.sketch, X), (result.centered_sketch, centered)):
         slack = 1e-10 * (data**2).sum()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from sketchselect._text import did_you_mean
-from sketchselect.cli.shell import JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
+from sketchselect.cli.shell import FeatureNames, JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
 from sketchselect.errors import SketchSelectError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ url = {url}
 [select]
 method = {method}              # sketchselect methods lists all
 n_features = {n_features}                  # of {n_columns}{fewest}
-
+{normalize}
 [cluster]                        # leave the section out to select only
 n_clusters = 8                   # or: range = [2, 12]
 certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
@@ -47,6 +47,10 @@ cluster = "local"                # "threads", or the address of a Dask scheduler
 dir = {folder}
 {anndata}"""
 
+NORMALIZE = """\
+normalize = false                # "l2" scales every row to length 1, as for texts and where only proportions matter
+"""
+
 _SAMPLE_ROWS = 1000
 _LISTED = 20
 _GENES = 2000  # as scanpy takes by default
@@ -57,6 +61,7 @@ def init(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
     key: Key = None,
+    feature_names: FeatureNames = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Look at a matrix and write a first job file for it, with comments."""
@@ -71,7 +76,7 @@ def init(
     from sketchselect.selectors import AutoSelector, HighlyVariableGenes
 
     options = storage_options(storage)
-    matrix = open_matrix(source, key=key, nonfinite="missing", storage_options=options)
+    matrix = open_matrix(source, key=key, nonfinite="missing", storage_options=options, feature_names=feature_names)
     if output.exists():
         raise BadParameter(f"{output}: exists already; choose another name with -o")
     start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
@@ -97,7 +102,8 @@ def init(
         description=description,
         name=output,
         url=json.dumps(url),
-        key=f"key = {json.dumps(key)}\n" if key else "",
+        key=(f"key = {json.dumps(key)}\n" if key else "")
+        + (f"feature_names = {json.dumps(os.path.abspath(feature_names))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
         anndata=_annotations() if cells else "",
@@ -106,6 +112,7 @@ def init(
         method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
         n_features=max(1, min(_GENES if cells else 50, n_columns // 2)) if sparse_counts else '"auto"',
         n_columns=n_columns,
+        normalize="" if sparse_counts else NORMALIZE,
         fewest="" if sparse_counts else "; the fewest within 5 % of clustering on all of them, or a number",
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )

@@ -156,18 +156,22 @@ def verify(
     cluster: Annotated[str | None, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
+    seal: Annotated[bool, typer.Option("--seal", help="Of a converted store: take in rows appended to it.")] = False,
 ) -> Outcome:
     """Read a finished run, or a converted store, again. A line for each result says whether it holds."""
     from dataclasses import asdict
 
+    from sketchselect.errors import ConfigError
     from sketchselect.job.load import storage_options
     from sketchselect.location import is_url
     from sketchselect.workflow.verify import verify_run, verify_store
 
     runs_on, options = _given_options(cluster=cluster, n_workers=workers), storage_options(storage)
     is_store = is_url(target) or (Path(target) / "zarr.json").is_file()
-    checks = verify_store(target, options) if is_store else None
+    checks = verify_store(target, options, seals=seal) if is_store else None
     if checks is None:
+        if seal:
+            raise ConfigError(f"--seal: {target} is no converted store; leave it out")
         checks = verify_run(Path(target), execution=runs_on, storage_options=options, progress=True)
     holds = all(check.holds is not False for check in checks)
     text = "\n".join(check.line() for check in checks)

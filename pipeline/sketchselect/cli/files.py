@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 
 from sketchselect.cli.shell import (
     Cluster,
+    FeatureNames,
     Fitted,
     Fresh,
     Key,
@@ -35,6 +36,10 @@ def summarize(
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
     method: Annotated[
         str | None, typer.Option("--for", metavar="METHOD", help="Keep only what `select --method METHOD` needs.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method of --for, such as score=wilcoxon."),
     ] = None,
     size: Annotated[int | None, typer.Option("--size", min=2, help="Rows of the sketch (64).")] = None,
     sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
@@ -77,6 +82,7 @@ def summarize(
         Path | None, typer.Option("--write-fitted", help="File for the statistics of prepare steps (.sks).")
     ] = None,
     key: Key = None,
+    feature_names: FeatureNames = None,
     nonfinite: Annotated[
         str, typer.Option("--nonfinite", metavar="error|drop_rows|missing", help="Rows with NaN.")
     ] = "error",
@@ -93,9 +99,11 @@ def summarize(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
+    import shlex
     from dataclasses import replace
 
     from sketchselect import summaries
+    from sketchselect._byte_sizes import format_bytes
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
@@ -123,9 +131,11 @@ def summarize(
         }
         flags |= {"--nonfinite missing": ("missing", "pairwise" if missing else None)}
         other_options = {"--moments": moments, "--no-sketch": not sketch, "--after": after}
-        selector = _selector(method, flags, [name for name, value in other_options.items() if value])
+        selector = _selector(method, flags, [name for name, value in other_options.items() if value], settings or [])
         if selector.needs_target and target is None:
             raise ConfigError(f"--target: missing; {method} learns from a target")
+    elif settings:
+        raise ConfigError(f"--set {settings[0]}: a parameter of a method; name it with --for")
     else:
         # Only moments keep a target, so it implies moments; so do folds, and a half-life without a sketch.
         moments = moments or folds is not None or target is not None or (half_life is not None and not sketch)
@@ -161,6 +171,7 @@ def summarize(
         missing_chunks=config.input.missing_chunks,
         nonfinite="missing" if missing else config.input.nonfinite,
         vectors=(label,),
+        feature_names=feature_names,
     )
     vector = None
     if label is not None:
@@ -195,6 +206,9 @@ def summarize(
         rows, dropped_rows = replace(rows, prepare=fit.steps), list[int]()
         passes = passes.but(on_statistics=lambda stats: dropped_rows.append(stats.rows_dropped))
         if selector is not None:
+            n_columns = rows.n_columns
+            nbytes = selector.summary_description(n_columns).projected_nbytes(n_columns, int(target is not None))
+            progress.note(f"note: a summary of {n_columns} columns takes {format_bytes(nbytes)} of memory")
             summary = selector.complete(selector.collect_source(rows, passes), rows, passes)
         else:
             seed = random_state or 0
@@ -225,15 +239,19 @@ def summarize(
     if selector is not None:
         kinds = ", ".join(member.kind for member in summary.values()) if isinstance(summary, Bundle) else summary.kind
         by = f" of rows prepared with {', '.join(summary.prepare)}" if summary.prepare else ""
-        lines.append(f"{method} needs {kinds}{by}:  sketchselect select {output} --method {method}")
+        sets = "".join(f" --set {shlex.quote(item)}" for item in settings or ())
+        lines.append(f"{method} needs {kinds}{by}:  sketchselect select {output} --method {method}{sets}")
     return Outcome("\n".join(lines), _facts(summary, output))
 
 
-def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[str]) -> BaseSelector:
+def _selector(
+    method: str, named: Mapping[str, tuple[str, Any]], others: list[str], settings: Sequence[str]
+) -> BaseSelector:
     """Return the method of ``--for`` with the options that are its parameters; refuse other options."""
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.job.load import make_selector, method_parameters, selector_problem
     from sketchselect.selectors.registry import require_known
+    from sketchselect.workflow.summary_files import named_settings
 
     try:
         require_known(method, ())
@@ -241,9 +259,10 @@ def _selector(method: str, named: Mapping[str, tuple[str, Any]], others: list[st
         given_options = {option: (name, value) for option, (name, value) in named.items() if value is not None}
         if unknown := [option for option, (name, _) in given_options.items() if name not in parameters] + others:
             raise ConfigError(f"{', '.join(unknown)}: not for {method}, which --for names; leave it out")
-        if problem := selector_problem(method, dict(given_options.values())):
+        values = dict(given_options.values()) | named_settings(settings, method)
+        if problem := selector_problem(method, values):
             raise ConfigError(f"--for {method}: {problem}")
-        return make_selector(method, None, dict(given_options.values()))
+        return make_selector(method, None, values)
     except BadParameter as error:
         raise ConfigError(f"--for: {error}") from None
 
@@ -401,6 +420,7 @@ def convert(
         str | None,
         typer.Option("--key", help="Name of the array inside the store; of a text file -NAME,NAME: no features."),
     ] = None,
+    feature_names: FeatureNames = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
@@ -427,7 +447,15 @@ def convert(
             progress.note(f"convert: {done} of {total} rows ({done / max(total, 1):.0%})")
 
     options = storage_options(storage)
-    path = convert(source, destination, chunks=shape, key=key, storage_options=options, progress=report)
+    path = convert(
+        source,
+        destination,
+        chunks=shape,
+        key=key,
+        feature_names=feature_names,
+        storage_options=options,
+        progress=report,
+    )
     matrix = open_matrix(path, storage_options=options if isinstance(path, str) else None)
     data = {"store": str(path), "shape": list(matrix.shape), "dtype": str(matrix.dtype)}
     return Outcome(f"{path}: {matrix.shape[0]} x {matrix.shape[1]} {matrix.dtype}", data)

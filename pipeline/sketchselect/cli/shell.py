@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import inspect
 import os
@@ -17,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, cast, get_type_
 import typer
 import typer.core
 
+from sketchselect._progress import log_line
 from sketchselect._text import printable
 from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 
@@ -33,7 +35,11 @@ SHARED_OPTIONS = {
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, the result alone.")],
     "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Print every pass, and what libraries log.")],
     "debug": Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")],
+    "log_format": Annotated[
+        str, typer.Option("--log-format", metavar="text|json", help="Lines on standard error: text, or JSON records.")
+    ],
 }
+LOG_FORMATS = ("text", "json")
 RENAMED = {
     "--out": "--output",
     "--features": "--n-features",
@@ -71,15 +77,16 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
     """Return a command of a function that returns an `Outcome`, with the shared options."""
 
     @functools.wraps(function)
-    def run(*, as_json: bool, quiet: bool, verbose: bool, debug: bool, **parameters: Any) -> None:
-        with plain_errors(debug), _reporting(quiet or as_json, verbose):
+    def run(*, as_json: bool, quiet: bool, verbose: bool, debug: bool, log_format: str, **parameters: Any) -> None:
+        logs_json = log_format == "json"
+        with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json):
+            if log_format not in LOG_FORMATS:
+                raise BadParameter(f"--log-format: {' or '.join(LOG_FORMATS)}, got {log_format!r:.40}")
             outcome = function(**parameters)
             if as_json:
-                import json
-
                 from sketchselect.workflow.tables import plain_value
 
-                typer.echo(json.dumps(plain_value(outcome.data), indent=1, default=str))
+                _print_json(plain_value(outcome.data))
             elif outcome.text:
                 typer.echo(outcome.text)
         if not outcome.is_good:
@@ -96,7 +103,8 @@ def with_options(run: Callable[..., None]) -> Callable[..., None]:
     parameters = [p.replace(annotation=hints[p.name]) for p in signature.parameters.values()]
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters += [
-        inspect.Parameter(name, keyword, default=False, annotation=SHARED_OPTIONS[name]) for name in SHARED_OPTIONS
+        inspect.Parameter(name, keyword, default="text" if name == "log_format" else False, annotation=annotation)
+        for name, annotation in SHARED_OPTIONS.items()
     ]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -104,7 +112,7 @@ def with_options(run: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
+def _reporting(quiet: bool, verbose: bool, logs_json: bool) -> Iterator[None]:
     """Show no progress, a brief log, or all passes and the log of libraries."""
     import logging
 
@@ -116,7 +124,7 @@ def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
         root.addHandler(handler)
         root.setLevel(logging.INFO)
     try:
-        with reporting("silent" if quiet else "all" if verbose else "brief"):
+        with reporting("silent" if quiet else "all" if verbose else "brief", logs_json=logs_json):
             yield
     finally:
         root.removeHandler(handler)
@@ -167,27 +175,29 @@ class Command(typer.core.TyperCommand):
 
 
 @contextlib.contextmanager
-def plain_errors(debug: bool) -> Iterator[None]:
-    """Turn an error into one readable line and the right exit code, and SIGTERM into an orderly end."""
-    with _orderly_signals(), _plain_warnings():
+def plain_errors(debug: bool, as_json: bool = False) -> Iterator[None]:
+    """Turn an error into one readable line and the right exit code, and SIGTERM into an orderly end.
+
+    With `as_json` standard output has the error too, as a line of JSON with its exit code.
+    """
+    with _orderly_signals(as_json), _plain_warnings():
         try:
             yield
         except BrokenPipeError as error:
             if output_is_unread():
                 raise typer.Exit(1) from None  # `sketchselect ... | head` wants no message
-            _end(error)
+            _end(error, as_json)
         except (SketchSelectError, KeyboardInterrupt, OSError, MemoryError, ImportError) as error:
             if debug and not isinstance(error, KeyboardInterrupt):
                 raise
-            _end(error)
+            _end(error, as_json)
         except typer.Exit:
             raise
         except Exception as error:
             if debug:
                 raise
             kind = type(error).__name__
-            _print_error(f"unexpected {kind}: {_one_line(error)} (--debug shows where; please report it)")
-            raise typer.Exit(1) from None
+            _fail([f"unexpected {kind}: {_one_line(error)} (--debug shows where; please report it)"], 1, as_json)
 
 
 @contextlib.contextmanager
@@ -203,7 +213,7 @@ def _plain_warnings() -> Iterator[None]:
             return
         seen_texts.add(text)
         if issubclass(category, UserWarning):
-            print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
+            print(log_line("warning", printable(text)), file=sys.stderr, flush=True)
         else:
             import logging
 
@@ -214,25 +224,43 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def _end(error: BaseException) -> NoReturn:
+def _end(error: BaseException, as_json: bool) -> NoReturn:
+    code = 1
     if isinstance(error, KeyboardInterrupt):
-        _print_error(INTERRUPTED)
-        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
-    if isinstance(error, SketchSelectError):
-        for line in str(error).splitlines():
-            _print_error(line)
+        lines, code = [INTERRUPTED], 143 if isinstance(error, Terminated) else 130
+    elif isinstance(error, SketchSelectError):
         # A parameter that a lower layer refuses came from the job file or the command line.
-        raise typer.Exit(2 if isinstance(error, BadParameter) else error.exit_code) from None
-    if isinstance(error, OSError):
+        lines, code = str(error).splitlines(), 2 if isinstance(error, BadParameter) else error.exit_code
+    elif isinstance(error, OSError):
         prefix = f"{error.filename}: " if error.filename else ""
-        _print_error(f"{prefix}{error.strerror or _one_line(error)}")
+        lines = [f"{prefix}{error.strerror or _one_line(error)}"]
     else:
-        _print_error(f"{type(error).__name__}: {_one_line(error)}")
-    raise typer.Exit(1) from None
+        lines = [f"{type(error).__name__}: {_one_line(error)}"]
+    _fail(lines, code, as_json)
+
+
+def _fail(lines: list[str], code: int, as_json: bool) -> NoReturn:
+    """Print an error, and leave with its exit code."""
+    _print_failure(lines, code, as_json)
+    raise typer.Exit(code) from None
+
+
+def _print_failure(lines: list[str], code: int, as_json: bool) -> None:
+    for line in lines:
+        _print_error(line)
+    if as_json:
+        _print_json({"error": "\n".join(lines), "exit_code": code})
+
+
+def _print_json(data: Any) -> None:
+    """Print data as JSON: in one line, unless a person reads it."""
+    import json
+
+    typer.echo(json.dumps(data, indent=1 if sys.stdout.isatty() else None, default=str))
 
 
 def _print_error(line: str) -> None:
-    print(f"error: {printable(line)}", file=sys.stderr, flush=True)
+    print(log_line("error", printable(line)), file=sys.stderr, flush=True)
 
 
 def _one_line(error: BaseException | str) -> str:
@@ -240,7 +268,7 @@ def _one_line(error: BaseException | str) -> str:
 
 
 @contextlib.contextmanager
-def _orderly_signals() -> Iterator[None]:
+def _orderly_signals(as_json: bool) -> Iterator[None]:
     """Raise in the main thread on Ctrl-C and SIGTERM, and end the process if cleaning up takes too long."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -251,7 +279,8 @@ def _orderly_signals() -> Iterator[None]:
         if received:
             return
         received.append(number)
-        threading.Thread(target=_end_soon, args=(128 + number,), daemon=True).start()
+        end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json)
+        threading.Thread(target=end, daemon=True).start()
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
@@ -263,7 +292,7 @@ def _orderly_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_soon(code: int) -> None:
+def _end_soon(code: int, as_json: bool) -> None:
     """End the process after the time to clean up, and its children, even if standard error blocks."""
     try:
         time.sleep(GRACE_SECONDS)
@@ -272,7 +301,8 @@ def _end_soon(code: int) -> None:
         for child in multiprocessing.active_children():
             child.kill()
         # In a thread of its own: writing to a full pipe without a reader blocks for ever.
-        last = threading.Thread(target=_print_error, args=(INTERRUPTED,), daemon=True)
+        message = functools.partial(contextvars.copy_context().run, _print_failure, [INTERRUPTED], code, as_json)
+        last = threading.Thread(target=message, daemon=True)
         last.start()
         last.join(EXIT_MESSAGE_SECONDS)
     finally:
@@ -321,6 +351,10 @@ Sets = Annotated[
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
+FeatureNames = Annotated[
+    str | None,
+    typer.Option("--feature-names", metavar="FILE", help="A text file with one name per column, for .npy, .npz, .mtx."),
+]
 StorageOptions = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,12 +1,15 @@
-"""Comparison of a range of numbers of clusters: objective, proven gap and stability, from one coreset."""
+"""Comparison of a range of numbers of clusters: objective, proven gap, stability, and indices of separation."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
@@ -16,14 +19,17 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.client import open_engine
-from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.source import Source
+from sketchselect.execution.engine import PassOptions, reduce_blocks
+from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summarize_source
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.agreement import weighted_adjusted_rand
-from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.kmeans.sample import LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
+from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
+from sketchselect.linalg.hashing import approximate_directions, derive_seed, gaussians
+from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.kmeans.sample import COST_TIE, LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.linalg.validation import Floats, require_positive, require_seed
+from sketchselect.linalg.validation import Floats, Labels, require_positive, require_seed
 from sketchselect.plots import ClusterRangeDisplay
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 
@@ -31,6 +37,15 @@ N_SEEDS = 10
 ITERATIONS = 100
 STABLE = 0.8  # Least mean ARI between seeds of a number of clusters that is recommended
 ELBOW = 1.5  # Least ratio of the fall of the objective before an elbow to that behind it
+VALLEY = 0.5  # Most rows midway between neighbouring clusters, relative to the rows at their means
+NEAR = 0.25  # Half the width that rows are counted in, as a share of half the distance of two means
+SPARE_DIRECTIONS = 8  # More draws than directions, so that the last ones are found too
+INDICES = {
+    "calinski_harabasz": ("Calinski-Harabasz", max),
+    "davies_bouldin": ("Davies-Bouldin", min),
+    "silhouette": ("silhouette", max),
+}
+"""Indices of separation by the attribute of `ClusterCount`: the name, and which value is best."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,20 @@ class ClusterCount:
     stability : float
         Mean adjusted Rand index between the clusterings of the coreset from different seeds; a pair of rows counts by
         the product of their weights, whose scale does not matter.
+    calinski_harabasz : float or None
+        (B / (k - 1)) / (W / (n - k)), with the scatter B of the means and W within the clusters, weighted, and n rows;
+        None below two clusters, or without rows to spare. This and the next two are exact, for the partition of all
+        rows, or of the coreset where only summaries were given.
+    davies_bouldin : float or None
+        Mean over the clusters of the largest (s_a + s_b) / ||mean_a - mean_b||, s the mean distance of the rows of a
+        cluster to its mean; None below two clusters.
+    silhouette : float or None
+        Mean over the rows of (b - a) / max(a, b): a is the mean squared distance to the other rows of the cluster, b
+        that to the rows of the next one; 0 for a row alone. None below two clusters.
+    valley : float or None
+        Rows of the coreset midway between the means of a cluster and its neighbour, divided by the geometric mean of
+        those at the two means, in intervals of equal width along the line between them: the median over the clusters
+        by weight. A log-concave density, such as a normal or uniform one that was merely cut, has none below 1.
     """
 
     n_clusters: int
@@ -57,6 +86,10 @@ class ClusterCount:
     objective: float | None
     lower_bound: float | None
     stability: float
+    calinski_harabasz: float | None = None
+    davies_bouldin: float | None = None
+    silhouette: float | None = None
+    valley: float | None = None
 
     @property
     def best_objective(self) -> float:
@@ -94,7 +127,7 @@ class ClusterRange:
     n_seeds: int
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw objective, bound and stability on `ax`, two axes (new ones by default); return them.
+        """Draw objective, bound, stability and silhouette on `ax`, two axes (new ones by default); return them.
 
         One axes is for objective and bound alone.
         """
@@ -107,10 +140,12 @@ class ClusterRange:
                 number(c.best_objective, 6),
                 "" if c.factor is None else number(c.factor),
                 f"{c.stability:.3f}",
+                *("" if getattr(c, name) is None else number(getattr(c, name)) for name in INDICES),
             ]
             for c in self.counts
         ]
         header = ["clusters", "inertia", "at most times the best", "stability (mean ARI)"]
+        header += [label for label, _ in INDICES.values()]
         return html_table(self.sentence(), rows, header)
 
     @property
@@ -124,35 +159,52 @@ class ClusterRange:
         return {k: float(a / b) for k, a, b in zip(ks[1:], slopes, slopes[1:], strict=False)}
 
     @property
-    def recommended(self) -> int | None:
-        """The k of the sharpest elbow among those with stability of at least 0.8; None where none is sharper than 1.5.
+    def best_by_index(self) -> dict[str, int]:
+        """The best k by each of `calinski_harabasz`, `davies_bouldin` and `silhouette`; the least of equal ones."""
+        best = {}
+        for name, (_, choose) in INDICES.items():
+            values = {c.n_clusters: getattr(c, name) for c in self.counts if getattr(c, name) is not None}
+            if values:
+                best[name] = choose(values, key=values.__getitem__)
+        return best
 
-        If the objective reaches 0, the smallest k that reaches it.
+    @property
+    def recommended(self) -> int | None:
+        """The k of the sharpest elbow, of at least 1.5, with stability of at least 0.8 and a valley of at most 0.5.
+
+        None if there is none. If the objective reaches 0, the smallest k that reaches it.
         """
         for count in self.counts:
             if count.best_objective <= 0:
                 return count.n_clusters
-        stable = {count.n_clusters for count in self.counts if count.stability >= STABLE}
-        sharp = {k: ratio for k, ratio in self.elbows.items() if k in stable and ratio >= ELBOW}
+        separate = {
+            count.n_clusters
+            for count in self.counts
+            if count.stability >= STABLE and (count.valley is None or count.valley <= VALLEY)
+        }
+        sharp = {k: ratio for k, ratio in self.elbows.items() if k in separate and ratio >= ELBOW}
         return max(sharp, key=lambda k: (sharp[k], -k)) if sharp else None
 
     def sentence(self) -> str:
-        """Return the recommendation and its rule in words."""
+        """Return the recommendation and its rule in words, and the best numbers by the indices."""
         first, last = self.counts[0].n_clusters, self.counts[-1].n_clusters
         k = self.recommended
+        if k is not None and (count := next(c for c in self.counts if c.n_clusters == k)).best_objective <= 0:
+            return f"{k} clusters leave no distance at all: the rows have that many distinct values."
+        best = ", ".join(f"{INDICES[name][0]} {number}" for name, number in self.best_by_index.items())
+        indices = f" Best by index: {best}." if best else ""
         if k is None:
             return (
-                f"No number of clusters from {first} to {last} stands out: none has both an elbow (the objective falls "
-                f"{ELBOW:g} times as fast before it as after it, on logarithmic scales) and clusters that different "
-                f"seeds agree on (mean ARI of at least {STABLE:g})."
+                f"No number of clusters from {first} to {last} stands out: none has an elbow (the objective falls "
+                f"{ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
+                f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
+                f"times as many as at their means).{indices}"
             )
-        count = next(c for c in self.counts if c.n_clusters == k)
-        if count.best_objective <= 0:
-            return f"{k} clusters leave no distance at all: the rows have that many distinct values."
+        between = "" if count.valley is None else f"; {count.valley:.2f} times as many rows between as at the means"
         return (
             f"{k} clusters: the sharpest elbow from {first} to {last} (the objective falls {self.elbows[k]:.1f} times "
-            f"as fast before it as after it, on logarithmic scales) among the numbers that different seeds agree on "
-            f"(mean ARI {count.stability:.2f}; at least {STABLE:g} is asked for)."
+            f"as fast before it as after it, on logarithmic scales) among the numbers of separate clusters that "
+            f"different seeds agree on (mean ARI {count.stability:.2f}{between}).{indices}"
         )
 
 
@@ -169,16 +221,18 @@ def cluster_range(
     checkpoint: Any = None,
     progress: Any = False,
 ) -> ClusterRange:
-    """Return objective, certified gap and stability for each number of clusters.
+    """Return objective, certified gap, stability and indices of separation for each number of clusters.
 
-    For every k and seed a k-means++ start is refined on one coreset; of the best one of each k the exact objective
-    over all rows is computed. No clustering has an objective below `lower_bound` (spectral, see `certify`).
+    For every k and seed two k-means++ starts, one of them along the top k directions, are refined on one coreset; of
+    the best one of each k the exact objective over all rows is computed, and the indices of Calinski and Harabasz, of
+    Davies and Bouldin, and the silhouette of squared distances of that partition. No clustering has an objective below
+    `lower_bound` (spectral, see `certify`).
 
     Parameters
     ----------
     source : whatever `open_matrix` takes, or a RowSample, mapping or Bundle with one
-        Rows of shape (n_rows, n_features); three passes are made. Of summaries (a RowSample, and FrequentDirections or
-        Moments for the bound) nothing is read, and the exact objectives are not known.
+        Rows of shape (n_rows, n_features); four passes are made. Of summaries (a RowSample, and FrequentDirections or
+        Moments for the bound) nothing is read, the exact objectives are not known, and indices are those of the sample.
     ks : iterable of int
         Numbers of clusters.
     n_seeds : int, default 10
@@ -204,9 +258,12 @@ def cluster_range(
 
     Notes
     -----
-    Cost: three passes (a sketch, the coreset, the objectives of all k at once) and, for each k and seed, up to 100
-    Lloyd iterations on the coreset.
-    Source: Bachem, Lucic and Krause 2018 (coreset); Hubert and Arabie 1985 (ARI); Drineas et al. 2004 (bound).
+    Cost: four passes (a sketch, the coreset, the objectives of all k at once, the distances for Davies-Bouldin and
+    silhouette of all k at once; 4 k d flops a row and k) and, for each k and seed, up to 200 Lloyd iterations on the
+    coreset. Calinski-Harabasz takes no pass of its own.
+    Source: Bachem, Lucic and Krause 2018 (coreset); Hubert and Arabie 1985 (ARI); Drineas et al. 2004 (bound);
+    Calinski and Harabasz 1974; Davies and Bouldin 1979; Rousseeuw 1987, of squared distances as in Spark; Prekopa 1973
+    (projections of log-concave densities are log-concave).
 
     Examples
     --------
@@ -267,9 +324,116 @@ def range_of_source(
     estimates, centers = _on_coreset(sample, sketch, ks, n_seeds, random_state)
     sums_of_all = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
     sums = cast(Bundle, read(sums_of_all, "range of clusters: objectives"))
-    objectives = {k: cast(CentroidSums, sums[f"k{k}"]).objective for k in centers}
-    counts = tuple(replace(count, objective=objectives[count.n_clusters]) for count in estimates.counts)
-    return replace(estimates, counts=counts)
+    partitions = [_Partition.of(cast(CentroidSums, sums[f"k{k}"])) for k in centers]
+    counts = {count.n_clusters: count for count in estimates.counts}
+    sparse = replace(source, takes_sparse=True)
+    largest_nbytes = sum(partition.nbytes for partition in partitions)
+    reduction: Reduction[Floats] = Reduction(
+        partial(_distance_sums, partitions),
+        operator.add,
+        "range of clusters: distances",
+        state_nbytes=8 * sum(len(partition.weights) + 1 for partition in partitions),
+        working_nbytes=largest_nbytes + _PIECE_NBYTES,
+    )
+    result = reduce_blocks(sparse, reduction, options)
+    if options.on_statistics is not None:
+        options.on_statistics(result.stats)
+    ends = np.cumsum([len(partition.weights) + 1 for partition in partitions])[:-1]
+    for k, partition, totals in zip(centers, partitions, np.split(result.value, ends), strict=True):
+        objective = cast(CentroidSums, sums[f"k{k}"]).objective
+        counts[k] = replace(counts[k], objective=objective, **partition.indices(totals, estimates.n_rows))
+    return replace(estimates, counts=tuple(counts.values()))
+
+
+_PIECE_NBYTES = 1 << 26  # Of the float64 copies of a piece of rows, and of its products with the means
+
+
+@dataclass(frozen=True, eq=False)
+class _Partition:
+    """Nonempty clusters of rows that are nearest to some centres."""
+
+    centers: Floats
+    means: Floats
+    weights: Floats
+    within: Floats
+
+    @classmethod
+    def of(cls, sums: CentroidSums) -> _Partition:
+        """Return the clusters of a summary with centres."""
+        assert sums.centers is not None
+        filled = sums.cluster_weights > 0
+        # No row is nearest to the centre of an empty cluster, so labels stay the same without it.
+        return cls(sums.centers[filled], sums.cluster_means[filled], sums.cluster_weights[filled], sums.within[filled])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return int(self.centers.nbytes + self.means.nbytes)
+
+    def distance_sums(self, rows: Floats, labels: Labels, weights: Floats) -> Floats:
+        """Return the weighted sum of the rows' silhouettes, and that of the distances to the mean of each cluster.
+
+        The mean squared distance of a row x to the rows of a cluster is ``||x - mean||^2 + within / weight``. Distances
+        are computed about the mean of the row's own cluster, which is the nearest or nearly so: nothing cancels.
+        """
+        out = np.zeros(len(self.weights) + 1)
+        spreads = self.within / self.weights
+        for own in np.unique(labels):
+            members = labels == own
+            steps, weight, total = rows[members] - self.means[own], weights[members], self.weights[own]
+            squares = np.einsum("ij,ij->i", steps, steps)
+            out[own + 1] = weight @ np.sqrt(squares)
+            if len(self.weights) < 2:
+                continue
+            apart = self.means - self.means[own]
+            to_others = squares[:, None] - 2.0 * steps @ apart.T + np.einsum("ij,ij->i", apart, apart) + spreads
+            to_others[:, own] = np.inf
+            nearest = to_others.min(axis=1)
+            # The row itself, at distance 0, is none of the others.
+            others = total - weight
+            mean = np.divide((squares + spreads[own]) * total, others, out=np.zeros_like(others), where=others > 0)
+            most = np.maximum(mean, nearest)
+            scores = np.divide(nearest - mean, most, out=np.zeros_like(most), where=(most > 0) & (others > 0))
+            out[0] += weight @ scores
+        return out
+
+    def indices(self, totals: Floats, n_rows: int) -> dict[str, Any]:
+        """Return the indices by their names in `ClusterCount`, from the sums of `distance_sums` of all rows."""
+        k, weight = len(self.weights), float(self.weights.sum())
+        if k < 2:
+            return dict.fromkeys(INDICES)
+        steps = self.means - self.weights @ self.means / weight
+        between, within = float(self.weights @ np.einsum("ij,ij->i", steps, steps)), float(self.within.sum())
+        harabasz = None
+        if n_rows > k:
+            harabasz = between / (k - 1) / (within / (n_rows - k)) if within > 0 else 1.0
+        mean_distances = totals[1:] / self.weights
+        apart = np.array([np.sqrt(np.square(self.means - mean).sum(axis=1)) for mean in self.means])
+        # Clusters with one mean, as in scikit-learn, are no neighbours.
+        apart[apart == 0] = np.inf
+        davies = float(((mean_distances[:, None] + mean_distances) / apart).max(axis=1).mean())
+        return {
+            "calinski_harabasz": harabasz,
+            "davies_bouldin": davies,
+            "silhouette": float(totals[0]) / weight,
+        }
+
+
+def _distance_sums(partitions: Sequence[_Partition], block: Block) -> Floats:
+    """Return `distance_sums` of all partitions of the rows of a block, one behind the other."""
+    return _sums_of_rows(partitions, block.values, block.weight)
+
+
+def _sums_of_rows(partitions: Sequence[_Partition], rows: Any, weight: ArrayLike | None) -> Floats:
+    weights = np.ones(rows.shape[0]) if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
+    labels = [lloyd.assign(rows, partition.centers)[0] for partition in partitions]
+    sums = [np.zeros(len(partition.weights) + 1) for partition in partitions]
+    most = max(len(partition.weights) for partition in partitions)
+    for a, b in row_pieces(rows, _PIECE_NBYTES // 32 * rows.shape[1] // (rows.shape[1] + most)):
+        piece = densify(take_rows(rows, a, b), np.float64) if is_csr(rows) else np.asarray(rows[a:b], dtype=np.float64)
+        for partition, own, total in zip(partitions, labels, sums, strict=True):
+            total += partition.distance_sums(piece, own[a:b], weights[a:b])
+    return np.concatenate(sums)
 
 
 def _on_coreset(
@@ -283,20 +447,95 @@ def _on_coreset(
             f"cluster_range: {max(ks)} clusters, but the coreset has {sample.n_kept} rows; ask for fewer clusters or, "
             "if there are more rows, a larger sample"
         )
+    centered = points.centered()[0]
+    directions = _directions(centered, max(ks), derive_seed(seed, "range", "directions"))
     counts, centers = [], {}
     for k in ks:
-        starts = points.starts(k, (derive_seed(seed, "range", k, start) for start in range(n_seeds)))
-        clusterings = [points.polish(start, ITERATIONS) for start in starts]
+        clusterings = _clusterings(points, centered.rows @ directions[:, :k], k, n_seeds, seed)
         labels = [points.assign(best) for _, best in clusterings]
-        cost, centers[k] = min(clusterings, key=lambda clustering: clustering[0])
+        cost, centers[k] = _least(clusterings)
         stability = [weighted_adjusted_rand(a, b, points.weights) for i, a in enumerate(labels) for b in labels[:i]]
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
-        counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability))))
+        sums = CentroidSums(centers=centers[k]).from_block(points.rows, sample_weight=points.weights)
+        partition = _Partition.of(sums)
+        indices = partition.indices(_sums_of_rows([partition], points.rows, points.weights), sample.n_rows)
+        valley = _valley(points, points.assign(partition.centers), partition)
+        counts.append(
+            ClusterCount(k, cost, None, bound, float(np.mean(stability)), **indices, valley=valley),
+        )
     if spectrum is None:
-        scatter = float(points.weights @ (points.centered()[0].rows ** 2).sum(axis=1))
+        scatter = float(points.weights @ (centered.rows**2).sum(axis=1))
     else:
         scatter = float(spectrum.centered_squared_norm)
     return ClusterRange(tuple(counts), scatter, sample.n_rows, sample.n_kept, n_seeds), centers
+
+
+def _directions(centered: WeightedRows, n_directions: int, seed: int) -> Floats:
+    """Return about the top directions of centred rows, shape (n_columns, at most n_directions)."""
+    rows = centered.rows * np.sqrt(centered.weights)[:, None]
+    draws = gaussians(seed, (rows.shape[0], min(n_directions + SPARE_DIRECTIONS, *rows.shape)))
+    image = rows.T @ (rows @ (rows.T @ draws))
+    return approximate_directions(image, lambda basis: rows.T @ (rows @ basis), n_directions)
+
+
+def _clusterings(points: WeightedRows, short: Floats, k: int, n_seeds: int, seed: int) -> list[tuple[float, Floats]]:
+    """Return cost and centres for each seed: the better of two starts, drawn in all columns and along directions.
+
+    Where noise in many columns hides the clusters, k-means++ draws rows at random and Lloyd's iterations end in poor
+    optima; along the top k directions it does not.
+    """
+    seeds = [derive_seed(seed, "range", k, start) for start in range(n_seeds)]
+    clusterings = [points.polish(start, ITERATIONS) for start in points.starts(k, seeds)]
+    if 0 < short.shape[1] < points.rows.shape[1]:
+        along = replace(points, rows=np.ascontiguousarray(short))
+        labelings = [along.assign(along.polish(start, ITERATIONS)[1]) for start in along.starts(k, seeds)]
+        starts = [points.means([labels], int(labels.max()) + 1)[0][0] for labels in labelings]
+        second = [points.polish(start, ITERATIONS) for start in starts]
+        clusterings = [_least(pair) for pair in zip(clusterings, second, strict=True)]
+    return clusterings
+
+
+def _least(clusterings: Sequence[tuple[float, Floats]]) -> tuple[float, Floats]:
+    """Return the clustering of least cost, the first of several within rounding."""
+    least = min(cost for cost, _ in clusterings)
+    return next(pair for pair in clusterings if pair[0] <= least * (1 + COST_TIE))
+
+
+def _valley(points: WeightedRows, labels: Labels, partition: _Partition) -> float | None:
+    """Return `ClusterCount.valley`.
+
+    A row is seen from the mean of the others of its cluster: means follow their rows, which in many columns would
+    show valleys in noise.
+    """
+    means, totals, k = partition.means, partition.weights, len(partition.weights)
+    if k < 2:
+        return None
+    unit = float(points.weights.mean())
+
+    def along(own: int, other: int) -> tuple[Floats, Floats]:
+        # Coordinates of the rows of one cluster: -1 at the mean of the others, 1 at that of the other cluster
+        members = labels == own
+        weight = points.weights[members]
+        step, apart = points.rows[members] - means[own], means[other] - means[own]
+        back = np.divide(weight, totals[own] - weight, out=np.zeros_like(weight), where=weight < totals[own])
+        squares, products, length = np.einsum("ij,ij->i", step, step), step @ apart, float(apart @ apart)
+        # From the mean without the row, ``mean - back step``, to the other mean
+        line = length + 2 * back * products + back**2 * squares
+        position = (1 + back) * (products + back * squares)
+        return np.divide(2 * position, line, out=np.zeros_like(line), where=line > 0) - 1, weight
+
+    valleys = np.empty(k)
+    for own in range(k):
+        squares = np.square(means - means[own]).sum(axis=1)
+        squares[own] = np.inf
+        other = int(squares.argmin())
+        (here, here_weight), (there, there_weight) = along(own, other), along(other, own)
+        places, weights = np.concatenate([here, -there]), np.concatenate([here_weight, there_weight])
+        low, middle, high = (weights @ (np.abs(places - at) < NEAR) + unit / 2 for at in (-1.0, 0.0, 1.0))
+        valleys[own] = middle / np.sqrt(low * high)
+    order = np.argsort(valleys, kind="stable")
+    shares = np.cumsum(totals[order]) / totals.sum()
+    return float(valleys[order][min(int(np.searchsorted(shares, 0.5)), k - 1)])
 
 
 def _checked(ks: Iterable[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -167,6 +167,12 @@ class FitKeywords(RunKeywords, total=False):
     """How a fit runs its passes, which can be saved."""
 
     checkpoint: Checkpoint | str | os.PathLike[str] | None
+
+
+class PreparedKeywords(FitKeywords, total=False):
+    """How a fit prepares rows, and runs its passes."""
+
+    prepare: Sequence[Any] | None
 
 
 @dataclass(frozen=True)
@@ -346,6 +352,8 @@ def source_identities(source: Source, *, in_memory: bool = False) -> Identities:
     """Return address and identity of everything that is read; or of the arrays in memory, which nothing rewrites."""
     matrix, vectors = source.matrix, (source.target, source.weight)
     rows = [(matrix.address, matrix.identity(0, matrix.shape[0]))] if matrix.in_memory == in_memory else []
+    if rows and rows[0][1] is None and matrix.is_remote:
+        rows.append((matrix.address, matrix.witness()))
     return rows + [(v.address, v.identity()) for v in vectors if v is not None and v.in_memory == in_memory]
 
 

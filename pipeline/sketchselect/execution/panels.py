@@ -21,16 +21,16 @@ from scipy.sparse import csr_array
 
 from sketchselect._progress import Laps, Result, Statistics
 from sketchselect.execution.plan import (
-    PROCESS_NBYTES,
     Graph,
     Inputs,
     Plan,
     Projection,
     Ready,
     WorkerLayout,
+    process_nbytes,
     sparse_reading,
 )
-from sketchselect.execution.source import Rows, aligned
+from sketchselect.execution.source import Rows, Source, aligned
 from sketchselect.execution.tasks import Span, TaskContext, naming, read_block, with_total
 from sketchselect.execution.tree import MergeTree, Node
 from sketchselect.linalg.csr import arrays_of, take_rows
@@ -171,7 +171,7 @@ def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: Worker
     source = plan.source
     edges = description.column_panels(source.n_columns)
     assert edges is not None
-    projected = _projection(plan.partitions, description, edges, sparse_reading(source, plan.partitions), engine)
+    projected = _projection(source, plan.partitions, description, edges, engine)
     changes = {
         "tree": MergeTree(len(plan.partitions), chain=len(plan.partitions)),
         "projected": replace(projected, caller=plan.projected.caller),
@@ -191,9 +191,13 @@ def _whole(
 
 
 def _projection(
-    partitions: Partitions, description: FrequentDirections, edges: Sequence[int], reading: float, engine: WorkerLayout
+    source: Source,
+    partitions: Partitions,
+    description: FrequentDirections,
+    edges: Sequence[int],
+    engine: WorkerLayout,
 ) -> Projection:
-    """Return what each process will need at most for a sketch in panels; `reading` is what one task reads."""
+    """Return what each process will need at most for a sketch in panels."""
     slots, size, n_panels = engine.slots_per_process, description.size, len(edges) - 1
     heights = [b - a for a, b in pairwise(partitions.edges)]
     tallest = max(-(-n // n_steps(n, size)) for n in heights)
@@ -202,8 +206,8 @@ def _projection(
     # Dask copies a panel to another worker that is idle, so that there may be two of each.
     here = 2 * -(-n_panels // engine.n_workers) if engine.kind == "dask" else n_panels
     return Projection(
-        process=PROCESS_NBYTES,
-        reading=int((slots + READ_AHEAD) * (reading + grams)),
+        process=process_nbytes(source.matrix, engine.kind),
+        reading=int(min(slots + READ_AHEAD, len(partitions)) * (sparse_reading(source, partitions) + grams)),
         # Every task makes another panel of one, and some vectors of its length.
         states=(here + 2 * slots) * panel,
         working=6 * 8 * (tallest + size) ** 2,

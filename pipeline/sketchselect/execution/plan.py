@@ -25,15 +25,15 @@ from sketchselect.execution.checkpoints import SavedName, SavedNodes
 from sketchselect.execution.source import CachedSource, Rows, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
-from sketchselect.readers.base import ENTRY_NBYTES, Partitions, Vector
+from sketchselect.readers.base import ENTRY_NBYTES, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
 from sketchselect.readers.views import MatrixMetadata
 
-READ_FACTOR = 2.5
-"""Peak of reading and decoding a block, as a multiple of its decoded bytes (measured on Zarr stores)."""
-
 PROCESS_NBYTES = 320 * 2**20
-"""An idle process with Python and the libraries loaded."""
+"""An idle worker with Python and the libraries loaded."""
+
+MAIN_NBYTES = 384 * 2**20
+"""The same of the process that a job is started in, which also selects and writes the results."""
 
 SPLIT_FACTOR = 3.0
 """Bytes of the copies that kernels make of a sparse block, over its entries x 16: columns that are at least a quarter
@@ -80,6 +80,11 @@ class Projection:
         )
 
 
+def process_nbytes(matrix: Matrix, kind: str) -> int:
+    """Return what a process that runs tasks needs before the first one: "dask" engines have processes of their own."""
+    return (PROCESS_NBYTES if kind == "dask" else MAIN_NBYTES) + matrix.loaded_nbytes
+
+
 def projection(
     source: Source,
     partitions: Partitions,
@@ -92,6 +97,7 @@ def projection(
     """Return what each process of `engine` will need at most for this pass."""
     # One more task reads for each that computes.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
+    slots = min(slots, len(partitions))
     reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
     if source.matrix.in_memory and engine.kind == "dask":
         # Rows are sent for a few partitions ahead.
@@ -102,7 +108,8 @@ def projection(
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
     return Projection(
-        process=PROCESS_NBYTES + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
+        process=process_nbytes(source.matrix, engine.kind)
+        + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=int(slots * reading),
         states=int((3 * slots + waiting) * reduction.state_nbytes),
         working=int(slots * reduction.working_nbytes) + steps,
@@ -119,7 +126,7 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
     decoded_rows = min(-(-rows // matrix.chunk_rows) * matrix.chunk_rows, matrix.shape[0])
     if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
         decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
-    reading = READ_FACTOR * decoded_rows * n_columns * matrix.dtype.itemsize
+    reading = matrix.read_factor * decoded_rows * n_columns * matrix.dtype.itemsize
     prepared_itemsize = 4 if matrix.dtype.itemsize <= 4 and matrix.dtype.kind == "f" else 8
     if source.prepare:
         reading += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
@@ -140,8 +147,14 @@ def sparse_reading(source: Source, partitions: Partitions) -> float:
         entries = min(UNKNOWN_ENTRIES, rows * source.matrix.shape[1])
     else:
         entries = int(np.diff(offsets[list(partitions.edges)]).max())
-    # Decoded, prepared, and split by column.
-    nbytes = (READ_FACTOR + 1 + len(source.prepare) + SPLIT_FACTOR) * ENTRY_NBYTES * entries + 64.0 * rows
+    # Decoded, or copied where all of it is in memory; prepared, and split by column. An entry has a value and an index.
+    matrix = source.matrix
+    reads = 1 if matrix.in_memory or matrix.loaded_nbytes else matrix.read_factor
+    stored = matrix.dtype.itemsize + (4 if matrix.shape[1] < 1 << 31 else 8)
+    prepared = max(stored, 12) if matrix.dtype.kind != "f" else stored
+    per_entry = (1 + len(source.prepare)) * prepared + SPLIT_FACTOR * ENTRY_NBYTES
+    # Whole chunks are decoded, the first and the last for a few of their entries.
+    nbytes = reads * stored * (entries + matrix.chunk_entries) + per_entry * entries + 64.0 * rows
     if source.columns is not None:
         nbytes += 8 * rows * len(source.columns)
     return nbytes

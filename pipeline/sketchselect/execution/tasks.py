@@ -15,7 +15,7 @@ from traceback import walk_tb
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from sketchselect._progress import Laps, Result, Statistics
-from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
+from sketchselect.errors import ChunkReadError, OutputFailed, PartitionFailed, SketchSelectError
 from sketchselect.execution.checkpoints import Checkpoint, SavedName, save_if_due
 from sketchselect.execution.source import Block, CachedBlock, Rows, Source
 from sketchselect.linalg.threads import one_blas_thread
@@ -182,8 +182,8 @@ def naming(source: Source, what: str, start: int, stop: int) -> Iterator[None]:
     where = place_in_words(source, what, start, stop)
     try:
         yield
-    except Stopped:
-        raise
+    except (Stopped, OutputFailed):
+        raise  # no fault of the rows
     except SketchSelectError as error:
         # Readers begin with the address too; once is enough.
         message = str(error).removeprefix(f"{source.matrix.address}: ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -11,14 +11,20 @@ from sketchselect.cluster import KMeans
 from sketchselect.cluster.certificates.certify import affordable_certificate
 from sketchselect.errors import BadParameter
 from sketchselect.execution import summarize
+from sketchselect.integrations.genes import dispersion_columns, residual_columns
+from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import Matrix, open_matrix
 from sketchselect.readers.arrays import backing_file, is_anndata
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.selectors import HighlyVariableGenes
+from sketchselect.selectors.highly_variable import combined_order, normalized_variances
 from sketchselect.selectors.supervised.binned import rank_sums
 from sketchselect.selectors.supervised.univariate import ColumnTests, adjusted, others, welch
 from sketchselect.summaries import ColumnStats, Groups, RowSample, Summary, TargetHistogram
 from sketchselect.workflow.assignment import HVG, cluster_column, cluster_entry, gene_columns
+
+Flavor = Literal["seurat_v3", "seurat_v3_paper", "seurat", "cell_ranger", "pearson_residuals"]
+_BY_BATCHES = {"highly_variable_nbatches", "highly_variable_intersection"}
 
 _BINS, _SAMPLED_CELLS = 64, 4096
 """Bins of a gene for rank sums, and cells that their edges come from: 64 a bin."""
@@ -29,52 +35,94 @@ def highly_variable_genes(
     n_top_genes: int = 2000,
     batch_key: str | None = None,
     *,
+    flavor: Flavor = "seurat_v3",
     layer: str | None = None,
     span: float = 0.3,
+    theta: float = 100.0,
     client: Any = None,
 ) -> None:
-    """Annotate the genes that vary more than their means explain, as ``scanpy.pp`` with ``flavor="seurat_v3"`` does.
+    """Annotate the genes that vary more than their means explain, as ``scanpy.pp`` does.
 
-    The genes and numbers are those of `HighlyVariableGenes`; a backed object is read in runs of rows.
+    The genes are those of scanpy, but for genes that are equal to rounding; those of "seurat_v3" are of
+    `HighlyVariableGenes`. Objects may be backed or lazy, or hold Dask arrays: they are read in runs of rows.
 
     Parameters
     ----------
     adata : AnnData
-        Raw counts. Gets, as from scanpy, ``var["highly_variable"]``, ``["highly_variable_rank"]``, ``["means"]``,
-        ``["variances"]``, ``["variances_norm"]``, with batches ``["highly_variable_nbatches"]``, and ``uns["hvg"]``.
+        Gets, as from scanpy, ``uns["hvg"]`` and columns of ``var``: ``highly_variable``, ``means``, and
+        ``highly_variable_rank``, ``variances`` and ``variances_norm`` (``residual_variances`` of Pearson residuals), or
+        ``dispersions`` and ``dispersions_norm`` ("seurat", "cell_ranger"). With batches, ``highly_variable_nbatches``,
+        and but for Seurat v3 ``highly_variable_intersection``.
     n_top_genes : int, default 2000
         Number of genes.
     batch_key : str, optional
         Column of ``obs`` with the batch of every cell.
+    flavor : "seurat_v3", "seurat_v3_paper", "seurat", "cell_ranger" or "pearson_residuals"
+        The first two are of raw counts, and differ in the order of genes of several batches: by the median of their
+        ranks, or by the number of batches that choose them. "seurat" and "cell_ranger" are of logarithms of normalised
+        counts. "pearson_residuals" are of raw counts, as in ``scanpy.experimental.pp``.
     layer : str, optional
-        Layer with the counts; ``X`` by default.
+        Layer with the values; ``X`` by default.
     span : float, default 0.3
-        Share of the genes in each local regression.
+        Share of the genes in each local regression, of Seurat v3.
+    theta : float, default 100
+        Overdispersion of the negative binomial model of "pearson_residuals".
     client : optional
         Runs the pass, as in `sketchselect.summarize`.
 
     Raises
     ------
     BadParameter
-        If `adata` is no AnnData object, or ``obs`` has no column `batch_key`.
+        If `adata` is no AnnData object, ``obs`` has no column `batch_key`, a cell has no batch, or a number is out of
+        range.
     SourceError
         If there is no such layer.
 
     Notes
     -----
-    Cost: one pass over the rows, two where a gene has many clipped values.
+    Cost: one pass over the rows; of Seurat v3 two where a gene has many clipped values, and of Pearson residuals
+    two: for the totals, and for the residuals of all entries, the zeros too.
 
-    Source: Stuart, Butler, Hoffman et al., Cell 177, 2019.
+    Source: Stuart, Butler, Hoffman et al., Cell 177, 2019 (Seurat v3); Satija, Farrell et al., Nature Biotechnology 33,
+    2015 ("seurat"); Zheng et al., Nature Communications 8, 2017 ("cell_ranger"); Lause, Berens and Kobak, Genome
+    Biology 22, 2021 (Pearson residuals).
     """
     _require_anndata(adata)
+    _require_choice("flavor", flavor, get_args(Flavor))
     matrix = open_matrix(adata, key=_layer_key(layer))
-    batches = None if batch_key is None else _column(adata, batch_key)
-    selector = HighlyVariableGenes(n_top_genes, batches=batches is not None, span=span)
-    selector.fit(matrix, batches, client=client)
-    adata.uns["hvg"] = dict(HVG)
-    if "highly_variable_nbatches" in adata.var:
-        del adata.var["highly_variable_nbatches"]  # left by an earlier call
-    for name, column in gene_columns(selector).items():
+    n_top = min(require_positive("n_top_genes", n_top_genes), matrix.shape[1])
+    if flavor.startswith("seurat_v3"):
+        batches = None if batch_key is None else _column(adata, batch_key)
+        selector = HighlyVariableGenes(n_top, batches=batches is not None, span=span)
+        selector.fit(matrix, batches, client=client)
+        columns = gene_columns(selector)
+        if flavor == "seurat_v3_paper" and batches is not None:
+            summary: Any = selector.summary_
+            parts: list[Any] = list(summary) if isinstance(summary, Groups) else [summary]
+            values = np.array([normalized_variances(part, selector.trend, float(span)).values for part in parts])
+            order = combined_order(values, n_top, selector.ties, by_batches=True)[0]
+            columns["highly_variable"] = np.isin(np.arange(order.size), order[:n_top])
+    else:
+        codes, n_batches = None, 1
+        if batch_key is not None:
+            codes, labels = _groups(adata, batch_key)
+            n_batches = len(labels)
+            if (lost := np.flatnonzero(codes == n_batches)).size:
+                raise BadParameter(f"cell {int(lost[0])} has no batch in adata.obs[{batch_key!r:.80}]")
+            # In the order of scanpy, which takes one number from the first batch
+            codes = np.unique(np.asarray(_column(adata, batch_key)), return_inverse=True)[1]
+        if flavor == "pearson_residuals":
+            if not theta > 0:
+                raise BadParameter(f"theta must be a number above 0, got {theta!r:.80}")
+            columns = residual_columns(matrix, codes, n_batches, n_top, float(theta), client)
+        else:
+            base = adata.uns.get("log1p", {}).get("base")
+            columns = dispersion_columns(matrix, codes, n_batches, flavor, n_top, base, adata.var_names, client)
+    computed_on = {"computed_on": layer or "adata.X"} if flavor == "pearson_residuals" else {}
+    adata.uns["hvg"] = {**HVG, "flavor": flavor, **computed_on}
+    for left in _BY_BATCHES & set(adata.var):
+        del adata.var[left]  # by an earlier call
+    for name, column in columns.items():
         adata.var[name] = column
 
 
@@ -298,7 +346,8 @@ def _groups(adata: Any, key: str) -> tuple[Any, list[str]]:
     """Return the number of the group of each cell, one past the last for cells without one, and the groups' names."""
     import pandas as pd
 
-    column = pd.Categorical(_column(adata, key)).remove_unused_categories()
+    values = _column(adata, key)  # of a lazy object no series
+    column = pd.Categorical(values if isinstance(values, pd.Series) else np.asarray(values)).remove_unused_categories()
     labels = [str(label) for label in column.categories]
     return np.where(column.codes < 0, len(labels), column.codes), labels
 

@@ -17,7 +17,6 @@ from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.schema import (
     SECTIONS,
     SELECT_KEYS,
-    ClusterSettings,
     Expectation,
     JobConfig,
     PrepareSettings,
@@ -166,20 +165,11 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
         if config.cluster is not None:
             sizing["n_clusters"] = config.cluster.n_clusters
         selector = make_selector(chosen.method, chosen.n_features, _completed(config), **sizing)
-        predict_starts(selector, config.cluster)
         if target is not None and selector.uses_target:
             selector.inspect_target(target)
     except (BadParameter, TypeError) as error:
         raise ConfigError(f"select: {in_words_of_job(error)}") from None
     return selector
-
-
-def predict_starts(selector: BaseSelector, settings: ClusterSettings | None) -> None:
-    """Let a selector that predicts k-means begin where the job's k-means does."""
-    from sketchselect.selectors import AutoSelector
-
-    if isinstance(selector, AutoSelector):
-        selector.drawn_starts = settings is None or not settings.starts_open
 
 
 def _completed(config: JobConfig) -> dict[str, Any]:
@@ -459,12 +449,12 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
         parameters["partition"] = file_or_name(partition)
     execution, checkpoint = config.execution, config.execution.checkpoint
     changed: dict[str, dict[str, Any]] = {
-        "input": {"url": absolute(config.input.url)}
+        "input": {"url": absolute(config.input.url), "feature_names": absolute(config.input.feature_names)}
         | {name: file_or_name(getattr(config.input, name)) for name in ("target", "cv_groups", "labels", "row_names")},
         "prepare": {"fitted": absolute(config.prepare.fitted)},
         "select": {"parameters": parameters},
         "execution": {name: absolute(getattr(execution, name)) for name in ("tls_ca", "tls_cert", "tls_key")},
-        "output": {"dir": absolute(config.output.dir)},
+        "output": {"dir": absolute(config.output.dir), "metrics": absolute(config.output.metrics)},
     }
     if is_scheduler_file(execution.cluster):
         changed["execution"]["cluster"] = absolute(execution.cluster)

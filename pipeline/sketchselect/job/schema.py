@@ -151,6 +151,7 @@ class InputSettings(Section):
     row_names: Address | None = Field(
         default=None, description="a file, or an array or column of the source, with one name per row"
     )
+    feature_names: Address | None = Field(default=None, description="a text file with one name per column")
     storage_options: dict[str, Any] = Field(default_factory=dict, description="a table of options of the file system")
     missing_chunks: Literal["error", "fill"] = Field(default="error", description='"error" or "fill"')
     nonfinite: Literal["error", "drop_rows", "missing"] = Field(
@@ -326,6 +327,7 @@ class OutputSettings(Section):
     report: bool = Field(default=True, description="true or false")
     features: bool = Field(default=True, description="true or false")
     anndata: bool = Field(default=False, description="true or false")
+    metrics: Annotated[Text, AfterValidator(_folder)] | None = Field(default=None, description="the path of a file")
     image_shape: Annotated[tuple[Count, Count], BeforeValidator(_as_tuple)] | None = Field(
         default=None, description="[height, width], two whole numbers of at least 1"
     )

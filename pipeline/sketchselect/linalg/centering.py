@@ -104,6 +104,40 @@ def center_into(
     _center_into(block, shift, np.ones(block.shape[1]), weights, out, sums, squares, offset)
 
 
+@njit(nogil=True, cache=True)
+def _center_rows(rows, out):  # type: ignore[no-untyped-def]
+    n, p = rows.shape
+    for i in range(n):
+        total, varies = 0.0, False
+        for j in range(p):
+            total += np.float64(rows[i, j])
+            varies |= rows[i, j] != rows[i, 0]
+        mean, rest = total / p, 0.0
+        for j in range(p):
+            out[i, j] = np.float64(rows[i, j]) - mean
+            rest += out[i, j]
+        # The mean of what is left removes the rounding of the mean, which far from zero is more than that of the rest.
+        for j in range(p):
+            out[i, j] = out[i, j] - rest / p if varies else 0.0
+
+
+def center_rows(rows: Array) -> Floats:
+    """Return every row less its own mean, in float64; exactly 0 where a row is constant.
+
+    The error of an entry is at most some units in the last place of the row's largest difference from its mean, however
+    far from zero that is. A row has the same bits in any block.
+
+    Examples
+    --------
+    >>> center_rows(np.array([[1e8, 1e8 + 3.0], [0.1, 0.1]])).tolist()
+    [[-1.5, 1.5], [0.0, 0.0]]
+    """
+    out = np.empty(rows.shape)
+    if rows.shape[1]:
+        _center_rows(rows, out)
+    return out
+
+
 def block_mean(
     block: Array, weights: Floats | None, start: int | Array = 0, name: str = "column"
 ) -> tuple[float, Floats]:

@@ -128,7 +128,7 @@ def _sample_block(inner: Floats, draws: Floats, inflation: float, rate: float) -
     size = inner.shape[0]
     left = inner.diagonal().copy()
     intensities = rate * np.minimum(inflation * np.maximum(left, 0.0), 1.0)
-    taken: Floats = np.empty((size, size))
+    downdates: Floats = np.empty((size, size))
     sampled: list[int] = []
     at = 0
     while True:
@@ -138,9 +138,9 @@ def _sample_block(inner: Floats, draws: Floats, inflation: float, rate: float) -
             break
         p = min(float(intensities[i]), 1.0)
         k = len(sampled)
-        edge = inner[i, i + 1 :] - taken[:k, i] @ taken[:k, i + 1 :]
-        taken[k, i + 1 :] = edge / np.sqrt(p + max(float(left[i]), 0.0))
-        left[i + 1 :] -= taken[k, i + 1 :] ** 2
+        edge = inner[i, i + 1 :] - downdates[:k, i] @ downdates[:k, i + 1 :]
+        downdates[k, i + 1 :] = edge / np.sqrt(p + max(float(left[i]), 0.0))
+        left[i + 1 :] -= downdates[k, i + 1 :] ** 2
         intensities[i + 1 :] = rate * np.minimum(inflation * np.maximum(left[i + 1 :], 0.0), 1.0)
         sampled.append(i)
         at = i + 1
@@ -269,7 +269,9 @@ def _perturbed_bounds(
     squares: Floats, squared: Floats, column_squares: Floats, ridge: float, error: float
 ) -> tuple[Floats, Floats]:
     """Return the bounds if ``|A'A - G| <= error`` for the Gram matrix G of these eigenpairs; tau increases with A'A."""
-    upper = squared.T @ ((squares + error) / (squares + error + ridge))
+    # Directions that the factor lacks, because their eigenvalues are 0, have their share too.
+    others = np.maximum(1.0 - squared.sum(axis=0), 0.0)
+    upper = squared.T @ ((squares + error) / (squares + error + ridge)) + others * (error / (error + ridge))
     upper = np.minimum(np.minimum(upper * (1 + 1e-12), 1.0), column_squares * (1 + 1e-12) / ridge)
     if ridge <= error:
         return np.zeros_like(upper), upper

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpstrf, dtrtri
 
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 
 _WELL_APART = 0.1  # Least eigenvalue of the cosines between rows for which one Cholesky factorisation is enough
@@ -15,6 +17,10 @@ _APART = 1e-8  # Least eigenvalue for which two are
 
 
 _BAND = 4096
+_EPS = float(np.finfo(np.float64).eps)
+
+About = Literal["mean", "zero"]
+"""The point about which the directions and norms of columns are those of the rows."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,83 @@ def _cholesky_factors(rows: Floats) -> tuple[Floats, Floats, float] | None:
         return None
     factor = np.linalg.cholesky(cosines)
     return norms[:, None] * factor, dtrtri(factor, lower=1)[0] / norms, least
+
+
+def constant_columns(summary: Spectrum) -> NDArray[np.bool_]:
+    """Return which columns vary by no more than the rounding of their means, shape (p,)."""
+    scatter = summary.centered_column_squared_norms
+    return np.asarray(scatter <= float(np.max(summary.weight)) * (4.0 * _EPS * summary.mean) ** 2)
+
+
+def varying_directions(directions: Directions, constant: NDArray[np.bool_], total: float) -> Directions:
+    """Return the directions with the columns that only rounding lets vary set to zero, if that changes them.
+
+    `total`: Sum of squares of the columns that do vary.
+    """
+    if total == 0:
+        return Directions(np.zeros(0), np.zeros((0, constant.size)))
+    noise = float(np.einsum("j,ji->", directions.squares, directions.vectors[:, constant] ** 2))
+    if noise <= constant.size * _EPS * total:
+        return directions
+    rows = np.sqrt(directions.squares)[:, None] * directions.vectors
+    rows[:, constant] = 0.0
+    with one_blas_thread():
+        return row_directions(rows)
+
+
+def squares_about(summary: Spectrum, about: About) -> Floats:
+    """Return the squared norms of the columns about their means, 0 for `constant_columns`, or about zero."""
+    if about == "zero":
+        return summary.column_squared_norms
+    return np.where(constant_columns(summary), 0.0, summary.centered_column_squared_norms)
+
+
+def directions_about(summary: Spectrum, about: About) -> Directions:
+    """Return the directions of B about the means, without part in `constant_columns`, or about zero."""
+    if about == "zero":
+        return summary.directions
+    constant = constant_columns(summary)
+    total = float(summary.centered_column_squared_norms[~constant].sum())
+    directions = varying_directions(summary.centered_directions, constant, total)
+    if not constant.any():
+        return directions
+    return Directions(directions.squares, np.where(constant, 0.0, directions.vectors))
+
+
+def scatter_rounding(summary: Spectrum) -> Floats:
+    """Return a bound of the rounding of each column's sum of squares about its mean, shape (p,).
+
+    Sums carry up to some units a row. A mean is rounded at each merge, which far from the origin is more than that: an
+    error e of it changes a sum of squares S of total weight W by at most ``2 sqrt(W S) e + W e^2``.
+    """
+    weight, scatter, off = float(np.max(summary.weight)), summary.centered_column_squared_norms, _mean_errors(summary)
+    slack: Floats = _sum_units(summary) * scatter + 2.0 * np.sqrt(weight * scatter) * off + weight * off * off
+    return slack
+
+
+def gram_rounding(summary: Spectrum) -> float:
+    """Return a bound, in the spectral norm, of the rounding of the Gram matrix about the means; as `scatter_rounding`.
+
+    Errors e of the means change it by ``A_c'w e' + e w'A_c + W e e'`` at most.
+    """
+    weight, total = float(np.max(summary.weight)), summary.centered_squared_norm
+    off = float(np.linalg.norm(_mean_errors(summary)))
+    return _sum_units(summary) * total + 2.0 * float(np.sqrt(weight * total)) * off + weight * off * off
+
+
+def _mean_errors(summary: Spectrum) -> Floats:
+    return 2.0 * _EPS * summary.n_rows * np.abs(summary.mean)
+
+
+def _sum_units(summary: Spectrum) -> float:
+    return 8.0 * _EPS * (summary.n_rows + 8)
+
+
+def share_of_the_mean(summary: Spectrum) -> float:
+    """Return which share of all squares the mean of the rows is: near 1 where the rows are nearly parallel."""
+    mean = float(np.max(summary.weight)) * float(summary.mean @ summary.mean)
+    total = mean + summary.centered_squared_norm
+    return mean / total if total > 0 else 0.0
 
 
 def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_columns: int) -> float | None:

@@ -168,24 +168,28 @@ def draw_curve(
 def draw_counts(
     pen: Pen, panels: Sequence[Axes], counts: Mapping[str, Any], names: tuple[str, str] = ("objective", "agreement")
 ) -> None:
-    """Draw objective and lower bound by number of clusters, and below the stability; one panel has no stability.
+    """Draw objective and lower bound by number of clusters, and below stability and silhouette, but on one panel.
 
-    `counts`: `n_clusters`, `objectives`, `lower_bounds` and `stability`, NaN where not known, and `recommended`.
+    `counts`: `n_clusters`, `objectives`, `lower_bounds`, `stability` and `silhouette`, NaN or None where not known, and
+    `recommended`.
     """
-    columns = ("n_clusters", "objectives", "lower_bounds", "stability")
-    ks, objective, bound, stability = (np.asarray(counts[name], dtype=float) for name in columns)
+    columns = ("n_clusters", "objectives", "lower_bounds", "stability", "silhouette")
+    ks, objective, bound, stability, silhouette = (np.asarray(counts[name], dtype=float) for name in columns)
     top = float(np.nanmax(objective, initial=0.0))
     scale = top if np.isfinite(top) and top > 0 else 1.0
     pen.line(panels[0], ks, objective / scale, pen.accent, label="best clustering")
     pen.line(panels[0], ks, bound / scale, pen.muted, label="lower bound")
     lows = [0.0]
     if len(panels) > 1:
-        pen.line(panels[1], ks, stability, pen.accent)
-        lows.append(min(0.0, float(np.nanmin(stability, initial=0.0))))
+        pen.line(panels[1], ks, stability, pen.accent, label="agreement")
+        pen.line(panels[1], ks, silhouette, pen.muted, label="silhouette")
+        lows.append(min(0.0, *(float(np.nanmin(values, initial=0.0)) for values in (stability, silhouette))))
     for axes, low, name in zip(panels, lows, names, strict=False):
         along = "number of clusters" if axes is panels[-1] else ""
         pen.frame(axes, widened(ks, 0.03), (low, 1.08), (along, name), whole=True, chosen=counts["recommended"])
     panels[0].legend(loc="upper right")
+    if len(panels) > 1:
+        panels[1].legend(loc="lower right")
 
 
 def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: bool = False) -> None:

@@ -146,7 +146,7 @@ class SelectionCurveDisplay(Display):
 
 
 class ClusterRangeDisplay(Display):
-    """Objective, lower bound and stability by number of clusters, in two panels; on one axes the first alone.
+    """Objective, lower bound, and stability and silhouette by number of clusters, in two panels; on one axes the first.
 
     Parameters
     ----------
@@ -173,6 +173,7 @@ class ClusterRangeDisplay(Display):
             "objectives": [c.best_objective for c in counts],
             "lower_bounds": [np.nan if c.lower_bound is None else c.lower_bound for c in counts],
             "stability": [c.stability for c in counts],
+            "silhouette": [c.silhouette for c in counts],
             "recommended": self.counts.recommended,
         }
         names = "inertia, relative to the highest", "stability (mean ARI)"

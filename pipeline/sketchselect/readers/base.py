@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect.errors import BadParameter, EmptyInput, NotFinite, SourceError
 from sketchselect.linalg.csr import densify, entry_runs, is_csr, take_columns
-from sketchselect.linalg.hashing import fingerprint, words_of
+from sketchselect.linalg.hashing import digest, fingerprint, words_of
 from sketchselect.linalg.validation import Array, as_block, canonical, with_groups
 
 Nonfinite = Literal["error", "drop_rows", "missing"]
@@ -189,6 +189,11 @@ class Partitions:
         return self.edges[index], self.edges[index + 1]
 
 
+READ_FACTOR, SHARD_FACTOR = 2.5, 5.0
+"""Peak of reading and decoding a block, as a multiple of its decoded bytes: measured on Zarr stores without and with
+shards, of which the zarr library holds the bytes of all chunks, and their values, at once."""
+
+
 class Matrix(ABC):
     """A numeric matrix that may not fit in memory. Small and picklable unless `in_memory`.
 
@@ -228,6 +233,12 @@ class Matrix(ABC):
         Whether reads wait for a store behind a network, so that it pays to read ahead of computing.
     remembered_nbytes : int
         Bytes of chunks, as stored, that a process may remember where partitions are parts of chunks.
+    read_factor : float
+        Peak of reading and decoding a block, as a multiple of its decoded bytes.
+    chunk_entries : int
+        Entries that a read of a sparse matrix decodes at least.
+    loaded_nbytes : int
+        Bytes that a process keeps once it has read a row: of a file that is loaded whole, or of a library's buffers.
     row_names : object with ``read(start, stop)``, or None
         Names of the rows, where the store has them.
     columns_beside : mapping of str to vector
@@ -250,6 +261,9 @@ class Matrix(ABC):
     chunk_columns: int | None = None
     is_remote: bool = False
     remembered_nbytes: int = 0
+    read_factor: float = READ_FACTOR
+    chunk_entries: int = 0
+    loaded_nbytes: int = 0
     row_names: Any = None
     columns_beside: Mapping[str, Any] = MappingProxyType({})
 
@@ -276,6 +290,16 @@ class Matrix(ABC):
 
         It changes when a chunk under these rows is rewritten, and does not when rows are appended behind them.
         """
+
+    def witness(self) -> str:
+        """Return a digest of the first and the last rows, read now: all that tells of a change without an identity.
+
+        Costs the reading of two chunks.
+        """
+        n_rows, height = self.shape[0], min(self.chunk_rows, self.shape[0])
+        ends = (self.read_rows(start, start + height) for start in sorted({0, n_rows - height}))
+        parts = ((block.data, block.indices, block.indptr) if self.is_sparse else (block,) for block in ends)
+        return digest("rows", *(array for arrays in parts for array in arrays))
 
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop` (all rows), shape (n_rows, stop - start); as `read_rows` in all else."""

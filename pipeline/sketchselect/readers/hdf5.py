@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sketchselect._text import did_you_mean
+from sketchselect._text import did_you_mean, first_few
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
@@ -129,8 +129,6 @@ class Hdf5Array:
         return {"format": "hdf5", "path": self.path, "chunks": list(self.chunks) if self.chunks else None}
 
 
-_LISTED = 12
-
 _ATTRIBUTES = ("encoding-type", "shape", "_index", "column-order", "mod-order", "h5sparse_format", "h5sparse_shape")
 
 
@@ -162,13 +160,13 @@ class Hdf5Node:
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes that AnnData writes."""
-        found = {name: _plain(self.item.attrs[name]) for name in _ATTRIBUTES if name in self.item.attrs}
+        written = {name: _plain(self.item.attrs[name]) for name in _ATTRIBUTES if name in self.item.attrs}
         # Before anndata 0.8 the attributes of sparse matrices had other names.
-        if "h5sparse_format" in found:
-            form, shape = found["h5sparse_format"], found.get("h5sparse_shape")
-            found = {"encoding-type": f"{form}_matrix", "shape": shape} | found
+        if "h5sparse_format" in written:
+            form, shape = written["h5sparse_format"], written.get("h5sparse_shape")
+            written = {"encoding-type": f"{form}_matrix", "shape": shape} | written
         # mudata before 0.2 did not write the order.
-        return {"mod-order": list(self.item)} | found if self.path == "mod" else found
+        return {"mod-order": list(self.item)} | written if self.path == "mod" else written
 
     def child(self, key: str) -> Hdf5Node | None:
         """Return the node at `key` below a group, or None; a link that leaves the file is refused."""
@@ -250,7 +248,7 @@ def _find_matrix(root: Hdf5Node, key: str | None) -> Hdf5Node:
         key = "X"
     elif key is None and len(matrices) == 1:
         (key,) = matrices
-    there = ", ".join(matrices[:_LISTED]) + (", ..." if len(matrices) > _LISTED else "") or "none"
+    there = first_few(matrices, 12) or "none"
     if key is None:
         raise SourceError(f"{address}: choose one of its matrices with key= (or --key): {there}")
     node = root.child(key)

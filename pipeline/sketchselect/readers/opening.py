@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
-from sketchselect._text import did_you_mean
+from sketchselect._text import did_you_mean, first_names
 from sketchselect.errors import BadParameter, NotFinite, SourceError
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
@@ -72,6 +72,7 @@ from sketchselect.readers.text import (
     open_svmlight_matrix,
     open_svmlight_vector,
     open_text_vector,
+    read_names,
     svmlight_vector,
 )
 from sketchselect.readers.views import ChosenColumns, NamedColumn
@@ -194,7 +195,6 @@ def format_by_ending(name: str) -> FileFormat | None:
     return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)
 
 
-_LISTED = 8
 """Columns that a message lists."""
 
 _ROLE = "it is named as the target, labels, weights or row names"
@@ -209,6 +209,7 @@ def open_matrix(
     nonfinite: str = "error",
     source_id: str | None = None,
     vectors: Sequence[Any] = (),
+    feature_names: str | os.PathLike[str] | Sequence[str] | None = None,
 ) -> Matrix:
     """Open a numeric matrix that may not fit in memory.
 
@@ -242,6 +243,9 @@ def open_matrix(
     vectors : sequence
         Sources of targets, weights and labels, as for `open_vector`: a column of the source among them is no feature,
         in a store, a data frame, or an opened matrix.
+    feature_names : path or sequence of str, optional
+        Names of the columns, instead of those of the source: a local text file with one name a line, or the names.
+        For ``.npy``, ``.npz`` and Matrix Market files, and for arrays, which have none.
 
     Returns
     -------
@@ -273,7 +277,7 @@ def open_matrix(
         location = locate(source, storage_options)
         known = format_of(location)
         if known is None:
-            matrix = open_zarr_matrix(location, key, missing, policy)
+            matrix = _with_names(open_zarr_matrix(location, key, missing, policy), feature_names)
             place = location if key is None else location.join(key)
             # An array of this name in the store of the matrix has precedence.
             named = _vector_columns(
@@ -283,18 +287,37 @@ def open_matrix(
         else:
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
-            matrix = known.open_matrix(location, _without(named, key), policy)
+            matrix = _with_names(known.open_matrix(location, _without(named, key), policy), feature_names)
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
         return matrix
     source, beside = without_columns(source, local_names(vectors))
-    matrix = _open_object(source, key, storage_options, missing, policy, source_id)
+    if feature_names is not None and isinstance(source, Matrix):
+        raise BadParameter("feature_names go with a source; this matrix was opened before")
+    matrix = _with_names(_open_object(source, key, storage_options, missing, policy, source_id), feature_names)
     named = _vector_columns(vectors, lambda name: _is_column(matrix, name) and not _is_stored_vector(matrix, name))
     beside |= {name: NamedColumn(matrix, name) for name in named}
     matrix = _features(matrix, named)
     require_distinct(matrix.feature_names, matrix.address)
     if beside:
         matrix.columns_beside = {**matrix.columns_beside, **beside}
+    return matrix
+
+
+def given_names(names: str | os.PathLike[str] | Sequence[str], n_columns: int, address: str) -> tuple[str, ...]:
+    """Return the names of the columns of a source, from a text file or a sequence."""
+    if isinstance(names, (str, os.PathLike)):
+        return read_names(locate(names), n_columns, address)
+    given = as_names(names, n_columns)
+    if given is None:
+        raise BadParameter(f"feature_names must be {n_columns} texts, one for each column of {address}")
+    return given
+
+
+def _with_names(matrix: Matrix, names: str | os.PathLike[str] | Sequence[str] | None) -> Matrix:
+    """Give a matrix that was just opened the names of its columns."""
+    if names is not None:
+        matrix.feature_names = given_names(names, matrix.shape[1], matrix.address)
     return matrix
 
 
@@ -476,13 +499,10 @@ def _vector_at(
     if vector is None:
         place = "the object in memory" if getattr(matrix, "in_memory", False) else getattr(matrix, "address", matrix)
         if names and not os.path.splitext(text)[1]:  # the name of a column, not the path of a file
-            listing = ", ".join(f"{column!r:.80}" for column in names[:_LISTED]) + (
-                ", ..." if len(names) > _LISTED else ""
-            )
             nearest = did_you_mean(text, names) or did_you_mean(text.removeprefix("obs/"), names)
             raise SourceError(
                 f"{name}: no column {text!r:.80} in {place}, and no file of that name{nearest or ';'} "
-                f"columns: {listing}"
+                f"columns: {first_names(names, 8)}"
             )
         beside = f"; nor is there such an array or column in {place}{did_you_mean(text, names)}" if place else ""
         raise SourceError(f"{name}: {location.not_found()}{beside}")

@@ -29,6 +29,9 @@ FOOTERS = LRUCache(16)
 """Parsed footers: of a file with many columns and row groups reading it takes longer than a row group."""
 
 
+_ARROW_NBYTES = 64 << 20
+"""Memory that Arrow keeps for its next tables."""
+
 _BATCH_ENTRIES, _BATCH_ROWS = 1 << 20, 1024
 """Entries of a batch of rows that is decoded at once, and its least number of rows."""
 
@@ -383,6 +386,7 @@ class ParquetMatrix(Matrix):
         self.shape = (sum(heights), len(self.feature_names))
         self.address = self.groups.location.address
         self.is_remote = not self.groups.location.is_local
+        self.loaded_nbytes = _ARROW_NBYTES
         self.chunk_rows = max(heights, default=0)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
 
@@ -408,9 +412,15 @@ class ParquetMatrix(Matrix):
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""
+        below = list(self.groups.below(start, stop))
+        versions = {
+            file.location.url: file.location.version() for file in {id(file): file for file, *_ in below}.values()
+        }
+        if any(version is not None and version.endswith(":") for version in versions.values()):
+            return None  # a web server without ETag and time
         groups = (
-            f"\n{file.location.address} {file.location.version()} {group} {start - first} {stop - first} {rows}"
-            for file, group, first, rows in self.groups.below(start, stop)
+            f"\n{file.location.address} {versions[file.location.url]} {group} {start - first} {stop - first} {rows}"
+            for file, group, first, rows in below
         )
         return digest(f"parquet {self.feature_names} {self.dtype.str}", *groups)
 

@@ -23,7 +23,7 @@ from sketchselect.linalg.csr import as_csr, structure_fault
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
-from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
+from sketchselect.readers.base import READ_FACTOR, SHARD_FACTOR, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.views import copy_metadata
 
 T = TypeVar("T")
@@ -144,6 +144,7 @@ class StoredMatrix(Matrix):
             self.chunk_rows, self.chunk_columns = source.chunks
         self.notes = checksum_notes(self.address, source) + source.notes
         self.missing_share = getattr(source, "missing_share", 0.0)
+        self.read_factor = SHARD_FACTOR if getattr(source, "is_sharded", False) else READ_FACTOR
         self.is_remote = not source.location.is_local
         self.remembered_nbytes = RECENT_NBYTES if self.is_remote else 0
 
@@ -190,6 +191,8 @@ class StoredSparseMatrix(Matrix):
         self.dtype = self.data.dtype
         self.address = self.location.address
         self.is_remote = not self.location.is_local
+        self.read_factor = SHARD_FACTOR if getattr(self.data, "is_sharded", False) else READ_FACTOR
+        self.chunk_entries = 0 if self.data.chunks is None else min(self.data.chunks[0], self.data.shape[0])
         self.notes = checksum_notes(self.address, self.data, self.indices)
         self.notes += self.data.notes + self.indices.notes + self.indptr.notes
 
@@ -259,7 +262,13 @@ class LoadedMatrix(Matrix):
     """Base of dataclasses that pickle as an address and load the matrix behind it when it is asked for."""
 
     def __post_init__(self) -> None:
-        copy_metadata(self._load(), self)
+        loaded = self._load()
+        copy_metadata(loaded, self)
+        if loaded.entry_offsets is None:
+            self.loaded_nbytes = loaded.stored_nbytes(0, loaded.shape[0])
+        else:
+            entry = loaded.dtype.itemsize + (4 if loaded.shape[1] < 1 << 31 else 8)
+            self.loaded_nbytes = int(loaded.entry_offsets[-1]) * entry
 
     @abstractmethod
     def _key(self) -> tuple[Any, ...]:

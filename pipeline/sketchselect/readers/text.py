@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from sketchselect._text import counted
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
@@ -349,6 +350,33 @@ class MarketMatrix(LoadedMatrix):
 def open_market_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> MarketMatrix:
     """Open the local file at `location`; there is no `key`, it holds one matrix."""
     return MarketMatrix(location.url, location.existing_version(), nonfinite)
+
+
+def read_names(location: Location, n_columns: int, source: str) -> tuple[str, ...]:
+    """Return the names of columns in a text file, one a line; ``.gz`` is decompressed on the way.
+
+    Raises `SourceError` naming the line that is empty or holds the name of an earlier one, or both files where there
+    are more or fewer names than the `source` has columns.
+    """
+    if not location.is_local:
+        raise SourceError(f"{location.address}: names of columns are read from local disks only; copy the file first")
+    location.existing_version()
+    with _opened(location) as file:
+        names = [line.strip() for line in file.read().rstrip().splitlines()]
+    lines: dict[str, int] = {}
+    for line, name in enumerate(names, start=1):
+        if not name:
+            raise SourceError(f"{location.address}: line {line} is empty; write the name of column {line - 1} there")
+        if (first := lines.setdefault(name, line)) != line:
+            raise SourceError(
+                f"{location.address}: lines {first} and {line} are both {name!r:.80}; give each column its own name"
+            )
+    if len(names) != n_columns:
+        raise SourceError(
+            f"{location.address}: {counted(len(names), 'name')} for the {counted(n_columns, 'column')} of {source}; "
+            "write one a line, without a heading"
+        )
+    return tuple(names)
 
 
 def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vector:

@@ -22,8 +22,8 @@ from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, is_url, locate
-from sketchselect.readers.base import ENTRY_NBYTES, Matrix, as_names, require_distinct, row_partitions
-from sketchselect.readers.opening import TEXT, format_by_ending, format_of, open_matrix
+from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions
+from sketchselect.readers.opening import TEXT, format_by_ending, format_of, given_names, open_matrix
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
 from sketchselect.readers.zarr.metadata import MARKER, MAX_CHUNK_BYTES
@@ -334,7 +334,7 @@ def convert(
     *,
     chunks: str | tuple[int, int] | None = None,
     key: str | None = None,
-    feature_names: Sequence[str] | None = None,
+    feature_names: str | os.PathLike[str] | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Path | str:
@@ -365,8 +365,8 @@ def convert(
         Shape of a chunk, and a dense array in any case. By default whole rows up to 2^21 values (16 MiB of float64).
     key : str or None
         The array inside an ``.npz`` archive or Zarr group; of a text file the columns to leave out, ``"-NAME,NAME"``.
-    feature_names : sequence of str or None
-        Names of the columns; by default those of the source.
+    feature_names : path, sequence of str or None
+        Names of the columns, or a text file with one a line; by default those of the source.
     storage_options : mapping or None
         Arguments of the file system of a remote source, a remote destination, or both.
     progress : callable or None
@@ -397,9 +397,7 @@ def convert(
     dtype = rows.dtype.newbyteorder("=")
     names = rows.names
     if feature_names is not None:
-        names = as_names(feature_names, n_columns)
-        if names is None:
-            raise BadParameter(f"feature_names must be {n_columns} texts, one per column")
+        names = given_names(feature_names, n_columns, rows.address)
     require_distinct(names, rows.address if isinstance(rows, CsvRows) else "feature_names")
     sparse = chunks is None and isinstance(rows, MatrixRows) and rows.matrix.is_sparse
     shape = _chunk_shape(chunks, n_rows, n_columns, dtype)
@@ -486,7 +484,7 @@ class MatrixRows:
 
     def __init__(self, matrix: Matrix, folder: Location | None) -> None:
         self.n_rows, self.n_columns = matrix.shape
-        self.dtype = matrix.dtype
+        self.dtype, self.address = matrix.dtype, matrix.address
         self.names = matrix.feature_names
         self.chunk_rows = matrix.chunk_rows
         self.folder = folder

@@ -136,20 +136,38 @@ def volcano_section(
     return {"svg": Markup(drawing.to_svg(figure, "volcano", label)), "caption": caption}
 
 
+COUNT_MEASURES = (
+    "n_clusters",
+    "objectives",
+    "lower_bounds",
+    "stability",
+    "calinski_harabasz",
+    "davies_bouldin",
+    "silhouette",
+)
+"""Columns of a range of numbers of clusters."""
+
+
 def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, Any]:
     """Return the content of the page's section on the number of clusters."""
     recommended = counts["recommended"]
+    ks, objective, _, *measures = (as_numbers(counts[name]) for name in COUNT_MEASURES)
+    rows = [
+        [count(int(k)), *("" if np.isnan(value) else number(float(value)) for value in values)]
+        for k, *values in zip(ks, objective, *measures, strict=True)
+    ]
     return {
         "sentence": clean(counts["sentence"], NOTE_LENGTH),
         "svg": Markup(_count_figure(counts)),
         "caption": (
             "Above: the objective of the best clustering over all rows, and the lower bound for any clustering into "
             "that many clusters, as shares of the highest objective shown. Below: the agreement of clusterings from "
-            f"{count(counts['n_seeds'])} seeds (mean adjusted Rand index on {count(counts['n_sampled'])} rows); 1 is "
-            "complete agreement."
+            f"{count(counts['n_seeds'])} seeds (mean adjusted Rand index on {count(counts['n_sampled'])} rows; 1 is "
+            "complete agreement), and the silhouette of squared distances over all rows (1: clusters are far apart)."
             + ("" if recommended is None else " The dashed line marks the recommended number.")
             + f" This run used {count(used)}."
         ),
+        "rows": rows,
     }
 
 
@@ -158,7 +176,7 @@ def _count_figure(counts: Mapping[str, Any]) -> str:
     draw_counts(drawing.PAGE, panels, counts)
     n = len(counts["n_clusters"])
     return drawing.to_svg(
-        figure, "cluster-count", f"Line charts of objective and agreement for {n} numbers of clusters"
+        figure, "cluster-count", f"Line charts of objective, agreement and silhouette for {n} numbers of clusters"
     )
 
 

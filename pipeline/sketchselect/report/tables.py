@@ -17,6 +17,7 @@ from sketchselect.errors import BadParameter
 from sketchselect.linalg.kmeans.sample import lift_of
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots.charts import Ranking
+from sketchselect.report.charts import COUNT_MEASURES
 from sketchselect.report.drawing import (
     NOTE_LENGTH,
     as_numbers,
@@ -120,7 +121,7 @@ def check_timeline(timeline: Mapping[str, Any]) -> None:
 
 
 def _check_counts(counts: Mapping[str, Any]) -> None:
-    lengths = {len(counts[name]) for name in ("n_clusters", "objectives", "lower_bounds", "stability")}
+    lengths = {len(counts[name]) for name in COUNT_MEASURES}
     if len(lengths) != 1 or 0 in lengths:
         raise BadParameter(f"report: columns of the range of clusters have lengths {sorted(lengths)}")
 

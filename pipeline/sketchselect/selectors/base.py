@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -20,8 +20,10 @@ from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompati
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
-from sketchselect.execution.engine import FitKeywords, PassOptions, RunKeywords, map_blocks
+from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
+from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import is_csr, take_columns
+from sketchselect.linalg.spectrum import About, share_of_the_mean
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import SelectionScoresDisplay
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
@@ -59,6 +61,8 @@ class Selection:
         Numbers on the reliability of the scores.
     prepare : tuple of str
         Labels of the steps that the rows went through first; prepare rows for clustering in the same way.
+    applied : str
+        The same in words, and the point from which the method measures columns, if it has one.
     columns : dict of str to array of float, shape (n_features,)
         Further numbers of every column, such as p-values; further columns of ``scores.csv``.
     """
@@ -71,6 +75,7 @@ class Selection:
     parameters: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     prepare: tuple[str, ...] = ()
+    applied: str = ""
     columns: dict[str, Floats] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -105,6 +110,7 @@ class Selection:
             "parameters": {k: self.parameters[k] for k in sorted(self.parameters)},
             "diagnostics": {k: self.diagnostics[k] for k in sorted(self.diagnostics)},
             "prepare": list(self.prepare),
+            "applied": self.applied,
             **({"columns": {k: _jsonable(v) for k, v in sorted(self.columns.items())}} if self.columns else {}),
         }
 
@@ -128,8 +134,21 @@ class Selection:
             parameters=dict(content.get("parameters", {})),
             diagnostics=dict(content.get("diagnostics", {})),
             prepare=tuple(content.get("prepare", ())),
+            applied=str(content.get("applied", "")),
             columns={name: _from_json(values) for name, values in content.get("columns", {}).items()},
         )
+
+
+def in_words(steps: Sequence[str], about: About | None) -> str:
+    """Return what was applied to the rows, and the point from which columns are measured.
+
+    Examples
+    --------
+    >>> in_words(("l2",), "mean"), in_words((), None)
+    ('rows prepared by l2; columns about their means', 'rows as they are')
+    """
+    rows = f"rows prepared by {', '.join(steps)}" if steps else "rows as they are"
+    return rows + {"mean": "; columns about their means", "zero": "; columns about zero", None: ""}[about]
 
 
 def rank(scores: Floats) -> NDArray[np.int64]:
@@ -143,6 +162,10 @@ def _jsonable(values: Floats) -> list[float | None]:
 
 def _from_json(values: Sequence[float | None]) -> Floats:
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+PARALLEL = 0.95
+"""Share of the mean in the squares of rows of unit length from which they are nearly parallel."""
 
 
 def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
@@ -270,6 +293,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
     unrecorded: ClassVar[tuple[str, ...]] = ()
     """Parameters that a `Selection` does not state, because the summary determines them."""
 
+    about: About | None = None
+    """The point from which columns are measured; None where a method does not measure them from one."""
     implementation: ClassVar[frozenset[str]] = frozenset(
         {
             "check_parameters",
@@ -313,6 +338,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
     def uses_target(self) -> bool:
         """Whether this selector, with its parameters, learns from y."""
         return self.needs_target
+
+    def n_passes(self, n_rows: int, n_columns: int) -> tuple[int, int] | None:
+        """Return the typical and the largest number of passes where the rows decide on it; None elsewhere."""
+        return None
 
     @property
     def reads_columns(self) -> bool:
@@ -374,7 +403,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         normalize = getattr(self, "normalize", None)
         return () if normalize is None else prepare.check_steps([normalize])
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Make one pass over X and select columns.
 
         Parameters
@@ -384,15 +413,17 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         y : array, path or anything `open_vector` takes, optional
             Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect.
         sample_weight : array or path of shape (n_rows,), optional
-        **run : client, partition_bytes, checkpoint, progress
-            As in `sketchselect.summarize`.
+        **run : prepare, client, partition_bytes, checkpoint, progress
+            As in `sketchselect.summarize`. Steps of `prepare`, such as ``["impute", "standardise"]``, come before those
+            of `normalize`; a model applies them to the rows of predictions too, and `transform` returns columns as they
+            come. With "impute" NaN are missing values.
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         self.__dict__.pop("window_", None)
         return self._finish(self.summary_.feature_names)
 
     def collect(
-        self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[FitKeywords]
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[PreparedKeywords]
     ) -> Any:
         """Return the summary that `fit` selects from, for `fit_summary`.
 
@@ -421,24 +452,41 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         [0, 2]
         """
         self.check_parameters()
+        given = prepare.resolve(run.pop("prepare", None))
+        self._fills_missing = any(step.fills_missing for step in given)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         require_several_rows(matrix)
+        if prepare.columns_after(given, matrix.shape[1]) != matrix.shape[1]:
+            changing = next(step for step in given if step.n_columns(matrix.shape[1]) != matrix.shape[1])
+            raise BadParameter(
+                f"prepare: {changing.name!r} makes other columns than those of X, which cannot be selected here; put "
+                "it into [prepare] of a job, or fit the summary of sketchselect.summarize(X, ..., prepare=...)"
+            )
         target = self._open_target(y, matrix)
         if target is not None:
             self.inspect_target(target)
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        steps = prepare.resolve(self.prepare_steps())
-        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
+        names = {step.name for step in given}
+        own = [step for step in prepare.resolve(self.prepare_steps()) if step.name not in names]
+        source = Source(matrix, target, weight, (*given, *own), in_double=self.needs_double)
         if not compute:
             return self._delayed(source, run)
+        self.__dict__.pop("steps_", None)
         with fit_options(matrix, target, weight, **run) as options:
+            if given:
+                source = fitted_source(source, options)
+                self.steps_ = source.prepare
             return self.complete(self.collect_source(source, options), source, options)
 
-    def _delayed(self, source: Source, run: FitKeywords) -> Any:
+    def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
         if run:
             raise BadParameter(f"compute=False: the graph is not run, so leave out {', '.join(run)}")
+        if waiting := next((step for step in source.prepare if not step.is_fitted), None):
+            raise BadParameter(
+                f"compute=False: {waiting.label!r} needs a pass of its own; fit it with fit_prepare first"
+            )
         single = self.single_pass(source)
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
@@ -570,6 +618,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if self.half_life is not None:
             self._require_half_life(member)
         self.__dict__.pop("window_", None)
+        self._fills_missing = False
         self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
@@ -577,12 +626,17 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
 
     def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""
-        missing = getattr(self, "missing", None) is not None
+        missing = self._takes_nan
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
         vectors_of_rows = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
         return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, **checks)
+
+    @property
+    def _takes_nan(self) -> bool:
+        """Whether NaN in rows are missing values: for the summary, or filled by a step of the fit."""
+        return getattr(self, "missing", None) is not None or getattr(self, "_fills_missing", False)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""
@@ -605,13 +659,31 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if names is None and hasattr(self, "feature_names_in_"):
             names = tuple(map(str, self.feature_names_in_))
             self.summary_ = self.summary_.with_context(prepare=self.summary_.prepare, feature_names=names)
+        self._warn_of_parallel_rows(self.summary_)
         selection = self._select(self.summary_, self._n_select(self.n_features_in_))
-        self.selection_ = replace(selection, prepare=self.summary_.prepare)
+        steps = self._row_steps(self.summary_)
+        self.selection_ = replace(selection, prepare=steps, applied=selection.applied or in_words(steps, None))
         self.support_ = self.selection_.support
         self.scores_ = self.selection_.scores
         if self.selection_.weights is not None:
             self.weights_ = self.selection_.weights
         return self
+
+    def _warn_of_parallel_rows(self, summary: Any) -> None:
+        """Warn if this selector made rows of unit length that are nearly parallel: little is left to cluster by."""
+        if getattr(self, "normalize", None) is None or self._normalized(summary) is None:
+            return
+        for member in summary.values() if isinstance(summary, Mapping) else (summary,):
+            if not hasattr(member, "centered_squared_norm") or member.n_rows < 2:
+                continue
+            if (share := share_of_the_mean(member)) >= PARALLEL:
+                warnings.warn(
+                    f"rows were scaled to unit length (normalize), and their mean is {100.0 * share:.1f} % of all "
+                    "squares: columns far from zero make all rows nearly parallel, and what distinguishes them is "
+                    "lost; leave normalize out (None), or standardise the columns first",
+                    stacklevel=4,
+                )
+                return
 
     def _n_select(self, n_features: int) -> int:
         n_select = getattr(self, "n_features_to_select", None)
@@ -648,6 +720,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             feature_names=summary.feature_names,
             parameters=self._resolved(**parameters),
             diagnostics=diagnostics or {},
+            applied=in_words(self._row_steps(summary), computed.get("about", self.about)),
             columns=columns or {},
         )
 
@@ -656,6 +729,11 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         given = {k: v for k, v in self.get_params(deep=False).items() if k not in self.unrecorded}
         values = given | computed
         return {k: np.asarray(v).tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in values.items()}
+
+    @staticmethod
+    def _row_steps(summary: Summary[Any]) -> tuple[str, ...]:
+        """Return the steps that rows went through; none for a summary of columns."""
+        return () if summary.of_columns else summary.prepare
 
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:
@@ -697,7 +775,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = getattr(self, "missing", None) is not None
+        tags.input_tags.allow_nan = self._takes_nan
         tags.input_tags.positive_only = self.needs_counts
         tags.target_tags.required = self.uses_target
         return tags

@@ -214,6 +214,7 @@ class SampledGraphSelector(BaseSelector):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("row-sample",)
+    about = "mean"
 
     def __init__(
         self,

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from sketchselect.linalg.hashing import gaussians
 from sketchselect.linalg.pivoting import Pivots, greedy_columns, pivot_columns
-from sketchselect.linalg.spectrum import Spectrum, subspace_angle
+from sketchselect.linalg.spectrum import (
+    About,
+    Spectrum,
+    directions_about,
+    squares_about,
+    subspace_angle,
+)
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection, require_directions, require_more_rows
@@ -32,18 +38,20 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 class ColumnCopies:
-    """The copies of any column: its multiples, to rounding.
+    """The copies of any column: its multiples plus any number, to rounding; about zero its multiples.
 
     Columns i and j are copies if their correlation r has ``1 - r^2 <= tolerance``, or up to the error
-    of storing copies in float32 (below 1e-9), and their means have the ratio of their standard deviations, to the same
-    rounding. In a sketch, the ratio of the exact standard deviations is also that of the sketched ones; so it is for
-    all multiples, and for other columns only if the sketch cannot tell them apart. Columns that never vary are copies
-    of each other, and a column of zeros is no copy.
+    of storing copies in float32 (below 1e-9). In a sketch, the ratio of the exact standard deviations is also that of
+    the sketched ones; so it is for all multiples, and for other columns only if the sketch cannot tell them apart.
+    About zero their means also have the ratio of their standard deviations, to the same rounding, and columns that
+    never vary are copies of each other. A column of zeros, and about the mean one that never varies, is no copy.
 
     `matrix` of shape (m, p): The rows B of a sketch about the means, or with `is_gram` the scatter ``B'B`` itself.
     `scatter` of shape (p,): Exact squared norms of the columns about their means.
     `means` of shape (p,).
     `weight`: Of all rows.
+    `tolerance`: As above.
+    `about`, "mean" or "zero".
 
     Notes
     -----
@@ -53,16 +61,23 @@ class ColumnCopies:
     Examples
     --------
     >>> import numpy as np
-    >>> A = np.array([[1.0, 0.0, -2.0, 1.0], [-1.0, 1.0, 2.0, 0.0]])
+    >>> A = np.array([[1.0, 0.0, -2.0, 1.0], [-1.0, 1.0, 2.0, 0.0], [0.0, 2.0, 0.0, 5.0]])
     >>> C = A - A.mean(axis=0)
-    >>> ColumnCopies(C.T @ C, True, (C**2).sum(axis=0), A.mean(axis=0), 2.0).of(0).tolist()
+    >>> ColumnCopies(C.T @ C, True, (C**2).sum(axis=0), A.mean(axis=0), 3.0).of(0).tolist()
     [0, 2]
     """
 
     def __init__(
-        self, matrix: Floats, is_gram: bool, scatter: Floats, means: Floats, weight: float, tolerance: float = COPY
+        self,
+        matrix: Floats,
+        is_gram: bool,
+        scatter: Floats,
+        means: Floats,
+        weight: float,
+        tolerance: float = COPY,
+        about: About = "mean",
     ) -> None:
-        self.matrix, self.is_gram, self.scatter, self.means = matrix, is_gram, scatter, means
+        self.matrix, self.is_gram, self.scatter, self.means, self.about = matrix, is_gram, scatter, means, about
         self._deviations = np.sqrt(scatter / weight) if weight > 0 else np.zeros(scatter.size)
         self._squares = matrix.diagonal() if is_gram else np.einsum("ij,ij->j", matrix, matrix)
         self._constant = (self._deviations <= 4.0 * _EPS * np.abs(means)) | ~(self._squares > 0)
@@ -83,9 +98,10 @@ class ColumnCopies:
         self._width = 4.0 * np.sqrt(self.tolerance) * float(reach)
 
     def of(self, j: int) -> Indices:
-        """Return the copies of column j, itself included, ascending; none for a column of zeros."""
+        """Return the copies of column j, itself included, ascending; none for a column that is no copy."""
         if self._constant[j]:
-            return np.flatnonzero(self._constant & (self.means != 0)) if self.means[j] != 0 else np.zeros(0, np.int64)
+            is_zero = self.about == "mean" or self.means[j] == 0
+            return np.zeros(0, np.int64) if is_zero else np.flatnonzero(self._constant & (self.means != 0))
         tolerance, width = self.tolerance[j], self._width[j]
         low, high = np.searchsorted(self._sorted, self._signature[j] + np.array([-width, width]))
         if high - low == 1:
@@ -97,12 +113,13 @@ class ColumnCopies:
         if not self.is_gram:
             shares, share = self._squares[near] / self.scatter[near], self._squares[j] / self.scatter[j]
             equal &= np.abs(shares - share) <= np.sqrt(tolerance) * np.maximum(shares, share)
-        means, deviations = self.means[near], self._deviations[near]
-        expected = np.sign(correlations) * (deviations / self._deviations[j]) * self.means[j]
-        # The rounding of a mean also affects the deviation, and so the ratio.
-        rounding = (100.0 * tolerance + np.sqrt(self._stored[j])) * np.abs(means)
-        rounding += 16.0 * _EPS * means * (means / deviations)
-        equal &= np.abs(means - expected) <= rounding + np.sqrt(tolerance) * deviations
+        if self.about == "zero":
+            means, deviations = self.means[near], self._deviations[near]
+            expected = np.sign(correlations) * (deviations / self._deviations[j]) * self.means[j]
+            # The rounding of a mean also affects the deviation, and so the ratio.
+            rounding = (100.0 * tolerance + np.sqrt(self._stored[j])) * np.abs(means)
+            rounding += 16.0 * _EPS * means * (means / deviations)
+            equal &= np.abs(means - expected) <= rounding + np.sqrt(tolerance) * deviations
         equal |= near == j
         copies: Indices = near[equal].astype(np.int64)
         return copies
@@ -114,7 +131,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Factor:
-    """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A."""
+    """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A, about mean or zero."""
 
     columns: Floats  # shape (m, n_features): C: rows s_i v_i, descending
     squared_norms: Floats  # shape (n_features,): Exact squared norms of the columns of A
@@ -132,13 +149,14 @@ class Factor:
         return np.where((remainder > rounding) | (squares == 0), remainder, 0.0)
 
 
-def top_factor(summary: Spectrum, n_components: int) -> Factor:
+def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> Factor:
     """Return the `n_components` strongest directions of a summary, s_i v_i with ``s_i^2`` compensated for shrinking.
 
     Adding Delta back to every s_i^2 takes its upper bound (as FSDS does); without it the weaker of the top directions
     look much weaker than they are. Directions at rounding level are left out.
     """
-    directions, shrinkage, squared_norms = summary.directions, summary.shrinkage, summary.column_squared_norms
+    directions, shrinkage = directions_about(summary, about), summary.shrinkage
+    squared_norms = squares_about(summary, about)
     matrix = summary.centered_sketch if summary.centered_gram is None else summary.centered_gram
     copies = ColumnCopies(
         matrix,
@@ -147,6 +165,7 @@ def top_factor(summary: Spectrum, n_components: int) -> Factor:
         summary.mean,
         float(np.max(summary.weight)),
         max(COPY, 2.0 * summary.product_rounding),
+        about,
     )
     top = float(directions.squares[0]) if directions.squares.size else 0.0
     m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
@@ -162,7 +181,7 @@ def top_factor(summary: Spectrum, n_components: int) -> Factor:
 def rank_scores(pivots: Pivots, squared_norms: Floats, n_select: int) -> Floats:
     """Return scores in the order of choice: n_select for the first column down to 1, the others by their norms.
 
-    Columns that are not chosen score in (0, 1/2]; columns of zeros score 0.
+    Columns that are not chosen score in (0, 1/2]; columns without a norm score 0.
     """
     top = float(squared_norms.max(initial=0.0))
     scores: Floats = squared_norms / (2.0 * top) if top > 0 else np.zeros(squared_norms.size)
@@ -180,6 +199,10 @@ class DirectionsSelector(BaseSelector):
 
     Parameters
     ----------
+    about : "mean" or "zero", default "mean"
+        The point from which columns are measured. k-means does not see the mean, so with "mean" the selection does not
+        either: a number added to a column changes nothing. "zero": the rows as they are, whose first direction
+        is often that of their mean.
     sketch_size : int, optional
         Rows l of the sketch; min(n_features, max(4 n_components, 160)) by default.
     """
@@ -188,6 +211,7 @@ class DirectionsSelector(BaseSelector):
 
     n_components: int | None
     sketch_size: int | None
+    about: About = "mean"
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a sketch with too few rows for the directions."""
@@ -212,7 +236,7 @@ class DirectionsSelector(BaseSelector):
         """Return the factor; raise `BadParameter` if a sketch has fewer directions than the parameter says."""
         if self.n_components is not None:
             require_directions(summary.size, self.n_components)
-        return top_factor(summary, n_components)
+        return top_factor(summary, n_components, self.about)
 
     def _result(self, summary: Any, factor: Factor, pivots: Pivots, n_select: int, **computed: Any) -> Selection:
         captured_norm = float(np.einsum("ij,ij->", factor.columns, factor.columns))
@@ -245,9 +269,10 @@ class GreedySelector(DirectionsSelector):
     Each column chosen lowers the expected squared error of predicting the signal of *all* columns from the chosen ones
     the most. A column that nothing else resembles, or that is mostly noise, comes late. A multiple of a column chosen
     before (``1 - r^2 <= 1e-13``, or the rounding of storing both, and the means, in float32; 2.4e-4 for moments of
-    float32 rows) is chosen only when no other column is left. The best, or near it, on images, texts and counts, with
-    the same defaults (`tests/benchmarks/papers/selection_comparison.py`). Deterministic: ties go to the larger column,
-    then to the lowest index.
+    float32 rows), plus any number, is chosen only when no other column is left; one that never varies comes last. The
+    best, or near it, on images, texts and counts, with the same defaults
+    (`tests/benchmarks/papers/selection_comparison.py`). Deterministic: ties go to the larger column, then to the lowest
+    index.
 
     Parameters
     ----------
@@ -295,6 +320,7 @@ class GreedySelector(DirectionsSelector):
         normalize: str | None = "l2",
         half_life: HalfLife | None = None,
         window: Count | None = None,
+        about: About = "mean",
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -303,6 +329,7 @@ class GreedySelector(DirectionsSelector):
         self.normalize = normalize
         self.half_life = half_life
         self.window = window
+        self.about = about
 
     @classmethod
     def for_clusters(cls, n_clusters: int) -> GreedySelector:
@@ -328,8 +355,8 @@ class PivotedQRSelector(DirectionsSelector):
     Each column chosen is the one farthest from the span of those before, in the space of the top m directions. When m
     columns span the directions, the columns with the largest norms outside of them follow, so any number can be chosen.
     A multiple of a column chosen before (``1 - r^2 <= 1e-13``, or the rounding of storing both, and the
-    means, in float32; 2.4e-4 for moments of float32 rows) is chosen only when no other column is left. Deterministic:
-    ties within rounding go to the lowest index.
+    means, in float32; 2.4e-4 for moments of float32 rows), plus any number, is chosen only when no other column is
+    left; one that never varies comes last. Deterministic: ties within rounding go to the lowest index.
 
     Parameters
     ----------
@@ -370,6 +397,7 @@ class PivotedQRSelector(DirectionsSelector):
         normalize: str | None = "l2",
         half_life: HalfLife | None = None,
         window: Count | None = None,
+        about: About = "mean",
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -377,6 +405,7 @@ class PivotedQRSelector(DirectionsSelector):
         self.normalize = normalize
         self.half_life = half_life
         self.window = window
+        self.about = about
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         k = self.n_components

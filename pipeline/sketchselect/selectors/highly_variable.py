@@ -101,14 +101,18 @@ def _require_enough(summary: TopValues, is_clipped: NDArray[np.bool_], ratios: F
         )
 
 
-def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np.intp], Floats, NDArray[np.int64]]:
+def combined_order(
+    values: Floats, n_select: int, ties: str, *, by_batches: bool = False
+) -> tuple[NDArray[np.intp], Floats, NDArray[np.int64]]:
     """Return the columns in order of selection, their median ranks and the numbers of batches that select them.
 
     `values` of shape (n_batches, n_features): Normalised variances.
     `n_select`: A column has a rank in the batches where it is among this many first ones; one without ranks comes last,
         with the median rank NaN.
     `ties`, "index" or "numpy": The order of equal values.
-    The lowest median rank comes first, then the one in more batches, then the lowest index.
+    `by_batches`: Whether the columns in more batches come first, and then the lowest median rank, as in the paper.
+
+    Else the lowest median rank comes first, then the one in more batches; at last the lowest index.
     Source: Stuart et al. 2019, "Feature selection for integrated analysis of multiple datasets".
     """
     kind: Literal["stable"] | None = "stable" if ties == "index" else None
@@ -118,7 +122,8 @@ def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np
     is_ranked = np.flatnonzero(n_batches)
     median = np.full(values.shape[1], np.nan)
     median[is_ranked] = np.nanmedian(ranks[:, is_ranked], axis=0)
-    order = np.lexsort((-n_batches, np.where(n_batches > 0, median, np.inf)))
+    keys = (-n_batches, np.where(n_batches > 0, median, np.inf))
+    order = np.lexsort(keys[::-1] if by_batches else keys)
     return order, median, n_batches
 
 

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, subspace_angle
+from sketchselect.linalg.spectrum import (
+    Directions,
+    Spectrum,
+    constant_columns,
+    scatter_rounding,
+    subspace_angle,
+    varying_directions,
+)
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import (
@@ -90,8 +97,8 @@ def column_subspace(
     if getattr(summary, "missing", None) is not None:
         raise Incompatible("column selection with a guarantee needs complete rows, not moments with missing values")
     scatter = summary.centered_column_squared_norms
-    constant = scatter <= float(np.max(summary.weight)) * (4.0 * _EPS * summary.mean) ** 2
-    directions = _of_varying(summary.centered_directions, constant, float(scatter[~constant].sum()))
+    constant = constant_columns(summary)
+    directions = varying_directions(summary.centered_directions, constant, float(scatter[~constant].sum()))
     top = float(directions.squares.max(initial=0.0))
     rank = int(np.count_nonzero(directions.squares > scatter.size * _EPS * top))
     width = min(n_directions, rank)
@@ -108,7 +115,7 @@ def column_subspace(
             captured_norm = float(directions.squares[:width].sum())
     # A column that never varies is orthogonal to every direction; a difference is rounding.
     vectors[constant] = 0.0
-    slack = _column_rounding(summary, scatter)
+    slack = scatter_rounding(summary)
     total = float(scatter.sum())
     rounding = float(slack.sum()) + 8.0 * _EPS * (scatter.size + 8) * total
     delta = summary.shrinkage
@@ -138,37 +145,12 @@ def column_subspace(
     )
 
 
-def _of_varying(directions: Directions, constant: NDArray[np.bool_], total: float) -> Directions:
-    """Return the directions with the columns that only rounding lets vary set to zero, if that changes them."""
-    if total == 0:
-        return Directions(np.zeros(0), np.zeros((0, constant.size)))
-    noise = float(np.einsum("j,ji->", directions.squares, directions.vectors[:, constant] ** 2))
-    if noise <= constant.size * _EPS * total:
-        return directions
-    rows = np.sqrt(directions.squares)[:, None] * directions.vectors
-    rows[:, constant] = 0.0
-    with one_blas_thread():
-        return row_directions(rows)
-
-
 def _projected(directions: Directions, width: int, epsilon: float, seed: int) -> Floats:
     from sketchselect.linalg.hashing import approximate_directions, combinations, gaussians
 
     rows = np.sqrt(directions.squares)[:, None] * directions.vectors
     draws = gaussians(seed, (rows.shape[0], combinations(width, epsilon)))
     return approximate_directions(rows.T @ draws, lambda m: rows.T @ (rows @ m), width)
-
-
-def _column_rounding(summary: Spectrum, scatter: Floats) -> Floats:
-    """Return a bound of the rounding of each column's scatter.
-
-    Sums carry up to some units a row. A mean is rounded at each merge, which far from the origin is more than that: an
-    error e of it changes a scatter by at most 2 sqrt(W scatter) e + W e^2.
-    """
-    n_rows, weight = summary.n_rows, float(np.max(summary.weight))
-    off = 2.0 * _EPS * n_rows * np.abs(summary.mean)
-    slack: Floats = 8.0 * _EPS * (n_rows + 8) * scatter + 2.0 * np.sqrt(weight * scatter) * off + weight * off * off
-    return slack
 
 
 @dataclass(frozen=True)
@@ -339,6 +321,7 @@ class ColumnSelector(BaseSelector):
         selected ones.
     """
 
+    about = "mean"
     requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
 

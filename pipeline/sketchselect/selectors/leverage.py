@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,19 +11,58 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
+from sketchselect.linalg.centering import center_rows
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
-from sketchselect.linalg.spectrum import Directions, Spectrum, symmetric_directions
+from sketchselect.linalg.spectrum import (
+    About,
+    Directions,
+    Spectrum,
+    directions_about,
+    gram_rounding,
+    scatter_rounding,
+    squares_about,
+    symmetric_directions,
+)
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
+from sketchselect.prepare.steps import Block, Step
 from sketchselect.readers import in_double, transposed
 from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank, sketch_size
 from sketchselect.selectors.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
 
 
-def column_source(source: Source, method: str) -> Source:
-    """Return the source whose rows are the columns of another.
+@dataclass(frozen=True, eq=False)
+class ColumnMeans(Step):
+    """Each row of the transposed matrix, a column, less its mean."""
+
+    name: ClassVar[str] = "column-means"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+
+    @property
+    def keeps_sparsity(self) -> bool:
+        """Return False: the entries that are not stored become what the mean is below zero."""
+        return False
+
+    def apply(self, block: Block) -> Block:
+        """Return the differences in float64: float32 would round what is left of columns far from zero."""
+        return center_rows(densify(block) if is_csr(block) else block)
+
+
+def point_of(summary: Summary[Any]) -> About:
+    """Return the point from which the columns in a summary of columns were measured."""
+    return "mean" if ColumnMeans.name in summary.prepare else "zero"
+
+
+def nothing_to_select(about: About) -> EmptyInput:
+    """Return the error where no column differs from the point that it is measured from."""
+    return EmptyInput(f"all columns are {'zero' if about == 'zero' else 'constant'}: there is nothing to select")
+
+
+def column_source(source: Source, method: str, about: About | None = None) -> Source:
+    """Return the source whose rows are the columns of another, less their means if about these.
 
     Raises `BadParameter` if the source prepares or weights rows, or has selected columns: that needs whole rows.
     """
@@ -36,7 +75,8 @@ def column_source(source: Source, method: str) -> Source:
         raise BadParameter(f"{method}: a method that reads columns takes no weights of rows; leave sample_weight out")
     if source.columns is not None:
         raise BadParameter(f"{method}: the source has selected columns; pass the whole matrix")
-    return replace(source, matrix=transposed(source.matrix), target=None)
+    steps = (ColumnMeans(),) if about == "mean" else ()
+    return replace(source, matrix=transposed(source.matrix), target=None, prepare=steps)
 
 
 def n_columns_seen(indices: NDArray[np.int64]) -> int:
@@ -95,8 +135,9 @@ MOST_ROWS = 8192
 class LeverageSelector(BaseSelector):
     """Select the columns of highest ridge leverage, or a sample of them weighted by 1 / p.
 
-    The score of column a_i of the data A is ``tau_i = a_i'(AA' + ridge I)^-1 a_i``; with the ridge "auto",
-    ``||A - A_k||_F^2 / k``, scores sum to at most 2 k and do not depend on the units of A. Read by columns, scores are
+    The score of column a_i of A, the data less the means of their columns, is ``tau_i = a_i'(AA' + ridge I)^-1 a_i``;
+    with the ridge "auto", ``||A - A_k||_F^2 / k``, scores sum to at most 2 k and do not depend on the units of A. With
+    `about="zero"` A are the data as they are. Read by columns, scores are
     exact but for rounding (eps times the condition number ``||A||_F^2 / ridge``), and the same for any banding, order
     or number of workers. Read by rows, one pass gives bounds, which differ by rounding alone if the sketch is exact (up
     to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
@@ -119,6 +160,9 @@ class LeverageSelector(BaseSelector):
         One pass over rows, or two over columns: AA', then the scores. Reading columns takes n_rows^2 memory.
     sketch_size : int, optional
         Rows of the sketch for "rows"; min(n_features, max(8 k, 64)) by default.
+    about : "mean" or "zero", default "mean"
+        The point from which columns are measured, as k-means does not see the mean: with "mean" a number added to a
+        column changes nothing. "zero" is the papers' form.
 
     Attributes
     ----------
@@ -161,6 +205,7 @@ class LeverageSelector(BaseSelector):
         choice: Literal["top", "sampled"] = "top",
         read: Literal["rows", "columns"] = "rows",
         sketch_size: SketchSize | None = None,
+        about: About = "mean",
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.ridge = ridge
@@ -169,6 +214,7 @@ class LeverageSelector(BaseSelector):
         self.choice = choice
         self.read = read
         self.sketch_size = sketch_size
+        self.about: About = about
 
     def _components(self, n_features: int) -> int:
         return max(min(10, n_features - 1), 1) if self.n_components is None else int(self.n_components)
@@ -195,7 +241,7 @@ class LeverageSelector(BaseSelector):
         """Return the sketch of the rows, or the scores of two passes over columns."""
         if self.read == "rows":
             return super().collect_source(source, options)
-        columns = column_source(source, self.method)
+        columns = column_source(source, self.method, self.about)
         n_rows, n_columns = source.matrix.shape
         if n_rows > MOST_ROWS:
             raise BadParameter(
@@ -214,7 +260,7 @@ class LeverageSelector(BaseSelector):
                 ridge = floored(float(self.ridge), norm)
             description = LeverageScores(ridge_factor(scatter, ridge), ridge)
         second = summarize_source(columns, description, options, stage="scores")
-        return second.value.with_context(prepare=(), feature_names=source.matrix.feature_names)
+        return second.value.with_context(prepare=columns.prepare_labels, feature_names=source.matrix.feature_names)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows; see `BaseSelector.partial_fit`. Only where rows are read."""
@@ -241,10 +287,16 @@ class LeverageSelector(BaseSelector):
             rounding = summary.relative_error * scores
             return scores, np.maximum(scores - rounding, 0.0), np.minimum(scores + rounding, 1.0), summary.ridge
         spectrum: Spectrum = summary
-        directions, shrinkage, error = spectrum.directions, spectrum.shrinkage, spectrum.single_rounding
-        squares = spectrum.column_squared_norms
+        directions, squares = directions_about(spectrum, self.about), squares_about(spectrum, self.about)
+        shrinkage, error = spectrum.shrinkage, spectrum.single_rounding
         ridge = self._ridge(directions, float(squares.sum()), shrinkage, squares.size, error)
-        lower, upper = leverage_bounds(directions, squares, shrinkage, ridge, error)
+        if self.about == "zero":
+            lower, upper = leverage_bounds(directions, squares, shrinkage, ridge, error)
+        else:
+            # Far from zero the rounding of the means is far more than that of the largest eigenvalue.
+            error += gram_rounding(spectrum)
+            most = spectrum.centered_column_squared_norms + scatter_rounding(spectrum)
+            lower, upper = leverage_bounds(spectrum.centered_directions, most, shrinkage, ridge, error)
         # Without shrinkage the bounds differ by rounding alone.
         scores = upper if shrinkage else np.clip(sketched_leverage(directions, ridge), lower, upper)
         return scores, lower, upper, ridge
@@ -255,9 +307,12 @@ class LeverageSelector(BaseSelector):
         return tail_ridge(directions, norm, shrinkage, self._components(n_features), error if shrinkage else 0.0)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
+        about = point_of(summary) if isinstance(summary, LeverageScores) else self.about
         scores, lower, upper, ridge = self._scores_and_bounds(summary)
-        if not (upper > 0).any():
-            raise EmptyInput("all columns are zero: there is nothing to select")
+        # A stream may begin with one row, in which no column varies yet.
+        is_stream = isinstance(summary, FrequentDirections) and self.choice == "top" and summary.mean.any()
+        if not (scores > 0).any() and not is_stream:
+            raise nothing_to_select(about)
         self.score_bounds_ = np.stack([lower, upper])
         weights = None
         if self.choice == "top":
@@ -281,4 +336,5 @@ class LeverageSelector(BaseSelector):
             },
             n_features_to_select=n_select,
             n_components=self._components(upper.size),
+            about=about,
         )

@@ -10,18 +10,21 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.errors import BadParameter, EmptyInput, WillNotFit
+from sketchselect.errors import BadParameter, Incompatible, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.engine import FitKeywords, PassOptions
-from sketchselect.execution.plan import PROCESS_NBYTES
+from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
 from sketchselect.linalg.leverage import column_error, spectral_error
+from sketchselect.linalg.spectrum import About, directions_about
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
 from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
 from sketchselect.selectors.leverage import (
     column_source,
     n_columns_seen,
     names_of_columns,
+    nothing_to_select,
+    point_of,
     priority_sample,
     scatter_scores,
 )
@@ -38,7 +41,8 @@ SKETCH_SIZE = 128
 class OnlineLeverageSelector(BaseSelector):
     """Sample columns as they arrive, each with a probability proportional to its ridge leverage, weighted by 1 / p.
 
-    With A the data (n rows) and C the sampled columns times `weights_`, the realised error `eps_` is the least eps with
+    With A the data (n rows), less the means of its columns, and C the sampled columns of A times `weights_`, the
+    realised error `eps_` is the least eps with
 
         (1 - eps) AA' - eps ridge I  <=  CC'  <=  (1 + eps) AA' + eps ridge I
 
@@ -66,6 +70,9 @@ class OnlineLeverageSelector(BaseSelector):
         column outside the span of the others is sampled with certainty.
     random_state : int
         Seed; each column index has a fixed random number.
+    about : "mean" or "zero", default "mean"
+        The point from which columns are measured, each when it arrives, as k-means does not see the mean. "zero" is the
+        paper's form.
 
     Attributes
     ----------
@@ -107,8 +114,10 @@ class OnlineLeverageSelector(BaseSelector):
         sampling_rate: Annotated[float, number(above=0)] | Literal["paper"] | None = None,
         ridge: NotNegative | Literal["auto"] = "auto",
         random_state: SeedNumber = 0,
+        about: About = "mean",
     ) -> None:
         self.n_features_to_select = n_features_to_select
+        self.about: About = about
         self.eps = eps
         self.sampling_rate = sampling_rate
         self.ridge = ridge
@@ -134,7 +143,7 @@ class OnlineLeverageSelector(BaseSelector):
         self._sketch: FrequentDirections | None = None
         n_rows, n_columns = source.matrix.shape
         by_rows = n_rows > EXACT_COLUMNS >= n_columns
-        columns = column_source(source, self.method)
+        columns = column_source(source, self.method, self.about)
         _require_memory(self._sample(), n_rows, n_columns, options.engine, source.matrix.address)
         description: Summary[Any] = self._sample()
         if not by_rows:
@@ -146,12 +155,12 @@ class OnlineLeverageSelector(BaseSelector):
             weights = np.zeros(n_columns)
             weights[sample.items] = 1.0 / sample.probabilities
             with one_blas_thread():
-                gram = cast(FrequentDirections, second.value).directions
+                gram = directions_about(cast(FrequentDirections, second.value), self.about)
                 sample = sample.measured(column_error(weights, gram, sample.final_ridge))
         else:
             self._sketch = cast(FrequentDirections, pick(result.value, FrequentDirections.kind))
             sample = _measured(sample, self._sketch)
-        return sample.with_context(prepare=(), feature_names=source.matrix.feature_names)
+        return sample.with_context(prepare=columns.prepare_labels, feature_names=source.matrix.feature_names)
 
     def fit(self, X: Any, y: Any = None, **run: Unpack[FitKeywords]) -> Self:  # type: ignore[override]
         """Read X by columns and select; see `BaseSelector.fit`. Warns if every column is selected.
@@ -182,22 +191,24 @@ class OnlineLeverageSelector(BaseSelector):
         try:
             matrix = self._open(X, reset=True)
             n_rows, n_new = matrix.shape
+            source = column_source(Source(matrix), self.method, self.about)
             if sample is None:
-                sample, sketch = self._sample().empty(n_rows), _sketch(n_rows).empty(n_rows)
+                sample = self._sample().empty(n_rows).with_context(prepare=source.prepare_labels, feature_names=None)
+                sketch = _sketch(n_rows).empty(n_rows)
             self._require_stream(sample, n_rows, matrix.address)
             n_rows_before = sample.n_rows
             names = None if n_rows_before and sample.feature_names is None else self._new_names(matrix)
-            for a, b in pairwise(row_partitions(transposed(matrix), DEFAULT_PARTITION_BYTES).edges):
-                columns = Source(transposed(matrix)).block(a, b).values
-                sample = sample.update(columns, start=n_rows_before + a)
-                sketch = None if sketch is None else sketch.update(columns)
+            for a, b in pairwise(row_partitions(source.matrix, DEFAULT_PARTITION_BYTES).edges):
+                columns = source.block(a, b).values
+                sample = sample.update(columns, start=n_rows_before + a, prepare=sample.prepare)
+                sketch = None if sketch is None else sketch.update(columns, prepare=sketch.prepare)
             self._forget_names()
             self.n_features_in_ = n_rows_before + n_new
             if names is not None:
                 names = (*(sample.feature_names or ()), *names)
             # The error is measured on access: that takes far longer than a column.
             self._sketch = sketch
-            self.summary_ = sample.with_context(prepare=(), feature_names=names)
+            self.summary_ = sample.with_context(prepare=source.prepare_labels, feature_names=names)
             return self._finish(names)
         except BaseException:
             # A batch that is refused leaves the stream as it was, so that it can be passed again.
@@ -212,6 +223,11 @@ class OnlineLeverageSelector(BaseSelector):
             raise BadParameter(
                 f"{address}: columns of {n_rows} rows, but the columns before have {sample.n_features}; pass all rows "
                 "of the new columns"
+            )
+        if point_of(sample) != self.about:
+            raise Incompatible(
+                f'the columns seen so far were measured about {point_of(sample)}, but about is "{self.about}"; set it '
+                "to match, or start a new selector"
             )
         self._sample().empty(n_rows).require_mergeable(sample.with_context(prepare=(), feature_names=None))
 
@@ -239,7 +255,7 @@ class OnlineLeverageSelector(BaseSelector):
         Streams are not checked: later columns may differ, and zeros alone are no reason to stop a stream.
         """
         if not cast(LeverageSample, self.summary_).squared_norm > 0:
-            raise EmptyInput("all columns are zero: there is nothing to select")
+            raise nothing_to_select(point_of(self.summary_))
         n_nonzero = np.count_nonzero(self.scores_ > 0)
         if self.n_features_to_select is None and self.support_.size == n_nonzero > 1:
             rate = self.selection_.parameters["sampling_rate"]
@@ -294,6 +310,7 @@ class OnlineLeverageSelector(BaseSelector):
             sampling_rate=rate,
             ridge=summary.ridge,
             random_state=summary.seed,
+            about=point_of(summary),
         )
 
 
@@ -303,7 +320,7 @@ def _require_memory(sample: LeverageSample, n_rows: int, n_columns: int, engine:
     most = min(n_columns, 2 * sample.most_rows(n_rows))
     # Disjoint samples wait for one another; each merge stacks two, scales them and copies the new sample.
     columns = min(n_columns, 8 * most) + 4 * engine.slots_per_process * most
-    nbytes = PROCESS_NBYTES + 8 * (n_rows + 4) * columns
+    nbytes = (PROCESS_NBYTES if engine.kind == "dask" else MAIN_NBYTES) + 8 * (n_rows + 4) * columns
     if limit is not None and nbytes > limit:
         raise WillNotFit(
             f"{address}: at sampling rate {sample.rate(n_rows):.3g} up to {most} columns of {n_rows} values may be "

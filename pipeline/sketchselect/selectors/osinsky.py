@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, solve_triangular
 
 from sketchselect.linalg.pivoting import TIE
-from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions
+from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, squares_about
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import Selection, rank, require_directions
@@ -129,6 +129,7 @@ class OsinskySelector(DirectionsSelector):
     """
 
     method: ClassVar[str] = "osinsky"
+    about = "mean"
 
     def __init__(
         self,
@@ -173,10 +174,8 @@ class OsinskySelector(DirectionsSelector):
 
 def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indices, dict[str, Any]]:
     """Return columns in order of choice, and what is proved of them."""
-    directions, norms = summary.centered_directions, summary.centered_column_squared_norms
-    # A column that only rounding lets vary does not.
-    constant = norms <= float(np.max(summary.weight)) * (4.0 * _EPS * summary.mean) ** 2
-    p, norms = norms.size, np.where(constant, 0.0, norms)
+    directions, norms = summary.centered_directions, squares_about(summary, "mean")
+    p = norms.size
     rows = np.sqrt(directions.squares)[:, None] * directions.vectors
     rows[:, norms == 0] = 0.0
     top = float(directions.squares.max(initial=0.0))

@@ -123,7 +123,9 @@ def construct(correlation: Floats) -> Construction:
     return Construction(gaps, mixing, root)
 
 
-def draw_fixed(made: Construction, correlation: Floats, xy: Floats, rss: float, freedom: int, seed: int) -> Augmented:
+def draw_fixed(
+    construction: Construction, correlation: Floats, xy: Floats, rss: float, freedom: int, seed: int
+) -> Augmented:
     """Return the moments of columns and fixed-X knockoffs, by the exact law for a random orthonormal complement.
 
     `xy`, shape (p,): Products of the unit columns with the target. `rss`: Squares of the target that the columns do not
@@ -134,13 +136,13 @@ def draw_fixed(made: Construction, correlation: Floats, xy: Floats, rss: float, 
     normal = normals(derive_seed(seed, "complement"), p)
     rest = float(chi_squares(derive_seed(seed, "rest"), np.array([float(freedom - p)]))[0])
     direction = normal / np.sqrt(normal @ normal + rest)
-    knockoff_xy = made.mixing.T @ xy + np.sqrt(max(rss, 0.0)) * (made.root @ direction)
-    across = correlation - np.diag(made.gaps)
+    knockoff_xy = construction.mixing.T @ xy + np.sqrt(max(rss, 0.0)) * (construction.root @ direction)
+    across = correlation - np.diag(construction.gaps)
     gram = np.block([[correlation, across], [across, correlation]])
     return Augmented(gram, np.concatenate([xy, knockoff_xy])[:, None])
 
 
-def draw_model(made: Construction, scatter: Floats, n_features: int, freedom: int, seed: int) -> Augmented:
+def draw_model(construction: Construction, scatter: Floats, n_features: int, freedom: int, seed: int) -> Augmented:
     """Return the moments of columns and model-X knockoffs of rows with a Gaussian law, by the law of these moments.
 
     `scatter`, shape (p + q, p + q): Of the p columns and q targets, for columns of variance 1; `freedom`: its degrees
@@ -156,11 +158,11 @@ def draw_model(made: Construction, scatter: Floats, n_features: int, freedom: in
     inside = normals(derive_seed(seed, "inside"), rank, p)
     across = factor.T @ inside
     noise = inside.T @ inside + _wishart(derive_seed(seed, "outside"), p, freedom - rank)
-    mixed = scatter[:p, :p] @ made.mixing
-    between = mixed + across[:p] @ made.root
-    crossed = made.mixing.T @ across[:p] @ made.root
-    own = made.mixing.T @ mixed + crossed + crossed.T + made.root @ noise @ made.root
-    of_knockoffs = scatter[p:, :p] @ made.mixing + across[p:] @ made.root
+    mixed = scatter[:p, :p] @ construction.mixing
+    between = mixed + across[:p] @ construction.root
+    crossed = construction.mixing.T @ across[:p] @ construction.root
+    own = construction.mixing.T @ mixed + crossed + crossed.T + construction.root @ noise @ construction.root
+    of_knockoffs = scatter[p:, :p] @ construction.mixing + across[p:] @ construction.root
     gram = np.block([[scatter[:p, :p], between], [between.T, own]]) / freedom
     xy = np.vstack([scatter[:p, p:], of_knockoffs.T]) / freedom
     # Every column by its own norm, which treats a column and its knockoff alike.
@@ -255,8 +257,8 @@ def knockoff_threshold(statistics: Floats, fdr: float) -> float:
     ordered = np.sort(statistics)
     n_negative = np.searchsorted(ordered, -sizes, side="right")
     n_positive = ordered.size - np.searchsorted(ordered, sizes, side="left")
-    kept = sizes[(1.0 + n_negative) <= fdr * np.maximum(n_positive, 1)]
-    return float(kept[0]) if kept.size else float("inf")
+    allowed = sizes[(1.0 + n_negative) <= fdr * np.maximum(n_positive, 1)]
+    return float(allowed[0]) if allowed.size else float("inf")
 
 
 def e_values(statistics: Floats, fdr: float) -> Floats:

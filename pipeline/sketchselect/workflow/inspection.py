@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import printable
+from sketchselect._text import first_few, printable
 from sketchselect.cluster.certificates.certificate import Certificate, strongest
 from sketchselect.location import location_of
 from sketchselect.readers import Matrix, open_matrix, row_partitions
@@ -73,8 +73,7 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
     names = summary.feature_names
     if names is not None:
-        text = ", ".join(_clean(name) for name in names[:5])
-        yield f"{indent}feature names: {text}{', ...' if len(names) > 5 else ''}"
+        yield f"{indent}feature names: {first_few(names, 5, _clean)}"
     yield from (f"{indent}{printable(line)}" for line in summary.details())
 
 
@@ -129,7 +128,7 @@ def _matrix_lines(matrix: Matrix) -> Iterator[str]:
     yield from (f"  note: {text}" for text in matrix.notes)
     names = matrix.feature_names
     if names is not None:
-        yield f"  feature names: {', '.join(_clean(n) for n in names[:5])}{', ...' if len(names) > 5 else ''}"
+        yield f"  feature names: {first_few(names, 5, _clean)}"
 
 
 def _clean(name: str) -> str:

@@ -320,7 +320,7 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
         "format": FORMAT,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "job": job,
-        "source": {**session.matrix.describe(), "identity": session.identity},
+        "source": {**session.matrix.describe(), "identity": session.identity, **session.watched},
         "prepare": list(session.prepare),
         "prepared_columns": session.n_columns,
         "selection": {

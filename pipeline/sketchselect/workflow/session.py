@@ -6,7 +6,6 @@ Nothing is started before all checks have passed.
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.util
 import json
 import logging
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchselect._blas_kernel import VARIABLE
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._progress import LOG, Laps, LogLines, SeveralProgress, give_detail
+from sketchselect._progress import LOG, Laps, LogLines, Metrics, Progress, SeveralProgress, give_detail
 from sketchselect._text import counted, format_seconds
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
@@ -31,6 +30,7 @@ from sketchselect.errors import (
     ConfigError,
     Interrupted,
     NoScheduler,
+    OutputFailed,
     SketchSelectError,
     SourceChanged,
     Terminated,
@@ -39,6 +39,7 @@ from sketchselect.job.load import estimator, in_words_of_job
 from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Floats, Labels
+from sketchselect.location import FULL, unwritable, write_atomically
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,
     Matrix,
@@ -55,7 +56,7 @@ from sketchselect.workflow.folder import OutputFolder, open_folder
 from sketchselect.workflow.tables import column_name
 
 if TYPE_CHECKING:
-    from sketchselect.execution import Engine, PassOptions, Progress, Result, Source, Statistics
+    from sketchselect.execution import Engine, PassOptions, Result, Source, Statistics
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector, Selection
     from sketchselect.summaries import BlockBound, StepStatistics, Summary
@@ -149,6 +150,7 @@ class Session:
             storage_options=inputs.storage_options or None,
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
+            feature_names=inputs.feature_names,
             vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
         )
 
@@ -156,6 +158,16 @@ class Session:
     def identity(self) -> str | None:
         """Fingerprint of the source's content when the job began; None where it is unknown."""
         return self.matrix.identity(0, self.matrix.shape[0])
+
+    @cached_property
+    def witness(self) -> str | None:
+        """Digest of rows of a source that states no versions, when the job began; None for all others."""
+        return self.matrix.witness() if self.identity is None and self.matrix.is_remote else None
+
+    @property
+    def watched(self) -> dict[str, bool]:
+        """``{"watched": False}`` for what is made from a source that states no versions, and nothing for all others."""
+        return {} if self.witness is None else {"watched": False}
 
     @cached_property
     def selector(self) -> BaseSelector:
@@ -336,7 +348,11 @@ class Session:
 
     def require_unchanged(self) -> None:
         """Raise `SourceChanged` if the source has changed since the job began."""
-        if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
+        if self.identity is not None:
+            same = self.matrix.identity(0, self.matrix.shape[0]) == self.identity
+        else:
+            same = self.witness is None or self.matrix.witness() == self.witness
+        if not same:
             raise SourceChanged(
                 f"{self.matrix.address}: it was rewritten while the job ran, so nothing made from it is published; "
                 "run again when it is no longer written to"
@@ -474,6 +490,21 @@ def library_logs(path: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _metrics(path: str | None) -> Iterator[Progress]:
+    """Yield what writes the file ``output.metrics``, if there is one; at the end it says whether all went well."""
+    if path is None:
+        yield Progress()
+        return
+    metrics = Metrics(partial(write_atomically, Path(path), durable=False))
+    try:
+        yield metrics
+    except BaseException:
+        metrics.close(failed=True)
+        raise
+    metrics.close(failed=False)
+
+
+@contextlib.contextmanager
 def open_session(
     config: JobConfig, client: Any = None, *, fresh: bool = False, read_only: bool = False, progress: Any = False
 ) -> Iterator[Session]:
@@ -493,11 +524,13 @@ def open_session(
     with (
         looked_at if read_only else open_folder(config.output.dir, fresh=fresh) as session.folder,
         library_logs(None if read_only else session.folder.path / "run.log"),
+        _metrics(None if read_only else config.output.metrics) as metrics,
     ):
-        if session.matrix.is_remote and session.identity is None:
-            address = session.matrix.address
+        session.progress = SeveralProgress(shown, metrics)
+        if session.witness is not None:
             session.note(
-                f"{address}: the server states no versions of its files, so a change during the run is not seen"
+                f"{session.matrix.address}: the server states no versions of its files, so the source was not watched: "
+                "of a change during the run only that of the first or the last chunk would be seen"
             )
         for text in (*session.matrix.notes, *_kernel_notes(config.execution.blas_kernel)):
             session.note(text)
@@ -507,13 +540,17 @@ def open_session(
             session.close_engine(error)
             if isinstance(error, (KeyboardInterrupt, Interrupted)):
                 raise _interrupted(session, error) from None
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                location = error.filename or session.folder.path
-                raise SketchSelectError(
-                    f"{location}: cannot be written ({error.strerror}); make room and run the "
-                    "same command again: what was finished is kept"
-                ) from error
-            raise
+            problem = None
+            if isinstance(error, OutputFailed):
+                problem = f"{session.folder.path}/{error}"
+            elif isinstance(error, OSError) and error.errno in FULL:
+                problem = f"{error.filename or session.folder.path}: {unwritable(error)}"
+            if problem is None:
+                raise
+            raise OutputFailed(
+                f"{problem} and run the same command again, which goes on after the finished stages "
+                f"({_finished(session)})"
+            ) from error
         session.close_engine()
 
 
@@ -625,11 +662,15 @@ def require_weights(config: JobConfig, selection: Selection | None = None) -> No
         )
 
 
+def _finished(session: Session) -> str:
+    return ", ".join(entry["name"] for entry in session.stages) or "none"
+
+
 def _interrupted(session: Session, error: BaseException) -> Interrupted:
-    finished = ", ".join(entry["name"] for entry in session.stages) or "none"
     saved_note = getattr(error, "saved", "")
     interrupt = Interrupted(
-        f"interrupted; in {session.folder.path}: finished stages ({finished}){saved_note and f'; {saved_note}'}; "
+        f"interrupted; in {session.folder.path}: finished stages ({_finished(session)})"
+        f"{saved_note and f'; {saved_note}'}; "
         "run the same command again to resume",
         saved_note,
     )

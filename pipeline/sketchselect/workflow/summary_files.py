@@ -24,7 +24,7 @@ from sketchselect.job.text import toml_value
 from sketchselect.location import write_atomically
 from sketchselect.selectors import METHODS, Selection
 from sketchselect.selectors.registry import require_known
-from sketchselect.summaries import Bundle, Folds, Summary, load, save
+from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.inspection import columns_in
 from sketchselect.workflow.session import n_choices
@@ -96,9 +96,27 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
         try:
             summary = summary.merge(other)
         except SketchSelectError as error:
-            raise type(error)(f"{file}: {error}") from None
+            counted = isinstance(summary, TargetHistogram) and isinstance(other, TargetHistogram)
+            hint = f"; `sketchselect summarize --for univariate --set bins={files[0]}` counts in the bins of {files[0]}"
+            raise type(error)(f"{file}: {error}{hint if counted else ''}") from None
     save(summary, output)
     return summary, notes
+
+
+def named_settings(settings: Sequence[str], method: str) -> dict[str, Any]:
+    """Return the values of ``--set NAME=VALUE`` by name; refuse names that are no parameters of a known method."""
+    parameters: dict[str, Any] = {}
+    for item in settings:
+        name, sign, value = item.partition("=")
+        if not sign:
+            raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
+        parameters[name.strip()] = toml_value(value)
+    if method in METHODS:
+        try:
+            require_known(method, parameters)
+        except BadParameter as error:
+            raise ConfigError(f"--set: {error}") from None
+    return parameters
 
 
 def select_from_file(
@@ -113,19 +131,9 @@ def select_from_file(
 
     Return the selection that was written, and notes for the user.
     """
-    parameters: dict[str, Any] = {}
-    for item in settings:
-        name, sign, value = item.partition("=")
-        if not sign:
-            raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
-        parameters[name.strip()] = toml_value(value)
-    if method in METHODS:
-        try:
-            require_known(method, parameters)
-        except BadParameter as error:
-            raise ConfigError(f"--set: {error}") from None
-        if problem := selector_problem(method, parameters, n_features):
-            raise ConfigError(f"--set: {problem}")
+    parameters = named_settings(settings, method)
+    if method in METHODS and (problem := selector_problem(method, parameters, n_features)):
+        raise ConfigError(f"--set: {problem}")
     number = {} if n_features is None else {"n_features": n_features}
     # The job's schema checks the method, with the same messages.
     try:
@@ -152,7 +160,8 @@ def select_from_file(
     try:
         selector.fit_summary(summary)
     except SketchSelectError as error:
-        hint = f"; `sketchselect summarize --for {method}` makes what it needs" * isinstance(error, Incompatible)
+        sets = "".join(f" --set {item}" for item in settings)
+        hint = f"; `sketchselect summarize --for {method}{sets}` makes what it needs" * isinstance(error, Incompatible)
         raise type(error)(f"{file}: {error}{hint}") from None
     selection = selector.selection_
     write_atomically(output, selection_json(selection).encode())

@@ -24,7 +24,7 @@ from sketchselect.location import locate
 from sketchselect.prepare import labels, resolve
 from sketchselect.readers import open_matrix
 from sketchselect.readers.zarr.matrix import read_node
-from sketchselect.readers.zarr.seal import check_seals
+from sketchselect.readers.zarr.seal import check_seals, seal_appended
 from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
@@ -115,7 +115,7 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
 
     ours = folder.path / FILE
     before = unsealed(ours)["certificates"] if ours.exists() else []
-    folder.write(FILE, sealed({"format": 1, "certificates": with_new(before)}, indent=1))
+    folder.write(FILE, sealed({"format": 1, "certificates": with_new(before), **session.watched}, indent=1))
     content["certificates"] = with_new(content.get("certificates", ()))
     if (folder.path / REPORT).exists():
         draw_again(folder, content)
@@ -294,10 +294,19 @@ def verify_run(
     return checks
 
 
-def verify_store(address: str, storage_options: Mapping[str, Any] | None = None) -> list[Check] | None:
-    """Return whether a store is what `convert` wrote: names, shape, and every chunk file; None if it is no store."""
-    node = read_node(locate(address, storage_options))
-    return None if node is None else [Check(*outcome) for outcome in check_seals(node)]
+def verify_store(
+    address: str, storage_options: Mapping[str, Any] | None = None, *, seals: bool = False
+) -> list[Check] | None:
+    """Return whether a store is what `convert` wrote: names, shape, and every chunk file; None if it is no store.
+
+    `seals`: Whether rows that were appended to it are taken in first.
+    """
+    location = locate(address, storage_options)
+    sealed = [Check(*outcome) for outcome in seal_appended(location)] if seals else []
+    if any(check.holds is False for check in sealed):
+        return sealed
+    node = read_node(location)
+    return None if node is None else [*sealed, *(Check(*outcome) for outcome in check_seals(node))]
 
 
 @contextmanager

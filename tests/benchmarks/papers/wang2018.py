@@ -46,10 +46,16 @@ def selectors(data: DataSet, X: Any, y: Any) -> dict[str, Callable[[int], Any]]:
         "SEC (projection)": lambda r: None,
     }
     if "leverage" in METHODS:
-        found["LevS, top"] = lambda r: make("leverage", n_features_to_select=r, choice="top").fit(X).support_
-        found["LevS, sampled"] = lambda r: make("leverage", n_features_to_select=r, choice="sampled").fit(X).support_
+        found["LevS, top"] = lambda r: (
+            make("leverage", n_features_to_select=r, choice="top", about="zero").fit(X).support_
+        )
+        found["LevS, sampled"] = lambda r: (
+            make("leverage", n_features_to_select=r, choice="sampled", about="zero").fit(X).support_
+        )
     if "online-leverage" in METHODS:
-        found["OFS (online-leverage)"] = lambda r: make("online-leverage", n_features_to_select=r).fit(X).support_
+        found["OFS (online-leverage)"] = lambda r: (
+            make("online-leverage", n_features_to_select=r, about="zero").fit(X).support_
+        )
     found["pivoted-qr"] = lambda r: sks.PivotedQRSelector(r, normalize=None).fit(X).support_
     found["greedy"] = lambda r: sks.GreedySelector(r, normalize=None).fit(X).support_
     return found

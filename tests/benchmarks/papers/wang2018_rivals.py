@@ -37,7 +37,7 @@ def labels_of(name: str, X, k: int, r: int, seed: int):
         reduced = X[:, sks.PivotedQRSelector(r, normalize=None).fit(X).support_]
     else:
         if name == "OFS":
-            selector = sks.OnlineLeverageSelector(n_features_to_select=r, random_state=seed)
+            selector = sks.OnlineLeverageSelector(n_features_to_select=r, random_state=seed, about="zero")
         else:
             selector = sks.RandomizedSelector(r, n_clusters=k, random_state=seed)
         chosen = selector.fit(X)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
+from sketchselect._text import first_few
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
@@ -165,6 +166,11 @@ class ZarrArray:
     def chunks(self) -> tuple[int, ...]:
         """Shape of what is decoded at a time."""
         return self.metadata.chunks
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a file holds several chunks."""
+        return self.metadata.grid != self.metadata.chunks
 
     @property
     def has_checksum(self) -> bool:
@@ -344,7 +350,6 @@ def _short(error: BaseException) -> str:
     return f"{str(error).splitlines()[0] if str(error) else type(error).__name__:.160}"
 
 
-_SHOWN = 5
 _SLACK = 64
 
 
@@ -393,10 +398,10 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[tuple[str, .
     total = math.prod(n_cells)
     n_missing = total - int(present.sum())
     if n_missing and source.missing_chunks == "error":
-        first = [metadata.key(tuple(map(int, cell))) for cell in np.argwhere(~present)[:_SHOWN]]
+        first = first_few(np.argwhere(~present), 5, lambda cell: metadata.key(tuple(map(int, cell))))
         raise MissingChunks(
-            f"{source.address}: {n_missing} of {total} chunks are missing ({', '.join(first)}"
-            f'{", ..." if n_missing > _SHOWN else ""}): {_reading(attributes)} missing_chunks="fill"'
+            f"{source.address}: {n_missing} of {total} chunks are missing ({first}): "
+            f'{_reading(attributes)} missing_chunks="fill"'
         )
     notes = []
     if n_missing:

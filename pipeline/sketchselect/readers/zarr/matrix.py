@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sketchselect._text import did_you_mean
+from sketchselect._text import did_you_mean, first_few
 from sketchselect.errors import SourceError
 from sketchselect.location import Location, locate
 from sketchselect.readers.anndata_layout import (
@@ -33,7 +33,6 @@ from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata, re
 ATTRIBUTE = "feature_names"
 """Attribute with the names of the columns."""
 
-_LISTED = 12
 _DEEPEST = 4
 
 
@@ -80,8 +79,8 @@ def read_node(location: Location, top: str = "") -> ZarrNode | None:
     """Return the node at `location`, or None; see `read_document`."""
     if location.is_local and not top:
         top = os.path.realpath(location.url)
-    found = read_document(location, top)
-    return None if found is None else ZarrNode(location, *found, top)
+    document = read_document(location, top)
+    return None if document is None else ZarrNode(location, *document, top)
 
 
 def find_node(root: ZarrNode | None, location: Location, key: str | None, groups: Collection[str]) -> ZarrNode:
@@ -140,8 +139,7 @@ def list_arrays(group: ZarrNode) -> dict[str, str]:
 
 
 def _listed(arrays: dict[str, str]) -> str:
-    first = ", ".join(f"{key} ({text})" for key, text in list(arrays.items())[:_LISTED])
-    return first + (", ..." if len(arrays) > _LISTED else "")
+    return first_few(list(arrays.items()), 12, lambda item: f"{item[0]} ({item[1]})")
 
 
 def folder_of(source: Any) -> Location | None:

@@ -119,6 +119,11 @@ def read_document(location: Location, top: str = "") -> tuple[Literal["array", "
                     "write the store again"
                 )
         if (stated := mark_of(document).get("document")) is not None and stated != document_digest(document):
+            if (n_rows := rows_when_sealed(document)) is not None:
+                raise SourceError(
+                    f"{location.address}: rows were appended to the {n_rows:,} that convert wrote; take them in with: "
+                    "sketchselect verify STORE --seal"
+                )
             raise SourceError(
                 f"{location.address}/zarr.json: names, shape or type are not those that convert wrote; restore the "
                 "file, or convert again (where it was changed on purpose: remove its attribute sketchselect.document)"
@@ -153,6 +158,16 @@ def mark_of(document: Mapping[str, Any]) -> dict[str, Any]:
     attributes = document.get("attributes")
     mark = attributes.get(MARKER) if isinstance(attributes, dict) else None
     return mark if isinstance(mark, dict) else {}
+
+
+def rows_when_sealed(document: Mapping[str, Any]) -> int | None:
+    """Return the number of rows for which a document has its digest, if it differs by appended rows alone."""
+    mark, shape = mark_of(document), document.get("shape")
+    n_rows = mark.get("rows")
+    if not isinstance(n_rows, int) or not isinstance(shape, list) or not shape or not isinstance(shape[0], int):
+        return None
+    before = {**document, "shape": [n_rows, *shape[1:]]}
+    return n_rows if n_rows < shape[0] and document_digest(before) == mark.get("document") else None
 
 
 def document_digest(document: Mapping[str, Any]) -> str:

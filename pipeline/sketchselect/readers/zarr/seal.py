@@ -12,7 +12,14 @@ from typing import Any
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.zarr.matrix import ZarrNode
-from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, document_digest, mark_of, parse_metadata
+from sketchselect.readers.zarr.metadata import (
+    MARKER,
+    ArrayMetadata,
+    document_digest,
+    mark_of,
+    parse_metadata,
+    rows_when_sealed,
+)
 
 ABSENT = "absent"
 _AT_ONCE = 8
@@ -30,8 +37,47 @@ def seal(location: Location, array: Any = None) -> None:
     if array is not None:
         digests = array.store.digests
         mark["chunks"] = _chunks_digest([digests.get(k, ABSENT) for k in _keys(parse_metadata(document, "new array"))])
+        mark["rows"] = document["shape"][0]
+    _write(place, document, mark)
+
+
+def _write(place: Location, document: dict[str, Any], mark: dict[str, Any]) -> None:
     mark["document"] = document_digest(document)
     place.write(json.dumps(document, indent=2).encode(), durable=False)
+
+
+def seal_appended(root: Location) -> Iterator[tuple[str, bool, str]]:
+    """Take rows in that were appended to converted arrays: write their digests anew; yield as `check_seals`.
+
+    Whole chunks that were there before must be those that were written; every file is read. A document that differs
+    by more than appended rows is left as it is, and raises `SourceError` where the store is opened.
+    """
+    for folder in _folders(root):
+        yield from _seal_appended(root.join(folder) if folder else root, folder or "array")
+
+
+def _seal_appended(location: Location, name: str) -> Iterator[tuple[str, bool, str]]:
+    place = location.join("zarr.json")
+    document = json.loads(place.read() or b"{}")
+    if (n_rows := rows_when_sealed(document)) is None:
+        return
+    metadata, mark = parse_metadata(document, location.address), mark_of(document)
+    before = parse_metadata({**document, "shape": [n_rows, *document["shape"][1:]]}, location.address)
+    digests = _file_digests(location, list(_keys(metadata)))
+    n_before = len(list(_keys(before)))
+    # Keys are in the order of rows, so those of before come first; appending writes their last row of chunks anew
+    # where it was not full.
+    is_whole = n_rows % metadata.grid[0] == 0
+    if is_whole and _chunks_digest(digests[:n_before]) != mark["chunks"]:
+        yield name, False, "chunk files of the rows before are changed; restore the store, or convert again"
+        return
+    if ABSENT in digests:
+        yield name, False, f"{digests.count(ABSENT):,} of its chunk files are missing; append the rows again"
+        return
+    mark |= {"chunks": _chunks_digest(digests), "rows": document["shape"][0]}
+    _write(place, document, mark)
+    compared = "compared" if is_whole else "not compared: the last chunk was not full, and is written anew"
+    yield name, True, f"{document['shape'][0] - n_rows:,} appended rows are sealed; those before were {compared}"
 
 
 def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
@@ -39,8 +85,7 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
 
     Raises `SourceError` for metadata that are not those that were written.
     """
-    folders = {key.rpartition("/")[0] for key, _, _ in root.location.files() if key.rpartition("/")[2] == "zarr.json"}
-    for folder in sorted(folders):
+    for folder in _folders(root.location):
         node = root.child(folder) if folder else root
         if node is None or node.kind != "array":
             continue
@@ -50,8 +95,7 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
             yield name, None, "no digest of its chunks; `sketchselect convert` writes them"
             continue
         keys = list(_keys(metadata))
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            digests = list(pool.map(lambda key, at=node.location: _file_digest(at, key), keys))
+        digests = _file_digests(node.location, keys)
         n, n_missing = f"{len(keys):,}", digests.count(ABSENT)
         if _chunks_digest(digests) == stated:
             yield name, True, f"{n} chunk files are those that were written, each in its place"
@@ -63,13 +107,22 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
             yield name, False, f"{text}; restore the store, or convert again"
 
 
+def _folders(root: Location) -> list[str]:
+    """Return the folders of all nodes of a store."""
+    return sorted({key.rpartition("/")[0] for key, _, _ in root.files() if key.rpartition("/")[2] == "zarr.json"})
+
+
 def _keys(metadata: ArrayMetadata) -> Iterator[str]:
     return map(metadata.key, product(*map(range, metadata.n_cells)))
 
 
-def _file_digest(location: Location, key: str) -> str:
-    content = location.read(key)
-    return ABSENT if content is None else hashlib.blake2b(content, digest_size=16).hexdigest()
+def _file_digests(location: Location, keys: list[str]) -> list[str]:
+    def digest_of(key: str) -> str:
+        content = location.read(key)
+        return ABSENT if content is None else hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(digest_of, keys))
 
 
 def _chunks_digest(digests: list[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from sketchselect._text import first_few
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import Floats
@@ -195,15 +196,15 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         correlation = problem.correlation[np.ix_(active, active)]
         xy, yy, freedom = problem.xy[active], problem.yy, n - 1
         if kind == "fixed":
-            made = construct(correlation)
+            construction = construct(correlation)
             explained = xy[:, 0] @ np.linalg.lstsq(correlation, xy[:, 0], rcond=1e-9 * active.size)[0]
             rss, left = max(float(yy[0, 0] - explained), 0.0), freedom - active.size
         else:
-            made = construct(shrunk_correlation(correlation, n))
+            construction = construct(shrunk_correlation(correlation, n))
             scatter = np.block([[correlation, xy], [xy.T, yy]]) * freedom
-        n_dependent = int(np.count_nonzero(made.gaps == 0))
+        n_dependent = int(np.count_nonzero(construction.gaps == 0))
         if n_dependent:
-            names = ", ".join(map(str, active[made.gaps == 0][:5])) + (", ..." if n_dependent > 5 else "")
+            names = first_few(active[construction.gaps == 0])
             warnings.warn(
                 f"{n_dependent} columns depend linearly on others and are not selected, because nothing tells them "
                 f"apart: columns {names}; leave out those that repeat others",
@@ -213,13 +214,13 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         for i in range(int(self.draws)):
             seed = derive_seed(int(self.random_state), self.method, i)
             if kind == "fixed":
-                moments = draw_fixed(made, correlation, xy[:, 0], rss, left, seed)
+                moments = draw_fixed(construction, correlation, xy[:, 0], rss, left, seed)
             else:
-                moments = draw_model(made, scatter, active.size, freedom, seed)
+                moments = draw_model(construction, scatter, active.size, freedom, seed)
             differences = (
                 ridge_statistics(moments) if self.statistic == "ridge" else entry_statistics(moments, problem, seed)
             )
-            drawn.append(differences * (made.gaps > 0))
+            drawn.append(differences * (construction.gaps > 0))
         fdr = float(self.fdr)
         if len(drawn) == 1:
             return drawn[0], knockoff_threshold(drawn[0], fdr)

@@ -31,6 +31,9 @@ SAMPLE_NBYTES = 16 << 20
 LEAST_ROWS = 256
 """Rows of the sample of very wide data."""
 
+TYPICAL_PASSES = 6
+"""Passes over rows of which the sample is a part: 4 to 8 are usual."""
+
 _WHOLE = 64
 """Coefficients of a model up to which its Hessian is that of all of them."""
 
@@ -96,9 +99,14 @@ class PathSettings:
         return np.geomspace(first, first * ratio, self.n_alphas)
 
 
+def n_sampled_rows(n_columns: int) -> int:
+    """Return the number of rows of the sample."""
+    return max(SAMPLE_NBYTES // (8 * (n_columns + 1)), LEAST_ROWS)
+
+
 def survey_description(n_columns: int, seed: int) -> Bundle:
     """Return the summaries of the first pass."""
-    return Bundle(ColumnStats(), RowSample(max(SAMPLE_NBYTES // (8 * (n_columns + 1)), LEAST_ROWS), seed=seed))
+    return Bundle(ColumnStats(), RowSample(n_sampled_rows(n_columns), seed=seed))
 
 
 @dataclass(frozen=True)

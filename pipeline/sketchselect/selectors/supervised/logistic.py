@@ -23,7 +23,14 @@ from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
 from sketchselect.selectors.parameters import Positive, SeedNumber, Share, Size, number, whole
 from sketchselect.selectors.supervised import models
-from sketchselect.selectors.supervised.likelihood_path import PathSettings, fit_path, points_of, survey_description
+from sketchselect.selectors.supervised.likelihood_path import (
+    TYPICAL_PASSES,
+    PathSettings,
+    fit_path,
+    n_sampled_rows,
+    points_of,
+    survey_description,
+)
 from sketchselect.selectors.supervised.models import Candidate, Criterion, ModelPath, Rule, Units
 from sketchselect.selectors.supervised.path import DEFAULT_FOLDS, ConstantTarget, Folded, Probability
 from sketchselect.selectors.supervised.penalized import Alphas, NAlphas
@@ -277,6 +284,11 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     def single_pass(self, source: Source) -> SelectorPass | None:
         """Return None: there are several passes."""
         return None
+
+    def n_passes(self, n_rows: int, n_columns: int) -> tuple[int, int]:
+        """Return 2 passes for rows that fit into the sample, and a usual number for more; and `max_passes`."""
+        usual = 2 if n_rows <= n_sampled_rows(n_columns) else TYPICAL_PASSES
+        return min(usual, self.max_passes), self.max_passes
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sums of all models at their optima."""

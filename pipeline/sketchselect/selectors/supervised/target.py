@@ -10,7 +10,7 @@ import numpy as np
 
 from sketchselect._sklearn import BaseEstimator
 from sketchselect.errors import BadParameter, NotFinite
-from sketchselect.execution.engine import FitKeywords
+from sketchselect.execution.engine import PreparedKeywords
 from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
 from sketchselect.readers.base import GroupedTarget
@@ -154,10 +154,14 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         self._has_groups = isinstance(y, GroupedTarget)
         y = getattr(y, "target", y)
         if self.target_task == "classification":
-            self._seen_classes = classes_of(y, self.numbers_advice)
+            self._seen_classes = self._classes_of(y)
             require_several(self._seen_classes)
         else:
             check_target(y)
+
+    def _classes_of(self, y: Vector) -> tuple[Any, ...]:
+        """Return the classes that rows of the target's source can have."""
+        return classes_of(y, self.numbers_advice)
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         if classes is None:
@@ -180,7 +184,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         self.__dict__.pop("_target_names", None)
 
     def fit(
-        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[PreparedKeywords]
     ) -> Self:
         """Make one pass over X and fit.
 

@@ -429,6 +429,23 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         return self.score in ("mutual-information", "wilcoxon")
 
     @property
+    def _in_bins_of_file(self) -> bool:
+        return self._is_binned and self.bins not in _BINS
+
+    def _histogram_of_file(self) -> Any:
+        return pick(load(self.bins), TargetHistogram.kind).describe()
+
+    def _guess(self, y: Vector) -> Task:
+        if not self._in_bins_of_file or self._implied_task is not None:
+            return super()._guess(y)
+        return "classification" if self._histogram_of_file().classes is not None else "regression"
+
+    def _classes_of(self, y: Vector) -> tuple[Any, ...]:
+        # Of one site a class may be missing, or all but one.
+        known: tuple[Any, ...] | None = self._histogram_of_file().classes if self._in_bins_of_file else None
+        return super()._classes_of(y) if known is None else known
+
+    @property
     def makes_passes(self) -> bool:
         """Whether a pass for the sample of the bins comes first."""
         return self._is_binned and self.bins == "sample"
@@ -442,7 +459,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         super().inspect_target(y)
         self._seen_rows = y.n_rows
         self._seen_target_edges = None
-        if self._is_binned and self.target_task == "regression":
+        if self._is_binned and self.target_task == "regression" and not self._in_bins_of_file:
             n_bins = self._n_target_bins()
             sample = RowSample(_SAMPLED_ROWS * n_bins).empty(1)
             for start in range(0, y.n_rows, _RUN):
@@ -472,8 +489,9 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         Bins of a sample are not known before its pass; then the bins are those of counts, which need the same memory.
         """
         self.check_parameters()
-        if self._is_binned and self.bins not in _BINS:
-            return pick(load(self.bins), TargetHistogram.kind).describe()
+        if self._in_bins_of_file:
+            of_file: Summary[Any] = self._histogram_of_file()
+            return of_file
         if self._is_binned:
             return TargetHistogram(np.arange(self._n_bins()), **self._target_of_histogram())
         classes = self.seen_classes

@@ -619,7 +619,9 @@ class _Walk:
         support: NDArray[np.int64] | None = None
         if summary is not None:
             with self.stage("collect"):
+                n_before = len(self.engine.passes)
                 columns = column_stage.collect(session, summary)
+                self._repeat_last(n_before)
             began = time.perf_counter()
             try:
                 selection, _ = column_stage.select(session, columns, summary)
@@ -637,6 +639,14 @@ class _Walk:
             self.notes.append(f"{support.size} columns are assumed to be selected, as by the first rows")
         plane = None if summary is None else column_stage.view_of(summary)
         return support, plane
+
+    def _repeat_last(self, n_before: int) -> None:
+        """Put the number of passes that the rows decide on into the plan: a few rows need fewer."""
+        source, passes = self.session.selection_source, self.engine.passes
+        numbers = self.session.selector.n_passes(source.n_rows, source.n_columns)
+        if numbers is not None and len(passes) > n_before:
+            usual, most = (max(n - (len(passes) - n_before) + 1, 1) for n in numbers)
+            passes[-1] = replace(passes[-1], repeats=usual, repeats_most=most)
 
     def _timeline(self) -> None:
         settings, session = self.config.timeline, self.session
@@ -757,6 +767,7 @@ class _Walk:
             passes=tuple(self.engine.passes),
             idle_nbytes=idle,
             client_nbytes=self.client_nbytes,
+            loaded_nbytes=self.session.matrix.loaded_nbytes,
             output_nbytes=self.output_nbytes,
             select_seconds=self.select_seconds if self.calibrate else None,
             calibration_seconds=seconds if self.calibrate else None,

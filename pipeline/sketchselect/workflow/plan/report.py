@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds
-from sketchselect.execution.plan import PROCESS_NBYTES
+from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
 
 START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""
@@ -96,6 +96,7 @@ class JobForecast:
     idle_nbytes: int | None = None  # Measured memory of a process that has loaded the libraries
     # Most bytes that the process that started the job holds, without itself, for k-means or a wide co-moment
     client_nbytes: int = 0
+    loaded_nbytes: int = 0  # Bytes that every process keeps of the source, once it has read a row
     output_nbytes: int = 0  # Selected columns and labels on disk, before compression
     # Seconds to select from the summaries of the first rows, in one process
     select_seconds: float | None = None
@@ -146,10 +147,20 @@ class JobForecast:
         if self.idle_nbytes is None:
             return None
         rises = [
-            p.projected_bytes - PROCESS_NBYTES if p.rise_bytes is None else p.rise_bytes + p.waiting_bytes
+            p.projected_bytes - self.process_nbytes if p.rise_bytes is None else p.rise_bytes + p.waiting_bytes
             for p in self._on_workers()
         ]
         return self.idle_nbytes + max(rises, default=0)
+
+    @property
+    def process_nbytes(self) -> int:
+        """Memory of a worker before its first task."""
+        return (PROCESS_NBYTES if self.cluster.kind == "dask" else MAIN_NBYTES) + self.loaded_nbytes
+
+    @property
+    def main_nbytes(self) -> int:
+        """Upper bound of the memory of the process that the job is started in, if it runs no tasks."""
+        return MAIN_NBYTES + self.loaded_nbytes + self.client_nbytes
 
     @property
     def refusal(self) -> str | None:
@@ -182,7 +193,8 @@ class JobForecast:
         network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds, bottleneck}, all of one
         time; ``totals`` {passes, tasks, bytes_read, network_bytes, seconds}, with the typical number of iterations,
         and ``most`` the same with `max_iter`; ``memory`` {projected_bytes_per_worker, expected_bytes_per_worker,
-        idle_bytes_per_worker, limit_bytes_per_worker, limit_bytes_total, held_by_client_bytes}; ``output_bytes`` before
+        idle_bytes_per_worker, limit_bytes_per_worker, limit_bytes_total, held_by_client_bytes,
+        client_bytes (of the process that starts the job)}; ``output_bytes`` before
         compression; ``calibration`` {seconds, select_seconds} or null; ``estimate`` {seconds, bottleneck,
         price_per_hour, cost} of the whole job on the planned cluster; ``notes``; ``warnings``. Bytes and seconds;
         null where nothing was measured.
@@ -217,6 +229,7 @@ class JobForecast:
                 "limit_bytes_per_worker": self.limit_nbytes,
                 "limit_bytes_total": self.cluster.n_workers * self.limit_nbytes,
                 "held_by_client_bytes": self.client_nbytes,
+                "client_bytes": self.main_nbytes if self.cluster.kind == "dask" else self.projected_nbytes,
             },
             "output_bytes": self.output_nbytes,
             "calibration": {
@@ -290,8 +303,8 @@ class JobForecast:
         )
         if self.output_nbytes:
             lines.append(f"output on disk: {format_bytes(self.output_nbytes)} before compression")
-        if self.client_nbytes and self.cluster.kind == "dask":
-            lines.append(f"memory where the job is started: {format_bytes(self.client_nbytes)} on top of the process")
+        if self.cluster.kind == "dask":
+            lines.append(f"memory where the job is started: at most {format_bytes(self.main_nbytes)}")
         return lines
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sketchselect._progress import ThrottledProgress, give_detail
 from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans, least_squares_metric
 from sketchselect.cluster.kmeans.passes import WeightedColumns, weighted_points
+from sketchselect.cluster.n_clusters import INDICES, range_of_source
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.kmeans.sample import COST_TIE
@@ -304,12 +305,11 @@ def cluster_count(session: Session, features: Source | None) -> dict[str, Any] |
         "files": [FILE],
         "features": tree_digest(folder.path / "features.zarr"),
         "numbers": list(ks),
+        "indices": list(INDICES),
         "random_state": settings.random_state,
     }
     with session.stage("range of clusters") as entry:
         if not session.reusable("range of clusters", fingerprint, entry):
-            from sketchselect.cluster.n_clusters import range_of_source
-
             try:
                 result = range_of_source(
                     features,
@@ -328,12 +328,13 @@ def cluster_count(session: Session, features: Source | None) -> dict[str, Any] |
 
 
 def figure_of(result: ClusterRange) -> dict[str, Any]:
-    """Return the content of the report's figure: for each number of clusters its objective, bound and stability."""
+    """Return the content of the report's figure: the measures of each number of clusters."""
     return {
         "n_clusters": [count.n_clusters for count in result.counts],
         "objectives": [count.best_objective for count in result.counts],
         "lower_bounds": [count.lower_bound or 0.0 for count in result.counts],
         "stability": [count.stability for count in result.counts],
+        **{name: [getattr(count, name) for count in result.counts] for name in INDICES},
         "sentence": result.sentence(),
         "n_seeds": result.n_seeds,
         "n_sampled": result.n_sampled,
@@ -345,13 +346,14 @@ def clusters_csv(result: ClusterRange) -> str:
     """Return the table: one line for each number of clusters.
 
     `objective` is exact, over all rows and the selected columns; `coreset_objective` the estimate that the starts were
-    compared by; `factor` is objective / lower_bound, empty where nothing is proved; `elbow` is empty for the last.
+    compared by; `factor` is objective / lower_bound, empty where nothing is proved; indices and `valley` are empty for
+    one cluster, `elbow` for the last.
     """
-    measures = ("objective", "coreset_objective", "lower_bound", "factor", "stability", "elbow")
-    lines: list[list[Any]] = [["n_clusters", *measures, "recommended"]]
+    measures = ("objective", "coreset_objective", "lower_bound", "factor", "stability", *INDICES, "valley")
+    lines: list[list[Any]] = [["n_clusters", *measures, "elbow", "recommended"]]
     elbows, best = result.elbows, result.recommended
     for count in result.counts:
-        values = [getattr(count, name) for name in measures[:-1]] + [elbows.get(count.n_clusters)]
+        values = [getattr(count, name) for name in measures] + [elbows.get(count.n_clusters)]
         values_text = ["" if v is None or v == float("inf") else repr(float(v)) for v in values]
         lines.append([count.n_clusters, *values_text, int(count.n_clusters == best)])
     return tables.csv_text(lines)

@@ -248,6 +248,8 @@ def select(
             model = model_of(selector, tables.column_name(session.config.input.target))
         else:
             selection = preset
+        if selection.applied:
+            give_detail(session.progress, f"select: {selection.applied}")
         selection = with_bound(session, spectrum, selection)
         entry["n_selected"] = len(selection.support)
         folder.write("selection.json", tables.selection_json(selection))

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._progress import Result
-from sketchselect.errors import SketchSelectError
+from sketchselect.errors import OutputFailed, SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_columns, take_rows
 from sketchselect.linalg.hashing import derive_seed, smallest_keys, uniforms
 from sketchselect.linalg.validation import Array, Floats
+from sketchselect.location import unwritable
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.readers.base import Partitions, even_partitions
 
@@ -69,7 +70,11 @@ class WriteColumns:
 
         array: Any = zarr.open_array(self.path, mode="r+")
         if block.stop > block.start:
-            array[block.start : block.stop] = _features(block, self.columns, array.dtype)
+            values = _features(block, self.columns, array.dtype)
+            try:
+                array[block.start : block.stop] = values
+            except OSError as error:
+                raise OutputFailed(f"{Path(self.path).name}: {unwritable(error)}") from error
         if self.view is None:
             return Sampled(np.empty(0, np.int64), np.empty((0, 2)))
         rows = block.row_indices.astype(np.int64)

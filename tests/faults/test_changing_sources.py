@@ -1,0 +1,336 @@
+"""Sources that change: of every kind of store, appended to, shortened, swapped while read, and between kill and resume.
+
+A result is that of the rows as they were, or as they are; a mixture is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import zarr
+
+import sketchselect as sks
+from sketchselect._progress import Progress
+from sketchselect.errors import Interrupted, SketchSelectError, SourceChanged
+from sketchselect.execution import Checkpoint, summarize
+from sketchselect.readers import open_matrix
+from sketchselect.summaries import Moments, Summary
+
+HEIGHT, N_COLUMNS = 20, 7
+PARTITION = HEIGHT * N_COLUMNS * 8
+OLD, NEW = (np.random.default_rng(seed).normal(size=(6 * HEIGHT, N_COLUMNS)) for seed in (0, 1))
+
+
+def write(path: Path, rows: np.ndarray) -> None:
+    """Write a store anew; in chunks without compression, which all have one length."""
+    zarr.create_array(path, data=rows, chunks=(HEIGHT, N_COLUMNS), compressors=None, overwrite=True)
+
+
+@dataclass
+class Place:
+    """A store somewhere, and how it is written."""
+
+    url: str
+    folder: Path  # What is written there
+    send: Callable[[Path], None] = lambda folder: None  # Makes the place hold the folder's files, and no others
+    options: dict[str, Any] = field(default_factory=dict)
+    has_versions: bool = True
+
+    def put(self, rows: np.ndarray) -> None:
+        """Make the store hold these rows, whatever was there."""
+        write(self.folder, rows)
+        self.send(self.folder)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows behind those that are there."""
+        array: Any = zarr.open_array(self.folder, mode="r+")
+        array.append(rows)
+        self.send(self.folder)
+
+    def shorten(self, n_rows: int) -> None:
+        """Take the last rows away."""
+        array: Any = zarr.open_array(self.folder, mode="r+")
+        array.resize((n_rows, N_COLUMNS))
+        self.send(self.folder)
+
+    def open(self) -> Any:
+        """Return the matrix."""
+        return open_matrix(self.url, storage_options=self.options or None)
+
+
+@contextlib.contextmanager
+def web(folder: Path, *headers: str) -> Iterator[Place]:
+    """Serve a folder, with these headers for the versions of files."""
+    pytest.importorskip("aiohttp")
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None: ...
+
+        def send_header(self, keyword: str, value: str) -> None:
+            if keyword != "Last-Modified" or keyword in headers:
+                super().send_header(keyword, value)
+
+        def end_headers(self) -> None:
+            path = self.translate_path(self.path)
+            if "ETag" in headers and os.path.exists(path):
+                self.send_header("ETag", f'"{os.stat(path).st_mtime_ns}"')
+            super().end_headers()
+
+    def send(folder: Path) -> None:
+        # The time in Last-Modified has whole seconds; here every write is in a second of its own.
+        seconds[0] += 1
+        for file in folder.rglob("*"):
+            if file.is_file() and file.stat().st_mtime > 1e9:
+                os.utime(file, (seconds[0], seconds[0]))
+
+    seconds = [10**8]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/rows.zarr"
+        try:
+            yield Place(url, folder / "rows.zarr", send, {"allow_http": True}, has_versions=bool(headers))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextlib.contextmanager
+def bucket(folder: Path, protocol: str, url: str, options: dict[str, Any]) -> Iterator[Place]:
+    """Use a bucket of an object store, which fsspec writes to."""
+    import fsspec
+
+    sent: dict[str, bytes] = {}
+
+    def send(folder: Path) -> None:
+        files = fsspec.filesystem(protocol, **options)
+        now = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for name in sent.keys() - now.keys():
+            files.rm_file(f"{url}/{name}")
+        for name, content in now.items():
+            if sent.get(name) != content:
+                files.pipe_file(f"{url}/{name}", content)
+        sent.clear()
+        sent.update(now)
+
+    yield Place(url, folder / "rows.zarr", send, options)
+
+
+@contextlib.contextmanager
+def s3(folder: Path, *, versions: bool) -> Iterator[Place]:
+    """Use a bucket of a server of S3 in this process, which keeps old versions or does not."""
+    moto = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    import boto3
+
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        endpoint = "http://{}:{}".format(*server.get_host_and_port())
+        keys = {"key": "any", "secret": "word"}
+        names = {"aws_access_key_id": "any", "aws_secret_access_key": "word", "region_name": "us-east-1"}
+        client = boto3.client("s3", endpoint_url=endpoint, **names)
+        client.create_bucket(Bucket="rows")
+        if versions:
+            client.put_bucket_versioning(Bucket="rows", VersioningConfiguration={"Status": "Enabled"})
+        with bucket(folder, "s3", "s3://rows/a/rows.zarr", keys | {"endpoint_url": endpoint}) as place:
+            yield place
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def gs(folder: Path) -> Iterator[Place]:
+    """Use a bucket of an emulator of Google's store."""
+    emulator = pytest.importorskip("gcp_storage_emulator.server")
+    pytest.importorskip("gcsfs")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = emulator.create_server("127.0.0.1", port, in_memory=True, default_bucket="rows")
+    server.start()
+    try:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "token": "anon", "project": "any"}
+        # Otherwise gcsfs asks, by gRPC, what kind of bucket it is, which the emulator does not answer.
+        plain = mock.patch.dict(os.environ, {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"})
+        with plain, bucket(folder, "gs", "gs://rows/a/rows.zarr", options) as place:
+            yield place
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def azure(folder: Path) -> Iterator[Place]:
+    """Use a container of Azurite, whose account and key are those of its documentation."""
+    import subprocess
+
+    program = shutil.which("azurite-blob")
+    if program is None:
+        pytest.skip("azurite-blob is not installed")
+    pytest.importorskip("adlfs")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [program, "--silent", "--skipApiVersionCheck", "--blobPort", str(port), "--location", str(folder / "azure")]
+    process = subprocess.Popen(words)
+    try:
+        key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+        account = f"AccountName=devstoreaccount1;AccountKey={key};DefaultEndpointsProtocol=http"
+        text = f"{account};BlobEndpoint=http://127.0.0.1:{port}/devstoreaccount1;"
+        options = {"connection_string": text}
+        with bucket(folder, "az", "az://rows/a/rows.zarr", options) as place:
+            import fsspec
+
+            fsspec.filesystem("az", **options).mkdir("rows")
+            yield place
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def local(folder: Path) -> Iterator[Place]:
+    """Use a folder."""
+    yield Place(str(folder / "rows.zarr"), folder / "rows.zarr")
+
+
+class ZipPlace(Place):
+    """A store in a Zip file, which is opened by the zarr library."""
+
+    def open(self) -> Any:
+        store = zarr.storage.ZipStore(self.url, mode="r")
+        return open_matrix(zarr.open_array(store, mode="r"))
+
+
+@contextlib.contextmanager
+def zipped(folder: Path) -> Iterator[Place]:
+    """Use a Zip file, written over the old one."""
+
+    def send(stored: Path) -> None:
+        archive = shutil.make_archive(str(folder / "new"), "zip", stored)
+        (folder / "rows.zip").write_bytes(Path(archive).read_bytes())
+
+    yield ZipPlace(str(folder / "rows.zip"), folder / "rows.zarr", send)
+
+
+STORES: dict[str, Callable[[Path], contextlib.AbstractContextManager[Place]]] = {
+    "local": local,
+    "zip": zipped,
+    "http, ETag": lambda folder: web(folder, "ETag"),
+    "http, Last-Modified": lambda folder: web(folder, "Last-Modified"),
+    "http, neither": web,
+    "s3": functools.partial(s3, versions=False),
+    "s3, versions": functools.partial(s3, versions=True),
+    "gs": gs,
+    "az": azure,
+}
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with STORES[request.param](tmp_path) as place:
+        place.put(OLD)
+        yield place
+
+
+class Meanwhile(Progress):
+    """Does something once the second partition is done."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action, self.n_done = action, 0
+
+    def advance(self, nbytes: int) -> None:
+        self.n_done += 1
+        if self.n_done == 2:
+            self.action()
+
+
+def moments(rows: Any, **options: Any) -> Summary[Any]:
+    """Return a summary, computed partition by partition in this thread."""
+    return summarize(rows, Moments(), client="serial", partition_bytes=PARTITION, **options)
+
+
+def test_rows_are_appended_while_it_is_read(place: Place) -> None:
+    matrix = place.open()
+    try:
+        summary = moments(matrix, progress=Meanwhile(lambda: place.append(NEW)))
+    except SketchSelectError:
+        # In a file, rows that are there may move; whole chunks do not.
+        assert isinstance(place, ZipPlace)
+        return
+    assert summary == moments(OLD)
+    assert moments(place.open()) == moments(np.vstack([OLD, NEW]))
+
+
+def test_it_is_shortened_while_it_is_read(place: Place) -> None:
+    matrix = place.open()
+    with pytest.raises(SketchSelectError):
+        moments(matrix, progress=Meanwhile(lambda: place.shorten(3 * HEIGHT)))
+    assert moments(place.open()) == moments(OLD[: 3 * HEIGHT])
+
+
+def test_it_is_swapped_while_it_is_read(place: Place) -> None:
+    matrix = place.open()
+    with pytest.raises(SketchSelectError):
+        moments(matrix, progress=Meanwhile(lambda: place.put(NEW)))
+    assert moments(place.open()) == moments(NEW)
+
+
+@pytest.mark.parametrize("change", ["swapped", "appended", "shortened"])
+def test_it_changes_between_kill_and_resume(place: Place, change: str, tmp_path: Path) -> None:
+    def kill() -> None:
+        raise KeyboardInterrupt
+
+    options = {"checkpoint": Checkpoint(tmp_path / "saved", min_bytes=0, state_ratio=0, min_seconds=0)}
+    with pytest.raises(Interrupted):
+        moments(place.open(), progress=Meanwhile(kill), **options)
+    now = {"swapped": NEW, "appended": np.vstack([OLD, NEW]), "shortened": OLD[: 3 * HEIGHT]}[change]
+    if change == "swapped":
+        place.put(NEW)
+    elif change == "appended":
+        place.append(NEW)
+    else:
+        place.shorten(3 * HEIGHT)
+    assert moments(place.open(), **options) == moments(now)
+
+
+def test_a_job_says_whether_its_source_was_watched(place: Place, tmp_path: Path) -> None:
+    if isinstance(place, ZipPlace):
+        pytest.skip("jobs open no Zip files")
+    job = {
+        "input": {"url": place.url, "storage_options": place.options},
+        "select": {"method": "greedy", "n_features": 3},
+        "cluster": {"n_clusters": 2, "max_iter": 3},
+        "execution": {"cluster": "serial"},
+        "output": {"dir": str(tmp_path / "out"), "report": False},
+    }
+    result = sks.run(job)
+    assert result.manifest["source"].get("watched", True) == place.has_versions
+    assert any("not watched" in note for note in result.manifest["notes"]) != place.has_versions
+    # Rewritten as the pass begins that computes the objective.
+    calls = []
+
+    class Rewriting(Progress):
+        def start(self, stage: str, nbytes: int, n_partitions: int) -> None:
+            if stage == "objective":
+                calls.append(stage)
+                place.put(NEW)
+
+    place.put(OLD)
+    with pytest.raises(SourceChanged, match="rewritten while"):
+        sks.run(job, fresh=True, progress=Rewriting())
+    assert calls
+    assert not (tmp_path / "out" / "manifest.json").exists()

@@ -1,0 +1,140 @@
+"""What runs without anybody watching: exit codes, a last line of JSON, logs of records, and a file of metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.job.commands import cli, start
+
+import sketchselect as sks
+from sketchselect._progress import Progress
+from sketchselect.errors import SketchSelectError
+from sketchselect.job.text import write_toml
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, Any]:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((600, 12)))
+    return {
+        "input": {"url": str(tmp_path / "rows.npy")},
+        "select": {"method": "variance", "n_features": 4},
+        "cluster": {"n_clusters": 3, "max_iter": 5},
+        "execution": {"cluster": "serial", "partition_bytes": 100 * 12 * 8},
+        "output": {"dir": str(tmp_path / "out"), "report": False, "metrics": str(tmp_path / "run.prom")},
+    }
+
+
+@pytest.fixture
+def job_file(job: dict[str, Any], tmp_path: Path) -> Path:
+    (tmp_path / "job.toml").write_text(write_toml(job))
+    return tmp_path / "job.toml"
+
+
+def test_a_result_is_one_line(job_file: Path) -> None:
+    done = cli("run", job_file, "--json")
+    assert done.exit_code == 0
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["selection"]["n_selected"] == 4
+
+
+@pytest.mark.parametrize(("setting", "code"), [("input.url=none.npy", 1), ("select.n_features=13", 2)])
+def test_an_error_is_one_line_with_its_exit_code(job_file: Path, setting: str, code: int) -> None:
+    done = cli("run", job_file, "--json", "--set", setting)
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert done.exit_code == told["exit_code"] == code
+    assert told["error"].splitlines() == [line[7:] for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("when", ["at once", "in a pass"])
+def test_so_is_the_end_of_a_job_that_is_stopped(
+    tmp_path: Path, job: dict[str, Any], number: int, code: int, when: str
+) -> None:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((400_000, 30)))
+    # So many partitions that the pass lasts for seconds.
+    job["execution"] |= {"partition_bytes": 100 * 30 * 8}
+    (tmp_path / "job.toml").write_text(write_toml(job))
+    process = start("run", tmp_path / "job.toml", "--json")
+    metrics = tmp_path / "run.prom"
+    deadline = time.monotonic() + 120
+    while when == "in a pass" and time.monotonic() < deadline:
+        if metrics.exists() and 'pass_partitions{pass="summarize"}' in metrics.read_text():
+            break
+        time.sleep(0.01)
+    else:
+        time.sleep(0.3)  # while its parts are imported
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    if process.returncode == -number:
+        pytest.skip("Python itself had not begun")
+    assert process.returncode == code, err
+    (line,) = out.splitlines()
+    assert json.loads(line)["exit_code"] == code
+    if when == "in a pass":
+        assert values(metrics)["failed"] == 1
+
+
+def test_a_log_of_records(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sketchselect._progress.LINE_SECONDS", 1e-9)
+    done = cli("run", job_file, "-v", "--log-format", "json")
+    assert done.exit_code == 0
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", one["time"]) for one in records)
+    passes = [one for one in records if one.get("pass") == "summarize"]
+    assert {one["bytes"] for one in passes} == {600 * 12 * 8}
+    assert passes[-1]["bytes_done"] == 600 * 12 * 8
+    failed = cli("run", job_file, "--log-format", "json", "--set", "input.url=none.npy")
+    assert json.loads(failed.stderr.splitlines()[-1])["level"] == "error"
+    refused = cli("run", job_file, "--log-format", "xml")
+    assert refused.exit_code == 2
+    assert "--log-format" in refused.stderr
+
+
+def values(path: Path) -> dict[str, float]:
+    """Return the metrics of a file, in which every line is what Prometheus takes."""
+    samples = {}
+    for line in path.read_text().splitlines():
+        if not line.startswith("# "):
+            sample = re.fullmatch(r'sketchselect_(\w+)(?:\{pass="(?:[^"\\]|\\.)*"\})? ([-+.e\d]+)', line)
+            assert sample is not None, line
+            samples[sample[1]] = float(sample[2])
+    return samples
+
+
+def test_a_file_of_metrics(job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sketchselect._progress.METRICS_SECONDS", 0.0)
+    seen = []
+
+    class Watching(Progress):
+        def advance(self, nbytes: int) -> None:
+            seen.append(values(tmp_path / "run.prom"))
+
+    sks.run(job, progress=Watching())
+    first = [one for one in seen if one["passes_total"] == 0]
+    assert [one["pass_done_partitions"] for one in first] == [*range(len(first))]
+    assert {one["pass_bytes"] for one in first} == {600 * 12 * 8}
+    assert all(one["running"] == 1 for one in seen)
+    last = values(tmp_path / "run.prom")
+    assert (last["running"], last["failed"]) == (0, 0)
+    assert last["read_bytes_total"] >= 600 * 12 * 8
+    job["input"]["nonfinite"] = "error"
+    rows = np.load(tmp_path / "rows.npy")
+    rows[7, 3] = np.nan
+    np.save(tmp_path / "rows.npy", rows)
+    with pytest.raises(SketchSelectError):
+        sks.run(job)
+    assert values(tmp_path / "run.prom")["failed"] == 1
+
+
+def test_metrics_that_cannot_be_written_end_no_job(job: dict[str, Any], tmp_path: Path) -> None:
+    job["output"]["metrics"] = str(tmp_path / "no" / "such" / "folder.prom")
+    assert sks.run(job).selection.support.size == 4
