@@ -5,6 +5,7 @@ are still compared with each other; `python tests/bits/make.py` adds a reference
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,17 @@ def test_one_unit_in_the_last_place_is_another_digest() -> None:
     assert digest(float(rows[2, 1])) != digest(float(moved[2, 1]))
     lines = differences("a job", {"labels": "1", "scores": "2"}, {"labels": "1", "scores": "3"}, ("threads", "serial"))
     assert lines == ["'a job', 'scores': threads 2, serial 3"]
+
+
+def test_the_page_says_what_is_the_same_under_every_kernel() -> None:
+    page = (FILE.parents[2] / "notebooks" / "reference" / "same_results.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
+    sets = list(read()[1].values())
+    assert len(sets) > 1
+    for _, names, where in rows:
+        for name in re.findall("`([^`]+)`", names):
+            cases = [case for case in sets[0] if any(name in one.get(case, {}) for one in sets)]
+            assert cases, name
+            differing = [case for case in cases if len({one.get(case, {}).get(name) for one in sets}) > 1]
+            expected_jobs = {"yes": 0, "all": 1}.get(where.split()[0])
+            assert len(differing) == expected_jobs if expected_jobs is not None else differing, (name, differing)

@@ -16,6 +16,8 @@ from tests.deploy.links import Disk
 
 from sketchselect.job.text import write_toml
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def job_file(tmp_path: Path) -> Path:
@@ -80,7 +82,7 @@ def test_so_do_other_commands(
 ) -> None:
     folder, before, _ = room
     if words[0] == "summarize":
-        words = (*words, "--moments", "--degree", "1", "--top-values", "2000", "--scheduler", "serial")
+        words = (*words, "--moments", "--degree", "1", "--top-values", "6000", "--scheduler", "serial")
     written = [tmp_path / word if word == "rows.npy" else word.format(folder) for word in words]
     failed = command(*written, before=before)
     assert failed.returncode == 1

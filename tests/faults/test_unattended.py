@@ -53,6 +53,7 @@ def test_an_error_is_one_line_with_its_exit_code(job_file: Path, setting: str, c
     assert told["error"].splitlines() == [line[7:] for line in done.stderr.splitlines() if line.startswith("error: ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("when", ["at once", "in a pass"])
 def test_so_is_the_end_of_a_job_that_is_stopped(

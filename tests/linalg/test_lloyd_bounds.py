@@ -11,6 +11,7 @@ from sketchselect.linalg.csr import as_csr
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.assignment import sparse_mean_products
 from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
+from sketchselect.linalg.kmeans.sample import WeightedRows
 from sketchselect.summaries import CentroidSums
 from sketchselect.summaries.block_bound import partition_bound
 
@@ -361,3 +362,19 @@ def test_any_number_of_rounds_is_valid():
     optimum = best_objective(X, 2, np.ones(7))
     for iterations in (0, 1, 2, 5, 300):
         assert partition_bound(X, 2, iterations=iterations).lower <= optimum * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("most", "tol"), [(0, 1e-4), (1, 1e-4), (100, 1e-6), (5, -np.inf)])
+def test_runs_of_few_rows_end_where_others_do(monkeypatch: pytest.MonkeyPatch, most: int, tol: float) -> None:
+    """With weights, among them zeros, a row of great length, and a centre that attracts nothing."""
+    rng = np.random.default_rng(most)
+    rows = rng.standard_normal((200, 7)).astype(np.float32) + 3.0 * rng.integers(0, 3, (200, 1)).astype(np.float32)
+    rows[17] *= 1e4
+    points = WeightedRows(rows, rng.integers(0, 3, 200).astype(float))
+    centers = np.vstack([rows[:4], np.full((1, 7), 1e9)]).astype(np.float64)
+    cost, labels = points.clusters(centers, most, tol)
+    monkeypatch.setattr("sketchselect.linalg.kmeans.sample.MOST_PRODUCTS", 0)
+    other, others = points.clusters(centers, most, tol)
+    assert cost == pytest.approx(other, rel=1e-12)
+    assert labels.tolist() == others.tolist()
+    assert centers[:4].tolist() == rows[:4].tolist()  # Arguments stay

@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -167,6 +167,12 @@ class FitKeywords(RunKeywords, total=False):
     """How a fit runs its passes, which can be saved."""
 
     checkpoint: Checkpoint | str | os.PathLike[str] | None
+
+
+class PreparedKeywords(FitKeywords, total=False):
+    """How a fit prepares rows, and runs its passes."""
+
+    prepare: Sequence[Any] | None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.schema import (
     SECTIONS,
     SELECT_KEYS,
-    ClusterSettings,
     Expectation,
     JobConfig,
     PrepareSettings,
@@ -166,20 +165,11 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
         if config.cluster is not None:
             sizing["n_clusters"] = config.cluster.n_clusters
         selector = make_selector(chosen.method, chosen.n_features, _completed(config), **sizing)
-        predict_starts(selector, config.cluster)
         if target is not None and selector.uses_target:
             selector.inspect_target(target)
     except (BadParameter, TypeError) as error:
         raise ConfigError(f"select: {in_words_of_job(error)}") from None
     return selector
-
-
-def predict_starts(selector: BaseSelector, settings: ClusterSettings | None) -> None:
-    """Let a selector that predicts k-means begin where the job's k-means does."""
-    from sketchselect.selectors import AutoSelector
-
-    if isinstance(selector, AutoSelector):
-        selector.drawn_starts = settings is None or not settings.starts_open
 
 
 def _completed(config: JobConfig) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.sample import row_products, sample_size
 from sketchselect.linalg.validation import Floats, Labels, require_positive
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, Z, best
+from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, Z, best, cluster_means
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
@@ -26,7 +26,8 @@ FEWEST, MOST = 4, 2048  # Smallest and largest numbers of columns that are tried
 AHEAD, MOST_AHEAD = 32, 512  # A nested method selects as many times the columns at once, up to the second number
 FINENESS = 8  # The number of columns is found to an eighth of itself
 FAR = 4  # From this relative excess on the number of columns is multiplied by four, not doubled
-MOST_FLOPS = 1e10  # A method that needs more to select does not compete: about a second
+RIVALS = 2  # Methods that go on to fewer columns, at most: the lowest ones beside the first
+MOST_FLOPS = 1e8  # A method that needs more to select does not compete: about half a second of many small steps
 
 # Effective share of a sample's rows in its error of the scatter, beyond which some rows decide too much: of a sample by
 # distance it is at most 2 (`RowSample`: a row's share of the scatter is at most twice the mean share), of a uniform one
@@ -34,41 +35,50 @@ MOST_FLOPS = 1e10  # A method that needs more to select does not compete: about 
 UNEVEN = 2.0
 # Logarithm of the exact scatter to a sample's beyond which rows were missed: at least four standard errors.
 MISSED = 0.1
+CENTERS = "the centres of the sample's clusters in all columns, which are with the selection (`cluster_centers`)"
+# Of the way from the estimate to the upper end: there the share of what clusters explain must be within the tolerance,
+# too. Halfway, ten starts on the columns of one of 57 jobs lost more than 5 %.
+PART = 0.75
 LITTLE = 0.05  # Share of the scatter that clusters explain, below which columns chosen for them say little
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Largest ratio of a point: the upper end of its interval, the estimate, and that of the clustered rows alone."""
+    """Largest ratios of a point, of several kinds."""
 
     high: float = np.inf
     ratio: float = np.inf
-    seen: float = np.inf
+    seen: float = np.inf  # Of the clustered rows alone
+    upper: float = np.inf  # At a part of the way from the estimate to the upper end
+
+    def _parts(self, point: CurvePoint) -> tuple[tuple[float, float], ...]:
+        upper = point.ratio * (point.high / point.ratio) ** PART if 0 < point.ratio < np.inf else point.high
+        return (point.high, self.high), (point.ratio, self.ratio), (point.ratio_seen, self.seen), (upper, self.upper)
 
     def excess(self, point: CurvePoint) -> float:
         """Return by how much a point exceeds the limit; at most 0 within it."""
-        return max(point.high - self.high, point.ratio - self.ratio, point.ratio_seen - self.seen)
+        return max(value - most for value, most in self._parts(point))
 
     def relative_excess(self, point: CurvePoint) -> float:
         """Return a point's excess over k-means on all columns, relative to the tolerance; above 1 beyond the limit."""
-        parts = ((point.high, self.high), (point.ratio, self.ratio), (point.ratio_seen, self.seen))
+        parts = self._parts(point)
         return max(((value - 1.0) / (most - 1.0) for value, most in parts if 1.0 < most < np.inf), default=np.inf)
 
 
 def limit_of(curve: Curve, tolerance: float) -> Limit:
-    """Return the limits of a tolerance: of the objective by its interval, of the explained scatter by two estimates.
+    """Return the limits of a tolerance: of the objective by its interval, of the explained scatter by a part of that.
 
     Where clusters explain little of the scatter, a few columns (even one) may be within the tolerance of the objective
-    and lose most of the possible gain. The limit of that applies to the estimate and to the clustered rows, not to an
-    interval: runs of k-means with other seeds may differ by more. It applies also where clusters explain nothing of
-    rows that they have not seen: that is said (`LITTLE`), and is no reason for any columns.
+    and lose most of the possible gain. The limit of that applies to the clustered rows, and to the estimate with a part
+    of its interval (`PART`). It applies also where clusters explain nothing of rows that they have not seen: that is
+    said (`LITTLE`), and is no reason for any columns.
     """
     all_columns, scatter = curve.everything, curve.coreset.scatter
     gain = scatter - all_columns.objective
     if not (all_columns.objective > 0 and gain > 0):
         return Limit(high=1.0 + tolerance)
     most = 1.0 + tolerance * gain / all_columns.objective
-    return Limit(1.0 + tolerance, most, most)
+    return Limit(1.0 + tolerance, seen=most, upper=most)
 
 
 def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> CurvePoint:
@@ -79,7 +89,12 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
     (least, most), names = sizes, tuple(curve.methods)
 
     def within(methods: Sequence[str], size: int) -> list[str]:
-        return [point.method for point in curve.add(methods, size) if limit.excess(point) <= 0]
+        # Few starts may scatter where the best of ten does not.
+        points = curve.add(methods, size)
+        near = [p.method for p in points if limit.excess(p) > 0 >= limit.excess(replace(p, high=p.ratio))]
+        if curve.add_starts(near, size):
+            points = curve.add(methods, size)
+        return [point.method for point in points if limit.excess(point) <= 0]
 
     def least_excess(methods: Sequence[str], size: int) -> float:
         return min(map(limit.relative_excess, curve.add(methods, size)), default=np.inf)
@@ -102,7 +117,8 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
     if within(names[:1], size):
         size = narrowed(names[:1], below, size)
     step, fewer = max(1, size // (FINENESS + 1)), 0
-    rivals = [name for name in within(names, size) if name != names[0]]
+    allowed = set(within(names, size)) - {names[0]}
+    rivals = [p.method for p in sorted(curve.add(names, size), key=lambda p: p.ratio) if p.method in allowed][:RIVALS]
     while rivals and (fewer := size - step) >= least and (closer := within(rivals, fewer)):
         rivals, size, step = closer, fewer, 2 * step
     if 0 < fewer < size - 1:
@@ -113,10 +129,10 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
         return best([p for p in curve.result().points if p.n_features >= least and limit.excess(p) <= 0])
 
     choice = fewest()
-    while choice is not None and curve.break_ties(choice.n_features):
+    while choice is not None and curve.settle(choice.n_features):
         choice = fewest()
     if choice is None and size < most:
-        return smallest_within(curve, limit, (size + 1, most))
+        return smallest_within(curve, limit, (min(size + max(1, size // FINENESS), most), most))
     return best_of(curve, size) if choice is None else choice
 
 
@@ -137,7 +153,7 @@ def best_of(curve: Curve, size: int) -> CurvePoint:
     """Return the best of all methods at this size; raise `BadParameter` if none can select it."""
     names = tuple(curve.methods)
     choice = best(curve.add(names, size))
-    while choice is not None and curve.break_ties(size):
+    while choice is not None and curve.settle(size):
         choice = best(curve.add(names, size))
     if choice is None:
         raise BadParameter(f"methods: none of them can select {size} columns")
@@ -218,23 +234,25 @@ class AutoSelector(BaseSelector):
     All methods with an `auto_priority` (or `methods`) select from one summary of the rows. On a sample of the rows
     k-means is run on the columns of each, and its objective in *all* columns is compared with that of k-means on all
     columns. The method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first
-    in their order. At the last number of columns `greedy` is tried with k directions too, and up to three methods that
-    differ by less than starts of k-means do are compared again, from ten starts each. No labels are used, and the
+    in their order. At the last number of columns `greedy` is tried with k directions too. No labels are used, and the
     result does not depend on chunks, workers or order.
 
-    What is predicted is k-means whose starts are drawn in the selected columns. A job that leaves its starts open
-    begins with the sample's clusters on all columns too, and predicts that: one start a method and size, and fewer
-    columns. Clustered anew, without these centres, such columns can cost more.
+    The columns suffice for anyone who clusters them well: what is predicted, in Python and in a job alike, is the best
+    of ten starts of k-means that are drawn in the selected columns. A number of columns is tried with three starts; the
+    chosen columns, and up to two methods near them, are clustered from ten. A job begins at the sample's clusters too,
+    and ends no worse. Where only k-means that begins there is within the tolerance, their centres are part of the
+    selection (`cluster_centers`), and its `choice` says so.
 
     A uniform sample can miss rows far from the others, which decide where tails are heavy. It is then replaced by one
     that prefers rows far from the mean, of a second pass; a summary of one pass warns and has wider intervals.
 
     With `n_features_to_select="auto"` the first method's sizes are doubled or quadrupled from 4 until one is within the
-    tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate and on the clustered rows
+    tolerance: the objective by the upper end of a 95 % interval, and by most of that interval and on the clustered rows
     the share that is lost of what clusters explain of the scatter. Where they explain less than 5 % of it, a warning
     says that columns chosen for them say little. The smallest such size is searched to an eighth of itself; there all
-    compete, and fewer columns are tried for the methods within the tolerance. If no size is, all columns up to 2,048
-    are selected and a warning says so. A method that would need more than 1e10 operations to select does not compete by
+    compete, and fewer columns are tried for the best ones within the tolerance. If no size up to 2,048 is, columns for
+    k-means from the sample's centres are searched in the same way; if there are none either, all columns up to 2,048
+    are selected and a warning says so. A method that would need more than 1e8 operations to select does not compete by
     default.
 
     Parameters
@@ -259,13 +277,16 @@ class AutoSelector(BaseSelector):
         Name of the method that won, as in the curve.
     curve_ : SelectionCurve
         All that was compared.
+    cluster_centers_ : array of shape (n_clusters, n_selected), or None
+        Means, in the selected columns, of the clusters that the sampled rows have in all columns: a start for k-means.
+        None if the sample has fewer different rows than clusters.
 
     Notes
     -----
     Guarantee: deterministic. That the objective in all columns is within the tolerance is an estimate with an
     interval of 95 %, not a proof; a certificate of the run proves what is reached.
 
-    Cost after the pass: for each method and size some 60 Lloyd iterations on the sample.
+    Cost after the pass: for each method and size some 60 Lloyd iterations on the sample, 200 where it is chosen.
 
     Examples
     --------
@@ -283,8 +304,6 @@ class AutoSelector(BaseSelector):
 
     largest_objective: float | None = None
     """Limit of the estimated objective in all columns instead of the tolerance, for a job that proves it afterwards."""
-    drawn_starts: bool = True
-    """Whether the runs that are predicted draw their starts; those of a job start from the sample's clusters."""
     least_columns: int = 1
     largest_columns: int | None = None
     """Numbers of columns from which those for the limit are searched, and the only one that is tried."""
@@ -451,7 +470,7 @@ class AutoSelector(BaseSelector):
                 "themselves (a second pass samples by distance), or take more sample_rows",
                 stacklevel=5,
             )
-        return Curve(sample, k, selections, int(self.random_state), alternatives, self.drawn_starts, doubt)
+        return Curve(sample, k, selections, int(self.random_state), alternatives, doubt)
 
     def sampled_labels(self, sample: RowSample, n_clusters: int, seed: int) -> Labels | None:
         """Return the clusters of sampled rows on all columns; None where others were made, or none yet."""
@@ -464,24 +483,30 @@ class AutoSelector(BaseSelector):
         self.check_parameters()
         if getattr(self, "_measured", (None,))[0] is not summary:
             self._measured = summary, self._curve(summary)
+        curve, is_open, surely = self._measured[1], self.n_features_to_select == "auto", self.largest_objective is None
         # The table must not depend on earlier calls of a job.
-        self._measured[1].clear()
-        curve, is_open = self._measured[1], self.n_features_to_select == "auto"
-        limit, surely = limit_of(curve, float(self.tolerance)), self.largest_objective is None
+        curve.clear()
+        limit = limit_of(curve, float(self.tolerance))
         if self.largest_objective is not None:
-            # If there are no more distinct rows than clusters, columns that distinguish them lose nothing.
-            objective_of_all = curve.everything.objective
+            # What is proved is the job's own run, which may begin at these centres. If there are no more distinct rows
+            # than clusters, columns that distinguish them lose nothing.
+            curve, objective_of_all = curve.from_centers(), curve.everything.objective
             limit = Limit(ratio=self.largest_objective / objective_of_all if objective_of_all > 0 else 1.0)
         if is_open and self.largest_columns is None:
-            choice = smallest_within(curve, limit, (self.least_columns, self.most_columns))
+            sizes = self.least_columns, self.most_columns
+            choice = smallest_within(curve, limit, sizes)
+            if surely and limit.excess(choice) > 0:
+                begun = smallest_within(curve.from_centers(), limit, sizes)
+                if limit.excess(begun) <= 0:
+                    choice = curve.at(begun.method, begun.selection)
         else:
             size = self.largest_columns or n_select
             choice = best_of(curve, size)
             for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
                 curve.add((choice.method,), fewer)
             if self.largest_columns is not None:  # tried for a proof: the curve shows what other numbers cost
-                more = (size // 4, size // 2, 2 * size, 4 * size)
-                for other in sorted({min(max(number, 1), summary.n_features) for number in more}):
+                others = (size // 4, size // 2, 2 * size, 4 * size)
+                for other in sorted({min(max(number, 1), summary.n_features) for number in others}):
                     curve.add(tuple(curve.methods), other)
         self.curve_ = curve.result()
         if self.curve_.scatter > 0 and (explained := self.curve_.explained) < LITTLE:
@@ -493,14 +518,24 @@ class AutoSelector(BaseSelector):
             )
         self.method_ = choice.method
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
-        if is_open and surely and limit.excess(point) > 0:
-            warnings.warn(
-                f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the objective of all "
-                "columns and of what its clusters explain; a larger tolerance or sample_rows may help",
-                stacklevel=4,
-            )
-        starts = "drawn in the selected columns" if self.drawn_starts else "clusters of the sample in all columns"
-        selection = with_curve(point, self.curve_, self.drawn_starts, predicted_starts=starts)
+        from_centers = None
+        if surely and limit.excess(point) > 0:
+            from_centers = curve.from_centers().at(point.method, point.selection)
+            if limit.excess(from_centers) > 0:
+                from_centers = None
+                if is_open:
+                    warnings.warn(
+                        f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the "
+                        "objective of all columns and of what its clusters explain; a larger tolerance or sample_rows "
+                        "may help",
+                        stacklevel=4,
+                    )
+        centers = cluster_means(curve.sample, curve.n_clusters, curve.seed, curve.everything.labels)
+        self.cluster_centers_ = None if centers is None else centers[:, point.selection.support]
+        more: dict[str, Any] = {"predicted_starts": "ten, drawn in the selected columns" if curve.drawn else CENTERS}
+        if self.cluster_centers_ is not None and (from_centers is not None or not curve.drawn):
+            more["cluster_centers"] = self.cluster_centers_.tolist()
+        selection = with_curve(point, self.curve_, curve.drawn, from_centers, **more)
         if surely:
             return selection
         names = ("largest_objective", "least_columns", "largest_columns")
@@ -519,39 +554,46 @@ def _names(methods: Sequence[BaseSelector]) -> list[str]:
     return names
 
 
-def with_curve(point: CurvePoint, curve: SelectionCurve, drawn: bool = True, **more: Any) -> Selection:
+def with_curve(
+    point: CurvePoint, curve: SelectionCurve, drawn: bool = True, from_centers: CurvePoint | None = None, **more: Any
+) -> Selection:
     """Return the selection of a point of a curve, with the curve, and more, among its diagnostics."""
-    extra = {"curve": curve.to_dict(), "choice": sentence(point, curve, drawn), "sampled_rows": curve.n_sampled} | more
+    choice = sentence(point, curve, drawn, from_centers)
+    extra = {"curve": curve.to_dict(), "choice": choice, "sampled_rows": curve.n_sampled} | more
     selection = point.selection
     if point.method != selection.method:
         extra["competitor"] = point.method
     return replace(selection, weights=None, diagnostics=selection.diagnostics | extra)
 
 
-def sentence(point: CurvePoint, curve: SelectionCurve, drawn: bool = True) -> str:
+def sentence(
+    point: CurvePoint, curve: SelectionCurve, drawn: bool = True, from_centers: CurvePoint | None = None
+) -> str:
     """Return in words what clusters explain, what was chosen, and what it is estimated to cost.
 
-    `drawn`: Whether that holds for starts that are drawn in the columns; else for those of the sample's clusters.
+    `drawn`: Whether that holds for the best of ten starts drawn in the columns; else for one from `CENTERS`.
+    `from_centers`: The same columns with those centres, where they need them to be within the tolerance.
     """
-    low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
     among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
-    these = "it" if point.n_features == 1 else "them"
-    share = curve.gain_left(point)
-    gain = ""
+    these, costs = "it" if point.n_features == 1 else "them", _percents(point)
+    starts = "from ten starts" if drawn else f"begun at {CENTERS},"
+    share, explained, gain, begun = curve.gain_left(point), "", "", ""
     if share is not None:
         gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * share:.1f} % is still explained."
-    starts, anew = "", ""
-    if not drawn:
-        starts = ", begun at the sample's clusters in all columns,"
-        anew = " From other starts it can cost more: to cluster these columns again, begin at the centres of this run."
-    explained = ""
     if curve.scatter > 0:
         explained = f"{curve.n_clusters} clusters explain {100.0 * curve.explained:.1f} % of the scatter. "
+    if from_centers is not None:
+        begun = f" That is within the tolerance only for k-means begun at {CENTERS}: {_percents(from_centers)}."
     return (
-        f"{explained}{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these}{starts} is "
-        f"estimated to cost {ratio} in all columns, compared with k-means on all of them ({low} to {high}; "
-        f"from {curve.n_sampled} of {curve.n_rows} rows).{gain}{anew}"
+        f"{explained}{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} {starts} is "
+        f"estimated to cost {costs} in all columns, compared with k-means on all of them, from {curve.n_sampled} of "
+        f"{curve.n_rows} rows.{gain}{begun}"
     )
+
+
+def _percents(point: CurvePoint) -> str:
+    low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
+    return f"{ratio} ({low} to {high})"
 
 
 def selection_curve(

@@ -20,7 +20,8 @@ from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompati
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
-from sketchselect.execution.engine import FitKeywords, PassOptions, RunKeywords, map_blocks
+from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
+from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.spectrum import About, share_of_the_mean
 from sketchselect.linalg.validation import Floats
@@ -402,7 +403,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         normalize = getattr(self, "normalize", None)
         return () if normalize is None else prepare.check_steps([normalize])
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Make one pass over X and select columns.
 
         Parameters
@@ -412,15 +413,17 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         y : array, path or anything `open_vector` takes, optional
             Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect.
         sample_weight : array or path of shape (n_rows,), optional
-        **run : client, partition_bytes, checkpoint, progress
-            As in `sketchselect.summarize`.
+        **run : prepare, client, partition_bytes, checkpoint, progress
+            As in `sketchselect.summarize`. Steps of `prepare`, such as ``["impute", "standardise"]``, come before those
+            of `normalize`; a model applies them to the rows of predictions too, and `transform` returns columns as they
+            come. With "impute" NaN are missing values.
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         self.__dict__.pop("window_", None)
         return self._finish(self.summary_.feature_names)
 
     def collect(
-        self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[FitKeywords]
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[PreparedKeywords]
     ) -> Any:
         """Return the summary that `fit` selects from, for `fit_summary`.
 
@@ -449,24 +452,41 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         [0, 2]
         """
         self.check_parameters()
+        given = prepare.resolve(run.pop("prepare", None))
+        self._fills_missing = any(step.fills_missing for step in given)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         require_several_rows(matrix)
+        if prepare.columns_after(given, matrix.shape[1]) != matrix.shape[1]:
+            changing = next(step for step in given if step.n_columns(matrix.shape[1]) != matrix.shape[1])
+            raise BadParameter(
+                f"prepare: {changing.name!r} makes other columns than those of X, which cannot be selected here; put "
+                "it into [prepare] of a job, or fit the summary of sketchselect.summarize(X, ..., prepare=...)"
+            )
         target = self._open_target(y, matrix)
         if target is not None:
             self.inspect_target(target)
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        steps = prepare.resolve(self.prepare_steps())
-        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
+        names = {step.name for step in given}
+        own = [step for step in prepare.resolve(self.prepare_steps()) if step.name not in names]
+        source = Source(matrix, target, weight, (*given, *own), in_double=self.needs_double)
         if not compute:
             return self._delayed(source, run)
+        self.__dict__.pop("steps_", None)
         with fit_options(matrix, target, weight, **run) as options:
+            if given:
+                source = fitted_source(source, options)
+                self.steps_ = source.prepare
             return self.complete(self.collect_source(source, options), source, options)
 
-    def _delayed(self, source: Source, run: FitKeywords) -> Any:
+    def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
         if run:
             raise BadParameter(f"compute=False: the graph is not run, so leave out {', '.join(run)}")
+        if waiting := next((step for step in source.prepare if not step.is_fitted), None):
+            raise BadParameter(
+                f"compute=False: {waiting.label!r} needs a pass of its own; fit it with fit_prepare first"
+            )
         single = self.single_pass(source)
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
@@ -598,6 +618,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if self.half_life is not None:
             self._require_half_life(member)
         self.__dict__.pop("window_", None)
+        self._fills_missing = False
         self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
@@ -605,12 +626,17 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
 
     def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""
-        missing = getattr(self, "missing", None) is not None
+        missing = self._takes_nan
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
         vectors_of_rows = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
         return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, **checks)
+
+    @property
+    def _takes_nan(self) -> bool:
+        """Whether NaN in rows are missing values: for the summary, or filled by a step of the fit."""
+        return getattr(self, "missing", None) is not None or getattr(self, "_fills_missing", False)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""
@@ -749,7 +775,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = getattr(self, "missing", None) is not None
+        tags.input_tags.allow_nan = self._takes_nan
         tags.input_tags.positive_only = self.needs_counts
         tags.target_tags.required = self.uses_target
         return tags

@@ -9,7 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
-from sketchselect.execution.engine import FitKeywords, PassOptions, reduce_blocks
+from sketchselect.execution.engine import PassOptions, PreparedKeywords, reduce_blocks
 from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
@@ -169,7 +169,7 @@ class DeterministicSelector(ColumnSelector):
         *,
         partition: Any = None,
         sample_weight: Any = None,
-        **run: Unpack[FitKeywords],
+        **run: Unpack[PreparedKeywords],
     ) -> Self:
         """Make one pass over X (two for "kmeans++") and select columns.
 
@@ -180,8 +180,8 @@ class DeterministicSelector(ColumnSelector):
         partition : optional
             In place of the constructor's.
         sample_weight : array or path of shape (n_rows,), optional
-        **run : client, partition_bytes, checkpoint, progress
-            As in `sketchselect.summarize`.
+        **run : prepare, client, partition_bytes, checkpoint, progress
+            As in `BaseSelector.fit`.
         """
         self._partition = self.partition if partition is None else partition
         try:

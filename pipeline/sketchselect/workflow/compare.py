@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sketchselect.errors import ConfigError
-from sketchselect.job.load import check_select, load_job, make_selector, method_parameters, predict_starts
+from sketchselect.job.load import check_select, load_job, make_selector, method_parameters
 from sketchselect.location import is_url
 from sketchselect.selectors import METHODS
 from sketchselect.workflow.folder import claim, read_manifest
@@ -147,10 +147,10 @@ def compare_methods(
     for method in methods:
         parameters, unused = _of_method(method, chosen, size, sizing, session.n_columns)
         began = time.perf_counter()
-        selection = _selected(method, size, summary, parameters, sizing, config.cluster)
+        selection = _selected(method, size, summary, parameters, sizing)
         seconds = time.perf_counter() - began
         without = [
-            _selected(method, len(selection.support), folds.complement(i), parameters, sizing, config.cluster).support
+            _selected(method, len(selection.support), folds.complement(i), parameters, sizing).support
             for i in range(FOLDS)
         ]
         stay = [np.isin(selection.support, other).mean() for other in without]
@@ -180,10 +180,9 @@ def _of_method(
 
 
 def _selected(
-    method: str, size: Any, summary: Summary[Any], parameters: dict[str, Any], sizing: dict[str, Any], settings: Any
+    method: str, size: Any, summary: Summary[Any], parameters: dict[str, Any], sizing: dict[str, Any]
 ) -> Selection:
     selector = make_selector(method, size, parameters, **sizing)
-    predict_starts(selector, settings)
     if "n_clusters" in selector.get_params() and selector.get_params()["n_clusters"] is None:
         selector.set_params(**sizing)
     return selector.fit_summary(summary).selection_

@@ -63,11 +63,12 @@ def measure(data: DataSet, folder: Path, drawn: bool) -> None:
     selector, began = AutoSelector(n_clusters=data.n_clusters, normalize=None), time.process_time()
     summary = selector.collect(rows, client="serial")
     passed = time.process_time() - began
-    methods, selector.drawn_starts = list(selector._competitors()), drawn
+    methods = list(selector._competitors())
     start = None if drawn else cluster_means(pick(summary, RowSample.kind), data.n_clusters, 0)
     file = folder / f"{data.name}{'-drawn' * drawn}.json"
     runs = full_runs(data, rows, summary, start, methods, file)
     curve, points, began = selector._curve(summary), [], time.process_time()
+    curve = curve if drawn else curve.from_centers()
     # The runs are those of the methods as they are.
     curve.alternatives = {}
     for method, r, value, columns in runs["rows"]:
@@ -75,7 +76,7 @@ def measure(data: DataSet, folder: Path, drawn: bool) -> None:
             curve.methods[method] = lambda _, columns=columns, method=method: Chosen(method, np.array(columns))
             points.append((method, r, value / runs["all"], curve.add([method], r)))
     for r in sorted({r for _, r, *_ in points}):
-        while curve.break_ties(r):
+        while curve.settle(r):
             pass
     table = {(p.method, p.n_features): p for p in curve.result().points}
     spent = time.process_time() - began

@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sketchselect import readers
+from sketchselect import prepare, readers
 from sketchselect._sklearn import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -33,9 +33,9 @@ from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_si
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
-from sketchselect.execution.engine import FitKeywords, RunKeywords, source_partitions
+from sketchselect.execution.engine import PreparedKeywords, RunKeywords, source_partitions
 from sketchselect.execution.source import Source
-from sketchselect.execution.summarize import summarize_source
+from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows, lift_of, principal_plane
@@ -205,7 +205,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Cluster the rows.
 
         Parameters
@@ -216,8 +216,10 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
             For scikit-learn's sake.
         sample_weight : array or path of shape (n_rows,), optional
             Row weights, not negative.
-        **run : client, partition_bytes, checkpoint, progress
-            As in `summarize`. Partitions of about a 32nd of the data, of 8 to 128 MiB, by default; a checkpoint also
+        **run : prepare, client, partition_bytes, checkpoint, progress
+            As in `summarize`. Steps of `prepare`, such as ``["impute", "standardise"]``, are applied to the rows of
+            `predict`, `transform` and `score` too; centres are of prepared rows. With "impute" NaN are missing values.
+            Partitions of about a 32nd of the data, of 8 to 128 MiB, by default; a checkpoint also
             has the last iteration.
 
         Raises
@@ -225,10 +227,13 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         BadParameter
             For parameters out of range, or fewer rows than clusters.
         """
-        source = self._source(X, sample_weight, reset=True)
+        steps = prepare.resolve(run.pop("prepare", None))
+        source = self._source(X, sample_weight, reset=True, steps=steps)
         with fit_options(source.matrix, source.weight, **run) as options:
+            source = fitted_source(source, options)
             result = fit_kmeans(source, self._parameters(), options)
         self._forget()
+        self._steps = source.prepare
         self.labels_ = like_rows(X, result.labels, names=LABELS, lazy=lazy_rows(X, source.matrix))
         self._centers = result.centers
         self.inertia_ = result.inertia
@@ -259,7 +264,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         Cost: a hash and 3 n_features flops a row; the sample is clustered once, when it is asked for after a batch.
         """
         stream = getattr(self, "_stream", None)
-        source = replace(self._source(X, sample_weight, reset=stream is None), takes_sparse=True)
+        source = replace(self._source(X, sample_weight, reset=stream is None, steps=()), takes_sparse=True)
         if not isinstance(self.init, str):
             raise BadParameter("partial_fit finds its own centres: init must be the name of one of the methods")
         self._parameters().checked(source.n_columns)
@@ -301,15 +306,24 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
 
     def _forget(self) -> None:
         """Drop the state of an earlier fit or stream."""
-        for name in ("labels_", "inertia_", "n_iter_", "cluster_weights_", "n_rows_seen_", "_centers", "_stream"):
+        for name in (
+            "labels_",
+            "inertia_",
+            "n_iter_",
+            "cluster_weights_",
+            "n_rows_seen_",
+            "_centers",
+            "_stream",
+            "_steps",
+        ):
             if name in self.__dict__:
                 delattr(self, name)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Any:
         """Cluster the rows and return `labels_`."""
         return self.fit(X, sample_weight=sample_weight, **run).labels_
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Any:
         """Cluster the rows (`run` is for that) and return their distances to the centres; see `transform`."""
         return self.fit(X, sample_weight=sample_weight, **run).transform(X)
 
@@ -345,7 +359,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         source = self._source(X, None, reset=False)
         if out is None:
             graph = unwrapped(X)
-            if is_dask(graph):
+            if is_dask(graph) and not source.prepare:
                 check_run(run)
                 return like_rows(X, lazy_labels(graph, self.cluster_centers_), names=LABELS)
             labels = self._label(source, run).labels
@@ -364,7 +378,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
         graph = unwrapped(X)
-        if is_dask(graph):
+        if is_dask(graph) and not source.prepare:
             check_run(run)
             return like_rows(X, lazy_distances(graph, self.cluster_centers_), dimension="cluster")
         with self._passes(source, run) as passes:
@@ -452,12 +466,18 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         ):
             yield passes
 
-    def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
+    def _source(
+        self, X: Any, sample_weight: Any, *, reset: bool, steps: tuple[prepare.Step, ...] | None = None
+    ) -> Source:
+        if steps is None:
+            steps = getattr(self, "_steps", ())
         checks: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_large_sparse": True}
+        if any(step.fills_missing for step in steps) and not isinstance(X, readers.Matrix):
+            checks |= {"nonfinite": "missing", "ensure_all_finite": "allow-nan"}
         matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), **checks)
         weight = None
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):
                 sample_weight = np.full(matrix.shape[0], float(sample_weight))
             weight = readers.open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        return Source(matrix, weight=weight)
+        return Source(matrix, weight=weight, prepare=steps)

@@ -280,7 +280,8 @@ def _linear_block(terms: NDArray[np.int64], expansion: Expansion | None, coef: F
 
 def _lazy_piece(steps: tuple[prepare.Step, ...], function: Callable[[Block], Any], rows: Any) -> Any:
     """Return the values of a function for a chunk of rows of a Dask array."""
-    return function(Source(open_matrix(rows), prepare=steps).block(0, rows.shape[0]))
+    policy = "missing" if any(step.fills_missing for step in steps) else "error"
+    return function(Source(open_matrix(rows, nonfinite=policy), prepare=steps).block(0, rows.shape[0]))
 
 
 def _labels(values: Floats, classes: Array) -> Array:

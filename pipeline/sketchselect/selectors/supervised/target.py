@@ -10,7 +10,7 @@ import numpy as np
 
 from sketchselect._sklearn import BaseEstimator
 from sketchselect.errors import BadParameter, NotFinite
-from sketchselect.execution.engine import FitKeywords
+from sketchselect.execution.engine import PreparedKeywords
 from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
 from sketchselect.readers.base import GroupedTarget
@@ -184,7 +184,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         self.__dict__.pop("_target_names", None)
 
     def fit(
-        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[PreparedKeywords]
     ) -> Self:
         """Make one pass over X and fit.
 
