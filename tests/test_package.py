@@ -54,6 +54,15 @@ def test_names_that_left_the_list_go_on_to_work() -> None:
         assert getattr(sks, name) is getattr(sks.summaries, name)
 
 
+def test_no_public_name_is_that_of_a_module() -> None:
+    """An import of the module would put it in the place of the function or class, for everybody."""
+    for stub in (ROOT / "pipeline" / "sketchselect").rglob("__init__.pyi"):
+        package = stub.parent.relative_to(ROOT / "pipeline").as_posix().replace("/", ".")
+        modules = {path.stem for path in stub.parent.iterdir()}
+        lines = [line.split() for line in stub.read_text(encoding="utf-8").splitlines() if line.startswith("from ")]
+        assert not {words[3] for words in lines if words[1] != package} & modules
+
+
 def test_public_folders_list_what_they_have() -> None:
     for folder in FOLDERS:
         module = getattr(sks, folder)

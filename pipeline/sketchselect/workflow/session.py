@@ -582,7 +582,7 @@ def check_session(session: Session) -> None:
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
     if config.timeline is not None:
-        from sketchselect.selectors.timeline import require_one_summary
+        from sketchselect.selectors.timelines import require_one_summary
 
         try:
             require_one_summary(session.selector)
