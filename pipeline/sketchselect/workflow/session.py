@@ -571,6 +571,11 @@ def check_session(session: Session) -> None:
     config = session.config
     if config.output.anndata and importlib.util.find_spec("anndata") is None:
         raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
+    if (path := config.output.metrics) is not None:
+        if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
+            raise ConfigError(f"output.metrics: no folder {folder}; create it first")
+        if os.path.isdir(path):
+            raise ConfigError(f"output.metrics: {path} is a folder; name a file in it")
     if (path := config.prepare.fitted) is not None:
         try:
             session.fit_with(codec.load(Path(path)))
