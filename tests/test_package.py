@@ -149,6 +149,28 @@ assert sklearn.feature_selection.SelectorMixin is SelectorMixin and issubclass(s
     assert python("-c", program, cwd=tmp_path).split() == ["missing", "False"]
 
 
+def test_a_thread_that_imports_a_part_of_pandas_meanwhile_gets_it(tmp_path: Path) -> None:
+    program = """
+import importlib, sys, threading, time
+done = threading.Event()
+
+def parts():
+    while "pandas" not in sys.modules and not done.is_set():
+        time.sleep(0)
+    if type(sys.modules.get("pandas")).__name__ != "module":
+        importlib.import_module("pandas.api.types")
+
+thread = threading.Thread(target=parts)
+thread.start()
+import sketchselect._sklearn
+done.set()
+thread.join()
+import pandas.api.types
+print(pandas.DataFrame({"a": [1]})["a"].sum())
+"""
+    assert python("-c", program, cwd=tmp_path).split() == ["1"]
+
+
 def test_version_is_the_same_everywhere() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", changelog, flags=re.MULTILINE)
