@@ -513,9 +513,9 @@ class AutoSelector(BaseSelector):
         if self.curve_.scatter > 0 and (explained := self.curve_.explained) < LITTLE:
             verb = "explains" if self.curve_.n_clusters == 1 else "explain"
             warnings.warn(
-                f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the scatter, on all columns "
-                "too, so columns chosen for them say little; another number of clusters or another preparation of the "
-                "rows may explain more",
+                f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the scatter, on all "
+                "columns too, so columns chosen for them say little; another number of clusters or another preparation "
+                "of the rows may explain more",
                 stacklevel=4,
             )
         self.method_ = choice.method
