@@ -144,10 +144,12 @@ def in_words(steps: Sequence[str], about: About | None) -> str:
 
     Examples
     --------
-    >>> in_words(("l2",), "mean"), in_words((), None)
-    ('rows prepared by l2; columns about their means', 'rows as they are')
+    >>> in_words(("impute#00be1f0393", "l2"), "mean"), in_words((), None)
+    ('rows prepared by impute, l2; columns about their means', 'rows as they are')
     """
-    rows = f"rows prepared by {', '.join(steps)}" if steps else "rows as they are"
+    # After the "#" of a label is a digest of what the step was fitted to.
+    names = ", ".join(label.partition("#")[0] for label in steps)
+    rows = f"rows prepared by {names}" if steps else "rows as they are"
     return rows + {"mean": "; columns about their means", "zero": "; columns about zero", None: ""}[about]
 
 

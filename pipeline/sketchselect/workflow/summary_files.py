@@ -97,8 +97,8 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
             summary = summary.merge(other)
         except SketchSelectError as error:
             counted = isinstance(summary, TargetHistogram) and isinstance(other, TargetHistogram)
-            hint = f"; `sketchselect summarize --for univariate --set bins={files[0]}` counts in the bins of {files[0]}"
-            raise type(error)(f"{file}: {error}{hint if counted else ''}") from None
+            command = f"sketchselect summarize SOURCE --for univariate --set score=SCORE --set bins={files[0]}"
+            raise type(error)(f"{file}: {error}{f'; `{command}` counts alike' if counted else ''}") from None
     save(summary, output)
     return summary, notes
 
