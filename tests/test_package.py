@@ -54,6 +54,15 @@ def test_names_that_left_the_list_go_on_to_work() -> None:
         assert getattr(sks, name) is getattr(sks.summaries, name)
 
 
+def test_no_public_name_is_that_of_a_module() -> None:
+    """An import of the module would put it in the place of the function or class, for everybody."""
+    for stub in (ROOT / "pipeline" / "sketchselect").rglob("__init__.pyi"):
+        package = stub.parent.relative_to(ROOT / "pipeline").as_posix().replace("/", ".")
+        modules = {path.stem for path in stub.parent.iterdir()}
+        lines = [line.split() for line in stub.read_text(encoding="utf-8").splitlines() if line.startswith("from ")]
+        assert not {words[3] for words in lines if words[1] != package} & modules
+
+
 def test_public_folders_list_what_they_have() -> None:
     for folder in FOLDERS:
         module = getattr(sks, folder)
@@ -138,6 +147,28 @@ assert isinstance(rows, pandas.DataFrame) and rows.shape == (3, 1)
 assert sklearn.feature_selection.SelectorMixin is SelectorMixin and issubclass(sks.GreedySelector, SelectorMixin)
 """
     assert python("-c", program, cwd=tmp_path).split() == ["missing", "False"]
+
+
+def test_a_thread_that_imports_a_part_of_pandas_meanwhile_gets_it(tmp_path: Path) -> None:
+    program = """
+import importlib, sys, threading, time
+done = threading.Event()
+
+def parts():
+    while "pandas" not in sys.modules and not done.is_set():
+        time.sleep(0)
+    if type(sys.modules.get("pandas")).__name__ != "module":
+        importlib.import_module("pandas.api.types")
+
+thread = threading.Thread(target=parts)
+thread.start()
+import sketchselect._sklearn
+done.set()
+thread.join()
+import pandas.api.types
+print(pandas.DataFrame({"a": [1]})["a"].sum())
+"""
+    assert python("-c", program, cwd=tmp_path).split() == ["1"]
 
 
 def test_version_is_the_same_everywhere() -> None:

@@ -282,6 +282,14 @@ def record(level: str, message: str, **further: Any) -> str:
     return json.dumps({"time": stamp, "level": level, "message": message, **further})
 
 
+class RecordFormatter(logging.Formatter):
+    """Formats what libraries log as JSON records, with the name of the `logger`."""
+
+    def format(self, entry: logging.LogRecord) -> str:
+        """Return a line, which has the traceback of an error within its message."""
+        return record(entry.levelname.lower(), super().format(entry), logger=entry.name)
+
+
 class Records(Lines):
     """Writes the lines as JSON records; those of a pass have its name and bytes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -37,10 +38,12 @@ class _Deferred(ModuleType):
 def deferred(*names: str) -> Iterator[None]:
     """Let what is loaded meanwhile get stand-ins for these modules, so that each is loaded at its first use.
 
-    Modules that are loaded already, or not installed, are as ever; so are all of them afterwards.
+    Modules that are loaded already, or not installed, are as ever; so are all of them afterwards. So are all where
+    other threads run: one that imports a part of a module meanwhile would load it into the stand-in, and the module
+    itself could not be loaded any more.
     """
     stand_ins = {}
-    for name in names:
+    for name in names if threading.active_count() == 1 else ():
         spec = None if name in sys.modules else find_spec(name)
         if spec is not None:
             stand_ins[name] = module = _Deferred(name)

@@ -20,7 +20,7 @@ from sketchselect.execution.engine import source_partitions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector
-from sketchselect.selectors.timeline import ScoreAt
+from sketchselect.selectors.timelines import ScoreAt
 
 sys.path.insert(0, str(Path(__file__).parent))
 from timing import paired

@@ -75,6 +75,9 @@ def test_balanced_blocks_are_a_partition_into_equal_parts(X, labels):
     if labels == "three":
         # And of every cluster within one of a quarter.
         assert all(np.ptp(np.bincount(y[rows], minlength=3)) <= 2 for rows in blocks)
+    if not isinstance(X, csr_array):
+        for rows, same in zip(blocks, balanced_blocks(csr_array(X), y, 4, order, n), strict=True):
+            assert np.array_equal(rows, same)
 
 
 class Stopped:

@@ -15,7 +15,7 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
 from sketchselect.linalg.agreement import weighted_adjusted_rand
 from sketchselect.readers import open_matrix
-from sketchselect.summaries import CentroidSums
+from sketchselect.summaries import CentroidSums, RowSample
 
 from .data import best_objective, blobs
 
@@ -185,6 +185,9 @@ def test_what_is_refused():
         cluster_range(X, [30])
     with pytest.raises(BadParameter, match="n_seeds"):
         cluster_range(X, [2], n_seeds=1)
+    for source in (X, RowSample(20).from_block(X)):
+        with pytest.raises(BadParameter, match="random_state"):
+            cluster_range(source, [2], random_state=-1)
 
 
 def test_adjusted_rand_index_is_that_of_scikit_learn():
@@ -196,15 +199,24 @@ def test_adjusted_rand_index_is_that_of_scikit_learn():
         assert ours == pytest.approx(adjusted_rand_score(a, b), rel=1e-12)
 
 
-@pytest.mark.parametrize("scale", [2.0**-9, 2.0**-40, 2.0**20])
-def test_stability_does_not_depend_on_the_scale_of_the_weights(scale):
+@pytest.mark.parametrize("scale", [2.0**-9, 2.0**-40, 2.0**20, 2.0**-700])
+def test_stability_and_valleys_do_not_depend_on_the_scale_of_the_weights(scale):
     X = np.random.default_rng(6).standard_normal((300, 5))
     for weights in (np.ones(300), np.random.default_rng(7).exponential(size=300)):
         plain = cluster_range(X, [2, 4], n_seeds=4, sample_weight=weights)
         scaled = cluster_range(X, [2, 4], n_seeds=4, sample_weight=weights * scale)
         for a, b in zip(plain.counts, scaled.counts, strict=True):
-            assert b.stability == pytest.approx(a.stability, rel=1e-12)
+            assert (b.stability, b.valley) == pytest.approx((a.stability, a.valley), rel=1e-12)
         assert scaled.counts[1].stability < 0.6  # noise has no clusters
+
+
+@pytest.mark.parametrize("exponent", [460, -400])
+def test_the_unit_of_the_rows_does_not_matter(exponent):
+    X = blobs(3, 200, 4)
+    plain, scaled = (cluster_range(rows, [2, 3, 4], n_seeds=3) for rows in (X, np.ldexp(X, exponent)))
+    for a, b in zip(plain.counts, scaled.counts, strict=True):
+        assert np.ldexp(b.objective, -2 * exponent) == pytest.approx(a.objective, rel=1e-9)
+        assert (b.stability, b.valley) == pytest.approx((a.stability, a.valley), rel=1e-9)
 
 
 def test_weighted_agreement_of_random_labels_is_zero_on_average():

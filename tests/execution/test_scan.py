@@ -13,7 +13,7 @@ from sketchselect.execution.points import cover
 from sketchselect.execution.tree import MergeTree
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.base import Partitions
-from sketchselect.selectors.timeline import LEAST_POINTS, point_spans, scan_partitions, scan_source
+from sketchselect.selectors.timelines import LEAST_POINTS, point_spans, scan_partitions, scan_source
 from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections, Moments
 
 

@@ -163,9 +163,10 @@ def test_rows_that_were_appended_are_taken_in(tmp_path: Path, n_rows: int) -> No
     assert cli("verify", store).exit_code == 0
 
 
-def test_a_store_that_was_damaged_before_it_grew_is_not_sealed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_rows", [8, 10])
+def test_a_store_that_was_damaged_before_it_grew_is_not_sealed(tmp_path: Path, n_rows: int) -> None:
     store = tmp_path / "x.zarr"
-    convert(np.arange(24.0).reshape(8, 3), store, chunks=(4, 2))
+    convert(np.arange(3.0 * n_rows).reshape(n_rows, 3), store, chunks=(4, 2))
     shutil.copy(store / "c/1/0", store / "c/0/0")
     zarr.open_array(store, mode="r+").append(np.ones((4, 3)))
     before = (store / "zarr.json").read_bytes()
@@ -178,3 +179,13 @@ def test_a_store_that_was_damaged_before_it_grew_is_not_sealed(tmp_path: Path) -
     document["attributes"]["feature_names"] = list(NAMES)
     (store / "zarr.json").write_text(json.dumps(document))
     assert cli("verify", store, "--seal").exit_code == 1
+
+
+def test_appended_chunks_of_zeros_that_were_not_written_are_named(tmp_path: Path) -> None:
+    store = tmp_path / "x.zarr"
+    convert(np.arange(24.0).reshape(8, 3), store, chunks=(4, 3))
+    zarr.open_array(store, mode="r+").append(np.zeros((4, 3)))
+    done = cli("verify", store, "--seal")
+    assert done.exit_code == 1
+    assert "c/2/0" in done.stdout
+    assert "write_empty_chunks" in done.stdout

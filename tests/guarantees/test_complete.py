@@ -117,3 +117,8 @@ def test_an_entry_states_a_formula_and_runs_at_least_200_instances(entry: str) -
     own = re.search(r"^FAST, ALL = range\(\d+\), range\(\d+, (\d+)\)$", text, re.MULTILINE)
     assert int(own[1]) >= 200 if own else "each_instance" in text
     assert len(instances.FAST) + len(instances.ALL) >= 200
+
+
+def test_no_guarantee_is_there_twice() -> None:
+    first = [row.split(" | ")[0] for row in GUARANTEES.splitlines() if row.startswith("| `")]
+    assert len(first) == len(set(first)), {name for name in first if first.count(name) > 1}

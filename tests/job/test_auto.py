@@ -78,7 +78,7 @@ def test_stages_and_another_engine_give_the_same(job: Any, tmp_path: Path) -> No
 def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: Any, tmp_path: Path) -> None:
     """Three of twelve columns hold a part of what tells ten clusters apart: k-means has many optima there."""
     from_sample = []
-    for seed in (0, 3, 7):
+    for seed in (3, 10):
         rng = np.random.default_rng(seed)
         X = 3.0 * rng.standard_normal((10, 12))[rng.integers(10, size=1000)] + rng.standard_normal((1000, 12))
         np.save(tmp_path / "r.npy", X)

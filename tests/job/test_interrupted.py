@@ -216,7 +216,7 @@ if {unread}:
         os.set_blocking(w, True)
 else:
     os.close(r)
-threading.Thread(target=shell._end_soon, args=(143,), daemon=True).start()
+threading.Thread(target=shell._end_soon, args=(143, False), daemon=True).start()
 time.sleep(30)
 """
 

@@ -253,3 +253,28 @@ def test_options_are_read_as_in_a_job():
 def test_options_without_a_url_are_refused(tmp_path):
     np.save(tmp_path / "rows.npy", np.ones((4, 2)))
     refused(cli("inspect", tmp_path / "rows.npy", *OPTION), 2, "apply to remote URLs")
+
+
+@pytest.mark.parametrize("words", [("summarize",), ("summarize", "rows.npy", "--nonsense"), ("nonsense",)])
+def test_a_mistake_in_the_command_line_is_json_too(words: tuple[str, ...]) -> None:
+    done = cli(*words, "--json")
+    assert done.exit_code == 2
+    stated = json.loads(done.stdout)
+    assert stated["exit_code"] == 2
+    assert done.stderr.strip() == f"error: {stated['error']}"
+
+
+def test_what_libraries_log_is_json_too(rows: Path) -> None:
+    done = works("summarize", "rows.npy", "-o", "a.sks", "--verbose", "--log-format", "json", "--n-workers", 1)
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    assert any("logger" in record for record in records)
+    assert any("pass" in record for record in records)
+
+
+@pytest.mark.parametrize("path", ["none/run.prom", "."])
+def test_a_file_of_metrics_that_cannot_be_written_is_refused_first(rows: Path, path: str) -> None:
+    (rows / "job.toml").write_text(job("out"))
+    done = cli("run", "job.toml", "--set", f"output.metrics={path}")
+    assert done.exit_code == 2
+    assert "output.metrics" in done.stderr
+    assert not (rows / "out").exists()

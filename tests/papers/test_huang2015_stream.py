@@ -68,6 +68,8 @@ def test_a_literal_stream_refuses_what_algorithm_2_has_not():
     A = unit_rows(0)
     with pytest.raises(BadParameter, match="half_life"):
         sks.SketchedRidgeSelector(5, 3, 12, literal=True, half_life=10).partial_fit(A)
+    with pytest.raises(BadParameter, match='about="zero"'):
+        sks.SketchedRidgeSelector(5, 3, 12, literal=True, about="mean").fit(A)
     with pytest.raises(Incompatible, match="batch-directions"):
         sks.SketchedRidgeSelector(5, 3, 12, literal=True).fit_summary(sks.FrequentDirections(12).from_block(A))
     changed = sks.SketchedRidgeSelector(5, 3, 12).partial_fit(A).set_params(literal=True)

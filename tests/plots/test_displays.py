@@ -264,3 +264,17 @@ def test_dir_is_for_users():
     assert "cluster_centers_" in dir(sks.KMeans(2).partial_fit(X))
     assert {"alpha_", "mse_path_"} <= {*dir(sks.LassoPath(cv=3).fit(X, Y))}
     assert "matplotlib" in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("draw", "names"),
+    [
+        (lambda: plots.ClustersDisplay(points=[[0, 1]]).plot(Figure()), "ax: .*Figure"),
+        (lambda: plots.ClustersDisplay(points=[[0, 1]], labels=["a"]), "labels"),
+        (lambda: plots.ClustersDisplay.from_estimator(sks.VarianceSelector(2).fit(X), X), "VarianceSelector"),
+        (lambda: plots.ModelPathDisplay.from_path(sks.LassoPath().fit(X, Y).path_, feature_names="a"), "feature_names"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(draw, names):
+    with pytest.raises(BadParameter, match=names):
+        draw()

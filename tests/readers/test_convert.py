@@ -73,7 +73,7 @@ def test_files_on_disk_are_as_promised(tmp_path):
     out = convert(np.zeros((50, 4)), tmp_path / "a.zarr", chunks=(10, 2))
     assert len([p for p in (out / "c").rglob("*") if p.is_file()]) == 10
     array = zarr.open_array(str(out), mode="r")
-    assert {*array.attrs["sketchselect"]} == {"empty_chunks", "chunks", "document"}
+    assert {*array.attrs["sketchselect"]} == {"empty_chunks", "chunks", "document", "rows"}
     assert array.attrs["sketchselect"]["empty_chunks"] == "written"
     assert array.compressors[0].checksum is True
     assert array.metadata.zarr_format == 3

@@ -101,3 +101,11 @@ def test_wrong_names_are_refused(tmp_path: Path, words: Path) -> None:
     words.unlink()
     with pytest.raises(SourceError, match=r"words\.txt"):
         sks.open_matrix(write(tmp_path / "x.npy"), feature_names=words)
+
+
+def test_a_folder_is_refused_and_a_name_may_have_a_form_feed(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_bytes("a\r\nb\x0cb\r\n\u00e9\u2028e\r\nd\r\n".encode())
+    assert sks.open_matrix(VALUES, feature_names=words).feature_names == ("a", "b\x0cb", "\u00e9\u2028e", "d")
+    with pytest.raises(SourceError, match="folder"):
+        sks.open_matrix(VALUES, feature_names=tmp_path)

@@ -457,6 +457,13 @@ def test_of_rows_that_are_all_equal_one_column_is_enough(p: int, kind: Callable[
     assert {point.ratio for point in chosen.curve_.points} == {1.0}
 
 
+def test_for_a_single_cluster_one_column_is_enough() -> None:
+    rows = np.random.default_rng(0).standard_normal((300, 12)) + 7.0
+    with pytest.warns(UserWarning, match="1 cluster explains 0.0 %"):
+        chosen = AutoSelector(n_clusters=1, normalize=None).fit(rows)
+    assert chosen.support_.size == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

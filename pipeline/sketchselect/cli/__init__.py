@@ -122,14 +122,14 @@ class _Grouped(typer.core.TyperGroup):
         super().__init__(*args, **kwargs)
         self.commands = cast(Any, _Commands())
 
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **kwargs: Any) -> Any:
         """Read the words before a command."""
-        with plain_usage("sketchselect"):
-            return super().make_context(*args, **kwargs)
+        with plain_usage("sketchselect", "--json" in args):
+            return super().make_context(info_name, args, *rest, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
         """Look for the command, and run it."""
-        with plain_usage("sketchselect"):
+        with plain_usage("sketchselect", "--json" in ctx.args):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -116,9 +116,11 @@ def _reporting(quiet: bool, verbose: bool, logs_json: bool) -> Iterator[None]:
     """Show no progress, a brief log, or all passes and the log of libraries."""
     import logging
 
-    from sketchselect._progress import reporting
+    from sketchselect._progress import RecordFormatter, reporting
 
     root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
+    if logs_json:
+        handler.setFormatter(RecordFormatter())
     level = root.level
     if verbose:
         root.addHandler(handler)
@@ -136,16 +138,15 @@ USAGE_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 
 
 @contextlib.contextmanager
-def plain_usage(name: str) -> Iterator[None]:
-    """Turn an error of Typer's parser into one line that names the help."""
+def plain_usage(name: str, as_json: bool = False) -> Iterator[None]:
+    """Turn an error of Typer's parser into one line that names the help; with `as_json` also into JSON."""
     try:
         yield
     except USAGE_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help itself
             raise
         mistake = _one_line(cast(Any, error).format_message()).rstrip(".")
-        _print_error(f"{name}: {mistake[:1].lower()}{mistake[1:]}; {name} --help lists what it takes")
-        raise typer.Exit(2) from None
+        _fail([f"{name}: {mistake[:1].lower()}{mistake[1:]}; {name} --help lists what it takes"], 2, as_json)
 
 
 class Command(typer.core.TyperCommand):
@@ -160,7 +161,7 @@ class Command(typer.core.TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read the words of a command line."""
-        with plain_usage(f"sketchselect {info_name}"):
+        with plain_usage(f"sketchselect {info_name}", "--json" in args):
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

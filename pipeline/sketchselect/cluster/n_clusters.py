@@ -280,7 +280,8 @@ def cluster_range(
         if sample is None:
             raise Incompatible(f"cluster_range needs a summary of kind {RowSample.kind}, or the rows themselves")
         spectrum = next((m for m in members if m.kind in SPECTRAL_KINDS), None)
-        return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
+        seed = require_seed(random_state, "cluster_range: random_state")
+        return _on_coreset(sample, spectrum, numbers, n_seeds, seed)[0]
     rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
     with open_engine(client, rows.matrix, rows.weight) as engine:
@@ -473,6 +474,9 @@ def _on_coreset(
 def _directions(centered: WeightedRows, n_directions: int, seed: int) -> Floats:
     """Return about the top directions of centred rows, shape (n_columns, at most n_directions)."""
     rows = centered.rows * np.sqrt(centered.weights)[:, None]
+    exponent = int(np.frexp(np.abs(rows).max(initial=0.0))[1])
+    if abs(exponent) > 100:  # Cubes of such rows could overflow or vanish.
+        rows = np.ldexp(rows, -exponent)
     draws = gaussians(seed, (rows.shape[0], min(n_directions + SPARE_DIRECTIONS, *rows.shape)))
     image = rows.T @ (rows @ (rows.T @ draws))
     return approximate_directions(image, lambda basis: rows.T @ (rows @ basis), n_directions)
@@ -532,7 +536,8 @@ def _valley(points: WeightedRows, labels: Labels, partition: _Partition) -> floa
         (here, here_weight), (there, there_weight) = along(own, other), along(other, own)
         places, weights = np.concatenate([here, -there]), np.concatenate([here_weight, there_weight])
         low, middle, high = (weights @ (np.abs(places - at) < NEAR) + unit / 2 for at in (-1.0, 0.0, 1.0))
-        valleys[own] = middle / np.sqrt(low * high)
+        # One root after another: with weights far from 1 the product of both sums would overflow or vanish.
+        valleys[own] = middle / np.sqrt(low) / np.sqrt(high)
     order = np.argsort(valleys, kind="stable")
     shares = np.cumsum(totals[order]) / totals.sum()
     return float(valleys[order][min(int(np.searchsorted(shares, 0.5)), k - 1)])

@@ -49,6 +49,9 @@ class Display(ABC):
         panels = list(np.ravel(np.asarray(ax, dtype=object)))
         if len(panels) not in (1, len(self._panels)):
             raise BadParameter(f"ax: {type(self).__name__} draws on {len(self._panels)} axes, got {len(panels)}")
+        for panel in panels:
+            if not hasattr(panel, "xaxis"):
+                raise BadParameter(f"ax: expected axes, such as those of figure.subplots(), got {type(panel).__name__}")
         self._draw(charts.Pen.of_matplotlib(), panels)
         self.ax_ = panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
         self.figure_ = panels[0].figure
@@ -276,6 +279,8 @@ class ModelPathDisplay(Display):
     def _table(self) -> dict[str, Any]:
         columns, lines = self.path.lines()
         names = self.feature_names
+        if names is not None and columns.size and len(names) <= (last := int(columns.max())):
+            raise BadParameter(f"feature_names: {len(names)} given, the path has a term number {last}")
         return {
             "parameter": self.path.parameter,
             "values": self.path.values,
@@ -334,10 +339,14 @@ class ClustersDisplay(Display):
             raise BadParameter(f"points: expected shape (n_rows, 2), got {self.points.shape}")
         if self.labels is not None and self.labels.shape != self.points.shape[:1]:
             raise BadParameter(f"labels: {self.labels.size} for {len(self.points)} rows")
+        if self.labels is not None and self.labels.dtype.kind not in "biuf":
+            raise BadParameter(f"labels: expected whole numbers, got {self.labels.dtype}; number names by np.unique")
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, *, ax: Any = None) -> Self:
         """Draw a sample of the rows of X, of up to 2,000, with the clusters of a fitted `KMeans`; one pass."""
+        if not hasattr(estimator, "project"):
+            raise BadParameter(f"{type(estimator).__name__} has no clusters; this display needs a KMeans")
         points, labels, centres = estimator.project(X)
         return cls(points=points, labels=labels, centres=centres).plot(ax)
 

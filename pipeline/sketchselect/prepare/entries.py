@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -60,6 +60,8 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
     if isinstance(entries, (str, Mapping, Step)):
         step = repr(entries) if isinstance(entries, str) else "step"
         raise BadParameter(f"prepare must be a list of steps, got one step; write [{step}]")
+    if not isinstance(entries, Iterable):
+        raise BadParameter(f"prepare must be a list of steps, got {entries!r:.40}")
     steps = tuple(_step(entry) for entry in entries)
     _require_order(steps)
     return steps

@@ -597,7 +597,7 @@ def require_finite(estimator: Any, values: Any) -> None:
         where = column if names is None else f"{names[column]!r}"
         raise NotFinite(
             f"X: {n_nan} NaN and {n_inf} infinite values, the first at row {row}, column {where}; leave such rows out, "
-            'or fill missing values first (scikit-learn\'s SimpleImputer; in a job the prepare step "impute")'
+            'or fill missing values with fit(X, prepare=["impute"]), in a job steps = ["impute"]'
         )
 
 

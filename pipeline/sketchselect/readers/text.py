@@ -10,6 +10,7 @@ import csv
 import gzip
 import inspect
 import itertools
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -361,8 +362,12 @@ def read_names(location: Location, n_columns: int, source: str) -> tuple[str, ..
     if not location.is_local:
         raise SourceError(f"{location.address}: names of columns are read from local disks only; copy the file first")
     location.existing_version()
+    if os.path.isdir(location.url):
+        raise SourceError(f"{location.address}: a folder; give the text file with the names of columns")
     with _opened(location) as file:
-        names = [line.strip() for line in file.read().rstrip().splitlines()]
+        # Not by `splitlines`, which ends lines at other characters too, such as a form feed within a name.
+        names = [line.strip() for line in file.read().rstrip().split("\n")]
+    names = names if any(names) else []
     lines: dict[str, int] = {}
     for line, name in enumerate(names, start=1):
         if not name:

@@ -35,5 +35,5 @@ from sketchselect.selectors.supervised.stability import StabilitySelector as Sta
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing as FeatureSelectionAnnealing
 from sketchselect.selectors.supervised.subsets import ThresholdedOLS as ThresholdedOLS
 from sketchselect.selectors.supervised.univariate import UnivariateSelector as UnivariateSelector
-from sketchselect.selectors.timeline import Timeline as Timeline
-from sketchselect.selectors.timeline import timeline as timeline
+from sketchselect.selectors.timelines import Timeline as Timeline
+from sketchselect.selectors.timelines import timeline as timeline

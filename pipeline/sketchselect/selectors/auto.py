@@ -17,7 +17,7 @@ from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.sample import row_products, sample_size
 from sketchselect.linalg.validation import Floats, Labels, require_positive
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, Z, best, cluster_means
+from sketchselect.selectors.curve import ROUNDING, Curve, CurvePoint, SelectionCurve, Z, best, cluster_means
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
@@ -75,7 +75,8 @@ def limit_of(curve: Curve, tolerance: float) -> Limit:
     """
     all_columns, scatter = curve.everything, curve.coreset.scatter
     gain = scatter - all_columns.objective
-    if not (all_columns.objective > 0 and gain > 0):
+    # A single cluster gains nothing but rounding.
+    if not (all_columns.objective > 0 and gain > ROUNDING * scatter):
         return Limit(high=1.0 + tolerance)
     most = 1.0 + tolerance * gain / all_columns.objective
     return Limit(1.0 + tolerance, seen=most, upper=most)
@@ -510,10 +511,11 @@ class AutoSelector(BaseSelector):
                     curve.add(tuple(curve.methods), other)
         self.curve_ = curve.result()
         if self.curve_.scatter > 0 and (explained := self.curve_.explained) < LITTLE:
+            verb = "explains" if self.curve_.n_clusters == 1 else "explain"
             warnings.warn(
-                f"{self.curve_.n_clusters} clusters explain {100.0 * explained:.1f} % of the scatter, on all columns "
-                "too, so columns chosen for them say little; another number of clusters or another preparation of the "
-                "rows may explain more",
+                f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the scatter, on all "
+                "columns too, so columns chosen for them say little; another number of clusters or another preparation "
+                "of the rows may explain more",
                 stacklevel=4,
             )
         self.method_ = choice.method

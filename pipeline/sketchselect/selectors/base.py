@@ -532,7 +532,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         elif before.prepare != steps:
             raise Incompatible(
                 f"the rows seen so far were prepared by {list(before.prepare)}, this selector prepares by "
-                f"{list(steps)}; set `normalize` to match"
+                f"{list(steps)}; set `normalize` to match (fit with prepare= cannot go on by partial_fit)"
             )
         else:
             summary = before

@@ -150,6 +150,8 @@ class OnlineLeverageSelector(BaseSelector):
             description = Bundle(sample=description, sketch=_sketch(n_rows))
         result = summarize_source(columns, description, options, stage="columns")
         sample = cast(LeverageSample, pick(result.value, LeverageSample.kind))
+        if not sample.squared_norm > 0:
+            raise nothing_to_select(self.about)
         if by_rows:
             second = summarize_source(source, _sketch(n_columns), options, stage="error")
             weights = np.zeros(n_columns)

@@ -66,8 +66,7 @@ class SketchedSelector(BaseSelector):
         k = self._components(summary.n_features)
         require_directions(summary.size, k)
         compensate = bool(self.compensate) and not self.literal
-        about: About = "zero" if self.literal else self.about
-        directions = self._directions(summary, about)
+        directions = self._directions(summary, self.about)
         squares = directions.squares
         if compensate:
             squares = np.where(squares > 0, squares + summary.shrinkage, 0.0)
@@ -87,7 +86,7 @@ class SketchedSelector(BaseSelector):
             n_components=k,
             sketch_size=summary.size,
             compensate=compensate,
-            about=about,
+            about=self.about,
             **parameters,
         )
 
@@ -231,11 +230,15 @@ class SketchedRidgeSelector(SketchedSelector):
         self.about = about
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range, or a stream that is literal and forgets."""
+        """Raise `BadParameter` for a parameter out of range, or a literal form about the mean or that forgets."""
         super().check_parameters()
         if self.literal and (self.half_life is not None or self.window is not None):
             raise BadParameter(
                 "literal=True is Algorithm 2 as printed, which forgets nothing; leave out half_life and window"
+            )
+        if self.literal and self.about != "zero":
+            raise BadParameter(
+                'literal=True is Algorithm 2 as printed, whose columns are measured about zero; set about="zero"'
             )
 
     def _sketch(self, size: int) -> Sketch:

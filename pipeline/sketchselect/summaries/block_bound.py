@@ -297,8 +297,8 @@ def balanced_blocks(block: Any, labels: Array, n_blocks: int, order: Array, seed
     [206.0, 206.0]
     """
     p = block.shape[1]
-    if p > SKETCHED_COLUMNS or is_csr(block):
-        width = min(p, SKETCHED_COLUMNS)
+    if p > SKETCHED_COLUMNS:
+        width = SKETCHED_COLUMNS
         # 2 * width bins: a column's bin says its sum and its sign.
         draws = uniforms(derive_seed(seed, "block-bound", "columns"), np.arange(p, dtype=np.uint64))
         bins = (draws * (2 * width)).astype(np.int64)
@@ -306,7 +306,7 @@ def balanced_blocks(block: Any, labels: Array, n_blocks: int, order: Array, seed
         with np.errstate(over="ignore", invalid="ignore"):
             rows = densify(block @ sums) if is_csr(block) else block @ sums
     else:
-        rows = np.asarray(block)
+        rows = densify(block) if is_csr(block) else np.asarray(block)
     # One cluster after another, so that a cluster's candidates are neighbours.
     order = order[np.argsort(labels[order], kind="stable")]
     rows, labels = rows[order].astype(np.float64), labels[order]

@@ -35,6 +35,8 @@ from sketchselect.summaries.containers import Container, MembersRecord
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
 CONTAINER_VERSION = 2
+# Types of fields that are stored as arrays without dimensions; a module's annotations may be types or their text.
+_SCALARS = {"int", "float", "bool", "int | None", int, float, bool, int | None}
 _ALIGN = 64
 _DIGEST = 32
 _FIXED = 24
@@ -195,7 +197,7 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
             values[field.name] = field.default
             continue
         array = _array(header["arrays"][stored_name(field)], body, name)
-        values[field.name] = array.item() if field.type in ("int", "float", "bool", "int | None") else array
+        values[field.name] = array.item() if field.type in _SCALARS else array
     summary = cls(**arguments)
     record = cls.record_type(**values)
     _check_shapes(summary, record, name)

@@ -136,7 +136,8 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
     n_directions : int, optional
         k. By default the fewest directions, at most half of the columns, by which rotations of pairs of directions are
         seen nearly best: the mean rise of the share, pairs weighing by the product of their scatter, over its standard
-        error on a day of a hundredth of the base's rows, is at least 0.9 of the most.
+        error on a day of a hundredth of the base's rows, is at least 0.9 of the most. All directions of the base where
+        these are no more than half of the columns.
 
     Returns
     -------
@@ -307,6 +308,9 @@ class _Law:
         # sin^2 (l_i - l_j); the mean over pairs that weigh l_i l_j, in standard errors:
         gain = np.maximum(inside * share - (1 - share) * outside, 0.0) / np.maximum(error, np.finfo(np.float64).eps)
         k = int(ks[-1]) if n_directions is not None else int(ks[np.argmax(gain >= _NEARLY_BEST * gain.max())])
+        # Directions that leave nothing but rounding: any scatter outside them is seen.
+        if n_directions is None and (complete := share <= 8 * p * np.finfo(np.float64).eps).any():
+            k = int(ks[np.argmax(complete)])
         return cls(values, counts, k, float(upper[k - 1]), float(optimism[k - 1]))
 
     def above_share(self, n_rows: float, probability: float) -> float:

@@ -571,6 +571,11 @@ def check_session(session: Session) -> None:
     config = session.config
     if config.output.anndata and importlib.util.find_spec("anndata") is None:
         raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
+    if (path := config.output.metrics) is not None:
+        if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
+            raise ConfigError(f"output.metrics: no folder {folder}; create it first")
+        if os.path.isdir(path):
+            raise ConfigError(f"output.metrics: {path} is a folder; name a file in it")
     if (path := config.prepare.fitted) is not None:
         try:
             session.fit_with(codec.load(Path(path)))
@@ -582,7 +587,7 @@ def check_session(session: Session) -> None:
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
     if config.timeline is not None:
-        from sketchselect.selectors.timeline import require_one_summary
+        from sketchselect.selectors.timelines import require_one_summary
 
         try:
             require_one_summary(session.selector)

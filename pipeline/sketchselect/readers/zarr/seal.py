@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
+from sketchselect._text import counted
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.zarr.matrix import ZarrNode
@@ -36,9 +38,22 @@ def seal(location: Location, array: Any = None) -> None:
     mark = document.setdefault("attributes", {}).setdefault(MARKER, {})
     if array is not None:
         digests = array.store.digests
-        mark["chunks"] = _chunks_digest([digests.get(k, ABSENT) for k in _keys(parse_metadata(document, "new array"))])
-        mark["rows"] = document["shape"][0]
+        metadata = parse_metadata(document, "new array")
+        mark |= _mark_of_chunks([digests.get(key, ABSENT) for key in _keys(metadata)], metadata)
     _write(place, document, mark)
+
+
+def _mark_of_chunks(digests: list[str], metadata: ArrayMetadata) -> dict[str, Any]:
+    """Return the digest of all chunk files, and of those that appending rows leaves as they are, where it differs."""
+    mark: dict[str, Any] = {"chunks": _chunks_digest(digests), "rows": metadata.shape[0]}
+    if (n_full := _n_full(metadata, metadata.shape[0])) < len(digests):
+        mark["full"] = _chunks_digest(digests[:n_full])
+    return mark
+
+
+def _n_full(metadata: ArrayMetadata, n_rows: int) -> int:
+    """Return the number of chunk files in which all rows are among the first `n_rows`; they are the first by key."""
+    return n_rows // metadata.grid[0] * math.prod(metadata.n_cells[1:])
 
 
 def _write(place: Location, document: dict[str, Any], mark: dict[str, Any]) -> None:
@@ -49,8 +64,9 @@ def _write(place: Location, document: dict[str, Any], mark: dict[str, Any]) -> N
 def seal_appended(root: Location) -> Iterator[tuple[str, bool, str]]:
     """Take rows in that were appended to converted arrays: write their digests anew; yield as `check_seals`.
 
-    Whole chunks that were there before must be those that were written; every file is read. A document that differs
-    by more than appended rows is left as it is, and raises `SourceError` where the store is opened.
+    Chunks that were full before must be those that were written; every file is read. A last chunk that was not full
+    is written anew when rows are appended, and cannot be compared. A document that differs by more than appended rows
+    is left as it is, and raises `SourceError` where the store is opened.
     """
     for folder in _folders(root):
         yield from _seal_appended(root.join(folder) if folder else root, folder or "array")
@@ -62,22 +78,24 @@ def _seal_appended(location: Location, name: str) -> Iterator[tuple[str, bool, s
     if (n_rows := rows_when_sealed(document)) is None:
         return
     metadata, mark = parse_metadata(document, location.address), mark_of(document)
-    before = parse_metadata({**document, "shape": [n_rows, *document["shape"][1:]]}, location.address)
-    digests = _file_digests(location, list(_keys(metadata)))
-    n_before = len(list(_keys(before)))
-    # Keys are in the order of rows, so those of before come first; appending writes their last row of chunks anew
-    # where it was not full.
-    is_whole = n_rows % metadata.grid[0] == 0
-    if is_whole and _chunks_digest(digests[:n_before]) != mark["chunks"]:
+    keys = list(_keys(metadata))
+    digests = _file_digests(location, keys)
+    n_left = n_rows % metadata.grid[0]
+    if _chunks_digest(digests[: _n_full(metadata, n_rows)]) != mark.get("full" if n_left else "chunks"):
         yield name, False, "chunk files of the rows before are changed; restore the store, or convert again"
         return
     if ABSENT in digests:
-        yield name, False, f"{digests.count(ABSENT):,} of its chunk files are missing; append the rows again"
+        first = keys[digests.index(ABSENT)]
+        missing = f"{digests.count(ABSENT):,} of its {len(digests):,} chunk files are missing, {first} first"
+        how = "zarr leaves chunks of zeros out, unless rows are appended with write_empty_chunks=True"
+        yield name, False, f"{missing}; {how}"
         return
-    mark |= {"chunks": _chunks_digest(digests), "rows": document["shape"][0]}
+    mark.pop("full", None)
+    mark |= _mark_of_chunks(digests, metadata)
     _write(place, document, mark)
-    compared = "compared" if is_whole else "not compared: the last chunk was not full, and is written anew"
-    yield name, True, f"{document['shape'][0] - n_rows:,} appended rows are sealed; those before were {compared}"
+    but = f" but for the last {n_left:,}, whose chunk was not full and is written anew" if n_left else ""
+    n_new = counted(document["shape"][0] - n_rows, "appended row")
+    yield name, True, f"sealed with {n_new}; those before are the rows that were written{but}"
 
 
 def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:

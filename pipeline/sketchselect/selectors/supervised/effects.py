@@ -104,7 +104,7 @@ def information_effects(information: Information, n_rows: float) -> Effects:
         wider = information.variance / (2 * information.plug_in)
         limits = _of_chi_squared(2 * n_rows * information.plug_in, freedom, wider)
         scale = 1 / (information.entropy or np.nan)
-        size = np.where(np.isnan(freedom), np.nan, information.corrected * scale)
+        size = np.where(np.isnan(freedom), np.nan, np.minimum(information.corrected * scale, 1.0))
         return Effects(size, *(np.minimum(x / (2 * n_rows) * scale, 1.0) for x in limits))
 
 

@@ -46,7 +46,7 @@ from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
-from sketchselect.selectors.timeline import scan_plan
+from sketchselect.selectors.timelines import scan_plan
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
@@ -652,7 +652,7 @@ class _Walk:
         settings, session = self.config.timeline, self.session
         if settings is None:
             return
-        from sketchselect.selectors.timeline import window_of
+        from sketchselect.selectors.timelines import window_of
 
         description = session.selector.summary_description(session.n_columns)
         work = scan_plan(

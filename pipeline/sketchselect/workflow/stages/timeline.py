@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sketchselect.job.load import estimator
 from sketchselect.job.schema import TimelineSettings
-from sketchselect.selectors.timeline import Timeline, timeline_of, window_of
+from sketchselect.selectors.timelines import Timeline, timeline_of, window_of
 from sketchselect.workflow import tables
 from sketchselect.workflow.session import Session
 
