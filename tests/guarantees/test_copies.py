@@ -14,7 +14,7 @@ from .instances import each_instance, matrix
 
 
 def instance(seed, shrunk, about):
-    """Rows, the class of every column (-1 for one that is nothing but the point), and whether some are nearly in two."""
+    """Rows, the class of every column (-1 for one of no length), and whether some are nearly in two classes."""
     rng = np.random.default_rng(seed)
     n_classes = int(rng.integers(40, 60)) if shrunk else int(rng.integers(2, 30))
     base = matrix(rng, int(rng.integers(max(n_classes // 2, 3), 80)), n_classes)

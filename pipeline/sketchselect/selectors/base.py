@@ -679,7 +679,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         for member in summary.values() if isinstance(summary, Mapping) else (summary,):
             if not hasattr(member, "centered_squared_norm"):
                 continue
-            # Rows that are all equal lose nothing. Multiples of one row do: they differ by rounding, far more than this.
+            # Rows that are all equal lose nothing. Multiples of one row do, and differ by rounding: far more than this.
             if member.centered_squared_norm <= ALL_EQUAL * float(np.max(member.weight)):
                 continue
             if (share := share_of_the_mean(member)) >= PARALLEL:
