@@ -77,9 +77,9 @@ def share_of_false(seed: int, setting: dict[str, Any]) -> tuple[float, float]:
     return float((~is_true[chosen]).sum() / max(chosen.size, 1)), float(is_true[chosen].sum() / N_TRUE)
 
 
-each_repetition = pytest.mark.parametrize(
-    "seeds", [range(24), pytest.param(range(24, 424), marks=NIGHTLY)], ids=["fast", "all"]
-)
+FAST, ALL = range(24), range(24, 424)
+
+each_repetition = pytest.mark.parametrize("seeds", [FAST, pytest.param(ALL, marks=NIGHTLY)], ids=["fast", "all"])
 
 
 def power_of_rows(seed: int, setting: dict[str, Any]) -> float:

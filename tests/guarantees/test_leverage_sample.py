@@ -53,10 +53,13 @@ def test_the_rate_of_the_paper_has_its_probability(seeds):
 @each_instance
 @pytest.mark.filterwarnings("ignore:every one of the")
 @pytest.mark.parametrize("rate", [None, "paper", 1.5])
-def test_the_error_that_was_realised_is_measured(seeds, rate):
+@pytest.mark.parametrize("about", ["mean", "zero"])
+def test_the_error_that_was_realised_is_measured(seeds, rate, about):
     for seed in seeds:
         _, A = columns(seed)
-        chosen = sks.OnlineLeverageSelector(sampling_rate=rate, random_state=seed).fit(A.T)
+        chosen = sks.OnlineLeverageSelector(sampling_rate=rate, random_state=seed, about=about).fit(A.T)
+        if about == "mean":
+            A = A - A.mean(axis=1, keepdims=True)
         sample = A[chosen.support_] * chosen.weights_[:, None]
         exact = realised(sample, A, chosen.selection_.diagnostics["ridge"])
         assert chosen.eps_ == pytest.approx(exact, rel=1e-5, abs=1e-9)

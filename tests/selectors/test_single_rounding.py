@@ -127,11 +127,14 @@ def nearly_low_rank(n=300, p=900, rank=5, noise=1e-3):
 
 
 @pytest.mark.parametrize("ridge", ["auto", 0.0])
-def test_float32_columns_are_scored_in_float64(ridge):
-    """What float32 products lose of AA' is more than what is left beside five strong directions."""
-    X = nearly_low_rank()
-    chosen = sks.LeverageSelector(40, ridge=ridge, read="columns", n_components=5).fit(X)
+@pytest.mark.parametrize(("about", "offset"), [("zero", 0.0), ("mean", 0.0), ("mean", 1000.0)])
+def test_float32_columns_are_scored_in_float64(ridge, about, offset):
+    """What float32 products lose of AA', or differences from a mean far away, is more than five directions leave."""
+    X = nearly_low_rank() + np.float32(offset)
+    chosen = sks.LeverageSelector(40, ridge=ridge, read="columns", n_components=5, about=about).fit(X)
     wide = X.astype(np.float64)
+    if about == "mean":
+        wide -= wide.mean(axis=0)
     used = chosen.selection_.diagnostics["ridge"]
     assert np.allclose(chosen.scores_, leverage(wide, used), atol=1e-8)
     if ridge == "auto":

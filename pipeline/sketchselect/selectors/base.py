@@ -169,6 +169,9 @@ def _from_json(values: Sequence[float | None]) -> Floats:
 PARALLEL = 0.95
 """Share of the mean in the squares of rows of unit length from which they are nearly parallel."""
 
+ALL_EQUAL = 1e-6 * float(np.finfo(np.float64).eps) ** 2
+"""Scatter of rows of unit length that are all equal, at most, by their weight: the rounding of a rounding."""
+
 
 def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
     """Raise `Incompatible`, naming the column, if a batch's columns have other names than those of the stream."""
@@ -676,7 +679,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if getattr(self, "normalize", None) is None or self._normalized(summary) is None:
             return
         for member in summary.values() if isinstance(summary, Mapping) else (summary,):
-            if not hasattr(member, "centered_squared_norm") or member.n_rows < 2:
+            if not hasattr(member, "centered_squared_norm"):
+                continue
+            # Rows that are all equal lose nothing. Multiples of one row do, and differ by rounding: far more than this.
+            if member.centered_squared_norm <= ALL_EQUAL * float(np.max(member.weight)):
                 continue
             if (share := share_of_the_mean(member)) >= PARALLEL:
                 warnings.warn(
