@@ -32,7 +32,7 @@ def instance(seed, shrunk, about):
     which = np.r_[np.arange(n_classes), rng.integers(n_classes, size=2 * n_classes)]
     X = base[:, which] * 2.0 ** rng.integers(-3, 4, which.size) * rng.choice([-1, 1], which.size)
     if about == "mean":
-        X += rng.choice([0.0, 1.0, 30.0], which.size) * X.std(axis=0)
+        X += rng.choice([0.0, 1.0, 2.0], which.size) * X.std(axis=0)
     order = rng.permutation(which.size)
     return rng, X[:, order], own[which][order], near
 
