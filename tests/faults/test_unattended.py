@@ -15,8 +15,9 @@ from tests.job.commands import cli, start
 
 import sketchselect as sks
 from sketchselect._progress import Progress
-from sketchselect.errors import SketchSelectError
+from sketchselect.errors import ConfigError, SketchSelectError
 from sketchselect.job.text import write_toml
+from sketchselect.workflow import session
 
 
 @pytest.fixture
@@ -135,6 +136,21 @@ def test_a_file_of_metrics(job: dict[str, Any], tmp_path: Path, monkeypatch: pyt
     assert values(tmp_path / "run.prom")["failed"] == 1
 
 
-def test_metrics_that_cannot_be_written_end_no_job(job: dict[str, Any], tmp_path: Path) -> None:
+def test_metrics_that_cannot_be_written_end_no_job(
+    job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job["output"]["metrics"] = str(tmp_path / "no" / "such" / "folder.prom")
+    with pytest.raises(ConfigError, match="metrics"):
+        sks.run(job)
+    assert not Path(job["output"]["dir"]).exists(), "refused before anything is made"
+    attempts = []
+
+    def write(path: Path, *contents: Any, **options: Any) -> None:
+        attempts.append(path)
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(session, "write_atomically", write)
+    job["output"]["metrics"] = str(tmp_path / "progress.prom")
     assert sks.run(job).selection.support.size == 4
+    assert attempts
+    assert {path.name for path in attempts} == {"progress.prom"}
