@@ -104,7 +104,7 @@ def test_timeline_has_the_ranks_of_columns_that_moved():
 def test_certificates_are_lines_from_bound_to_objective_to_scatter():
     certificate = sks.Certificate(50.0, 60.0, 1.2, "spectral", 1.0, 0.0, 3, scatter=100.0)
     axes = certificate.plot(new_axes())
-    assert line(axes, "may be gained still")[:, 0].tolist() == [certificate.lower_bound, certificate.objective]
+    assert line(axes, "may still be gained")[:, 0].tolist() == [certificate.lower_bound, certificate.objective]
     assert line(axes, "gain over one cluster")[:, 0].tolist() == [certificate.objective, certificate.scatter]
     two = plots.CertificateDisplay.from_certificates([certificate, certificate], ax=new_axes())
     assert [text.get_text() for text in two.ax_.get_yticklabels()] == [certificate.method] * 2

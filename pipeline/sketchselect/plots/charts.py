@@ -241,7 +241,7 @@ def draw_certificates(pen: Pen, axes: Axes, certificates: Sequence[Any]) -> None
             color=pen.muted,
             linewidth=5.0,
             solid_capstyle="butt",
-            label="may be gained still" if first else None,
+            label="may still be gained" if first else None,
         )
         if c.scatter is not None:
             axes.plot(
