@@ -421,7 +421,8 @@ class BlockBound(Summary[BlockBoundRecord]):
     Notes
     -----
     The blocks depend on the partitions of the rows, so two layouts give different bounds, each valid. Labels of a good
-    clustering take a third of the gap away, or more; any labels give a valid bound. Rows sorted by class give a looser
+    clustering take a third of the gap away, or more, where every cluster has rows in every block; of clusters of single
+    rows far away, blocks by hash may prove more. Any labels give a valid bound. Rows sorted by class give a looser
     bound. Cost: half a second a block of 400 rows on one core, six seconds one of 1600.
     Rows of a sparse source are made dense a block at a time, without the columns that are empty there.
     Source: Peng and Wei 2007; summed over blocks; Maclaurin's inequality for a sample of them.
