@@ -7,6 +7,9 @@ import inspect as python_inspect
 import json
 import os
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -143,13 +146,17 @@ def methods(
     facts = method_facts()
     if name is None:
         width = max(map(len, METHODS))
-        needs = {name: f" (needs {each['needs']})" if each["needs"] else "" for name, each in facts.items()}
-        by_purpose: dict[str, list[str]] = {}
-        for n, each in facts.items():
-            by_purpose.setdefault(_purpose(METHODS[n]), []).append(f"  {n:<{width}}  {each['does']}{needs[n]}")
-        return Outcome(
-            "\n".join(line for purpose in sorted(by_purpose) for line in (purpose, *by_purpose[purpose])), facts
-        )
+        # A line each where a program reads them; on a terminal, what does not fit goes on below its own column.
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        lines = []
+        for purpose in PURPOSES:
+            lines.append(f"{purpose}:")
+            for n, each in facts.items():
+                if each["purpose"] == purpose:
+                    text = each["does"] + (f" (needs {each['needs']})" if each["needs"] else "")
+                    pieces = textwrap.wrap(text, columns - width - 4) if columns > width + 24 else [text]
+                    lines += [f"  {n if i == 0 else '':<{width}}  {piece}" for i, piece in enumerate(pieces)]
+        return Outcome("\n".join(lines), facts)
     if name not in METHODS:
         hint = did_you_mean(name, METHODS, "; `sketchselect methods` lists all")
         raise BadParameter(f"unknown selection method {name!r}{hint}")
@@ -166,15 +173,6 @@ def methods(
     needed = f"needs {_needs(cls)}\n" if _needs(cls) else ""
     text = f"{name} ({cls.__name__})\n{needed}\n{text.strip()}"
     return Outcome(text, {**facts[name], "description": text})
-
-
-def _purpose(cls: type[BaseSelector]) -> str:
-    """Return what a method selects columns for."""
-    if cls.needs_target:
-        return "to predict a target:"
-    if cls.needs_counts:
-        return "for counts:"
-    return "for columns that arrive as a stream:" if cls.axis == "columns" else "to cluster rows:"
 
 
 @command
@@ -215,12 +213,17 @@ def plan(
     return Outcome(forecast.text(), forecast.to_dict(), is_good=forecast.refusal is None)
 
 
+PURPOSES = ("to cluster rows", "to predict a target", "for counts", "for streams")
+"""What methods select columns for, in the order of the lists of methods."""
+
+
 def method_facts() -> dict[str, dict[str, Any]]:
     """Return the purpose, class, needs, guarantee and cost of each method, and whether it has weights."""
     from sketchselect.selectors import METHODS
 
     return {
         name: {
+            "purpose": _purpose(cls),
             "does": re.sub("`+", "", (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")),
             "class": cls.__name__,
             "needs": _needs(cls),
@@ -230,6 +233,14 @@ def method_facts() -> dict[str, dict[str, Any]]:
         }
         for name, cls in sorted(METHODS.items())
     }
+
+
+def _purpose(cls: type[BaseSelector]) -> str:
+    if cls.needs_target:
+        return "to predict a target"
+    if cls.needs_counts:
+        return "for counts"
+    return "for streams" if cls.axis == "columns" else "to cluster rows"
 
 
 def _note(cls: type[BaseSelector], label: str) -> str | None:
