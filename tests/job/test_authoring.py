@@ -178,6 +178,10 @@ def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> N
     works("init", "rows.zarr", "-o", "jobs/first.toml")
     job = tomllib.loads(Path("jobs/first.toml").read_text())
     assert job["input"]["url"] == "../rows.zarr"
+    np.save("rows.npy", rows)
+    Path("words.txt").write_text("\n".join(f"w{j}" for j in range(rows.shape[1])))
+    works("init", "rows.npy", "-o", "jobs/named.toml", "--feature-names", "words.txt")
+    assert tomllib.loads(Path("jobs/named.toml").read_text())["input"]["feature_names"] == "../words.txt"
     assert job["select"] == {"method": "auto", "n_features": "auto", "normalize": False}
     works("init", str(Path("rows.zarr").absolute()), "-o", "absolute.toml")
     assert tomllib.loads(Path("absolute.toml").read_text())["input"]["url"] == str(Path("rows.zarr").absolute())

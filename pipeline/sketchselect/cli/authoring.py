@@ -95,18 +95,15 @@ def init(
     )
     steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
     location = location_of(os.path.expanduser(source))
-    # A relative path stays relative, to the job's file, so that job and data can be moved together.
-    relative = location.is_local and not os.path.isabs(os.path.expanduser(source))
-    url = os.path.relpath(location.url, output.absolute().parent) if relative else location.url
     n_columns = matrix.shape[1]
     cells = obs_columns(location if options is None else locate(source, options), key)
     label, label_line = _labels(cells, matrix, options)
     text = JOB.format(
         description=description,
         name=output,
-        url=json.dumps(url),
+        url=json.dumps(_for_job(source, output)),
         key=(f"key = {json.dumps(key)}\n" if key else "")
-        + (f"feature_names = {json.dumps(os.path.abspath(feature_names))}\n" if feature_names else ""),
+        + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
         anndata=_annotations() if cells else "",
@@ -122,6 +119,18 @@ def init(
     output.write_text(text, encoding="utf-8")
     done = f"{description}\n{output} written; read it, then:  sketchselect run {output}"
     return Outcome(done, {"job": output, "source": description})
+
+
+def _for_job(source: str, job: Path) -> str:
+    """Return a path or URL as a job file names it: a relative path stays so, but is relative to the job file.
+
+    So job and data can be moved together.
+    """
+    from sketchselect.location import location_of
+
+    location = location_of(os.path.expanduser(source))
+    relative = location.is_local and not os.path.isabs(os.path.expanduser(source))
+    return os.path.relpath(location.url, job.absolute().parent) if relative else location.url
 
 
 @command
