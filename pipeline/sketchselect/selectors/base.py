@@ -65,6 +65,15 @@ class Selection:
         The same in words, and the point from which the method measures columns, if it has one.
     columns : dict of str to array of float, shape (n_features,)
         Further numbers of every column, such as p-values; further columns of ``scores.csv``.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> selection = sks.GreedySelector(2).fit(X).selection_
+    >>> selection.method, selection.support.size, selection.scores.shape
+    ('greedy', 2, (6,))
     """
 
     method: str
@@ -446,8 +455,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         compute : bool
             Whether to compute the summary now. False: a `dask.delayed.Delayed`, which composes with other Dask
             collections and runs on any Dask scheduler. Classes of a target are looked up at once, which computes the
-            target, and for bins a few of the rows; and where the data show that a method needs a second pass, `fit_summary` refuses the first one's
-            summary and names what is missing.
+            target, and so are bins, by a few of the rows; where the data show that a method needs a second pass,
+            `fit_summary` refuses the first one's summary and names what is missing.
 
         Raises
         ------
