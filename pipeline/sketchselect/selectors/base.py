@@ -65,6 +65,15 @@ class Selection:
         The same in words, and the point from which the method measures columns, if it has one.
     columns : dict of str to array of float, shape (n_features,)
         Further numbers of every column, such as p-values; further columns of ``scores.csv``.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> selection = sks.GreedySelector(2).fit(X).selection_
+    >>> selection.method, selection.support.size, selection.scores.shape
+    ('greedy', 2, (6,))
     """
 
     method: str
@@ -307,6 +316,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             "complete",
             "for_clusters",
             "further_description",
+            "inspect_rows",
             "inspect_target",
             "prepare_steps",
             "sampled_labels",
@@ -324,8 +334,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         super().__init_subclass__(**options)
         inherit_parameters(cls)
 
-    # `fit` calls `inspect_target`; `collect_source`, by default the pass of `single_pass`; `complete`, which makes a
-    # second pass where `further_description` names one; and `_select`.
+    # `fit` calls `inspect_target` and `inspect_rows`; `collect_source`, by default the pass of `single_pass`;
+    # `complete`, which makes a second pass where `further_description` names one; and `_select`.
 
     # --- what a new selector implements ------------------------------------------------------------------------
 
@@ -371,6 +381,12 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Inspect the whole target for what the description of the summary depends on, such as the classes.
 
         Called before `summary_description`, by `fit` and by a job.
+        """
+
+    def inspect_rows(self, source: Source) -> None:
+        """Inspect a few rows for what the description of the summary depends on, such as bins.
+
+        Called after `inspect_target`, by `fit`, by a job, and for the first batch of a stream without weights.
         """
 
     @property
@@ -440,8 +456,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         compute : bool
             Whether to compute the summary now. False: a `dask.delayed.Delayed`, which composes with other Dask
             collections and runs on any Dask scheduler. Classes of a target are looked up at once, which computes the
-            target; and where the data show that a method needs a second pass, `fit_summary` refuses the first one's
-            summary and names what is missing.
+            target, and so are bins, by a few of the rows; where the data show that a method needs a second pass,
+            `fit_summary` refuses the first one's summary and names what is missing.
 
         Raises
         ------
@@ -487,6 +503,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
                 self._n_made = source.n_columns if prepare.encodings(given) else None
+            self.inspect_rows(source)
             return self.complete(self.collect_source(source, options), source, options)
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
@@ -496,6 +513,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             raise BadParameter(
                 f"compute=False: {waiting.label!r} needs a pass of its own; fit it with fit_prepare first"
             )
+        self.inspect_rows(source)
         single = self.single_pass(source)
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
@@ -532,6 +550,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         steps = self.prepare_steps()
         if before is None:
             self._start_stream(target, classes)
+            if sample_weight is None:
+                self.inspect_rows(Source(matrix, target, None, prepare.resolve(steps), in_double=self.needs_double))
             n_targets = 0 if target is None or len(target.shape) == 1 else target.shape[1]
             empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1], n_targets)
             summary = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
