@@ -294,7 +294,15 @@ class TimelineSettings(Section):
     """``[timeline]``: the selection repeated along the rows; without this section it is made once, from all rows."""
 
     points: Count | None = Field(default=None, description=_A_COUNT)
-    window: Count | None = Field(default=None, description="a whole number of rows, at least 1")
+    window: Count | None = Field(
+        default=None, description="a whole number of rows (with dates, of periods), at least 1"
+    )
+    dates: Address | None = Field(
+        default=None, description="a file, or an array or column of the source, with one date per row, ascending"
+    )
+    period: Literal["day", "week", "month", "year"] = Field(
+        default="day", description='"day", "week", "month" or "year", with dates'
+    )
 
 
 class ExecutionSettings(Section):

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from sketchselect.execution import Engine, PassOptions, Result, Source, Statistics
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector, Selection
+    from sketchselect.selectors.timelines import Periods
     from sketchselect.summaries import BlockBound, StepStatistics, Summary
 
 VERSION = f"{__version__}/{KERNEL_VERSION}"
@@ -153,7 +154,7 @@ class Session:
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
             feature_names=inputs.feature_names,
-            vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
+            vectors=(*inputs.vectors, self.dates, self.config.select.parameters.get("partition")),
             encode=encodings(resolve(self.config.prepare.entries)),
         )
 
@@ -246,9 +247,22 @@ class Session:
         labels = open_vector(str(self.folder.path / labels_file), self.matrix.shape[0], name="labels")
         return replace(self.rows, target=labels)
 
+    @property
+    def dates(self) -> str | None:
+        """Address of the dates of the rows, if the job has a timeline by date."""
+        return None if self.config.timeline is None else self.config.timeline.dates
+
+    @cached_property
+    def periods(self) -> Periods | None:
+        """Periods of the dates of the rows, which are read for it."""
+        from sketchselect.selectors.timelines import Periods
+
+        dates = self.vector("dates")
+        return None if dates is None or self.config.timeline is None else Periods.of(dates, self.config.timeline.period)
+
     def vector(self, name: str) -> Vector | None:
-        """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, opened once."""
-        return self._opened(name, getattr(self.config.input, name))
+        """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, or the dates, opened once."""
+        return self._opened(name, self.dates if name == "dates" else getattr(self.config.input, name))
 
     def row_names(self) -> tuple[Any, str | None]:
         """Return the names of the rows, of the job or of the source, and their title; None where there are none."""
@@ -272,6 +286,7 @@ class Session:
                 storage_options=self.config.input.storage_options or None,
                 missing_chunks=self.config.input.missing_chunks,
                 name=name,
+                dates=name == "dates",
             )
         return self._vectors.get(name)
 
@@ -585,7 +600,7 @@ def check_session(session: Session) -> None:
         except SketchSelectError as error:
             raise type(error)(f"prepare.fitted: {path}: {str(error).removeprefix(f'{path}: ')}") from None
     check_against_source(session)
-    for name in ("target", "cv_groups", "labels", "row_names"):
+    for name in ("target", "cv_groups", "labels", "row_names", "dates"):
         session.vector(name)
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
