@@ -96,7 +96,7 @@ def times_of(values: Array, address: str, start: int = 0) -> Array:
 
 def parsed_times(texts: Sequence[str | None]) -> Array:
     """Return texts such as 2024-03-31 as times; others as none."""
-    times = np.full(len(texts), np.datetime64("NaT"), dtype="datetime64[us]")
+    times = np.full(len(texts), np.datetime64("NaT", "us"))
     for i, text in enumerate(texts):
         if text is not None and _DATE.fullmatch(text.strip()):
             with contextlib.suppress(ValueError):  # such as the 30th of February

@@ -51,6 +51,9 @@ _MOST_PARTITIONS = 1024
 PERIODS = ("day", "week", "month", "year")
 """Periods of dates; weeks begin on Monday."""
 
+MOST_DECODED = 16 << 30
+"""Bytes that may be decoded where chunks are much longer than periods: some seconds of a processor."""
+
 _READ_DATES = 1 << 20
 
 
@@ -99,7 +102,8 @@ class Periods:
         chunks = np.asarray(matrix.chunk_edges or (*range(0, source.n_rows, chunk), source.n_rows))
         first = np.searchsorted(chunks, edges[:-1], side="right") - 1
         decoded = int((chunks[np.searchsorted(chunks, edges[1:])] - chunks[first]).sum())
-        if decoded > MAX_READ_AMPLIFICATION * source.n_rows:
+        nbytes = decoded * matrix.shape[1] * matrix.dtype.itemsize
+        if decoded > MAX_READ_AMPLIFICATION * source.n_rows and nbytes > MOST_DECODED:
             raise BadParameter(
                 f"{matrix.address}: chunks (or row groups) of {chunk} rows are much longer than a period, and all rows "
                 f"would be decoded {decoded / source.n_rows:.0f} times; take a longer period, or store the rows in "
@@ -123,7 +127,7 @@ def _first_days(times: Any, period: str) -> Any:
     """Return the first day of the period of each time."""
     days = times.astype("datetime64[D]")
     if period == "week":
-        return days - (days.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday
+        return days - ((days.astype(np.int64) + 3) % 7).astype("timedelta64[D]")  # 1970-01-01 was a Thursday
     return days if period == "day" else days.astype(f"datetime64[{period[0].upper()}]").astype("datetime64[D]")
 
 
