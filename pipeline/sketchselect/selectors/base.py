@@ -19,7 +19,7 @@ from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
-from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import is_csr, take_columns
@@ -498,7 +498,9 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             raise BadParameter(f"{type(self).__name__} with these parameters {why}")
         return delayed_summary(single.source, single.description, first_row=single.first_row)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
+    ) -> Self:
         """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
 
         With `half_life` earlier rows fade, with `window` they leave it.
@@ -517,6 +519,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             If the rows seen so far are in another window, or have another half-life or other steps, than this
             selector's.
         """
+        check_batch(unknown)
         self.check_parameters()
         before: Summary[Any] | None = getattr(self, "summary_", None)
         window_before = getattr(self, "window_", None)
