@@ -20,7 +20,7 @@ def in_original_units(X, y, coefs):
 
 
 @pytest.mark.parametrize("name", ["lasso", "elastic-net"])
-@pytest.mark.parametrize(("n", "p"), [(400, 25), (40, 60)])
+@pytest.mark.parametrize(("n", "p"), [(400, 25), (40, 60), (40, 1100)])
 def test_paths_equal_those_of_scikit_learn_on_the_rows(name, n, p):
     X, y = linear(n, p)
     alphas = np.geomspace(2.0, 0.01, 30)

@@ -78,7 +78,7 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
     priors, differences = class_statistics(problem, n_classes)
     s, b = model.support, model.coef
     d = differences[s]
-    correlation = problem.correlation[np.ix_(s, s)]
+    correlation = problem.gram[np.ix_(s, s)]
     means = b.T @ d
     total = b.T @ correlation @ b
     within = total - (means * priors) @ means.T
