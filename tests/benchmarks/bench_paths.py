@@ -3,8 +3,8 @@
 Run: ``python tests/benchmarks/bench_paths.py [--quick] [NAMES]`` (``--quick``: shapes of seconds alone). A regression
 and two classes (a target of +-1) are compared with `LassoCV` and `ElasticNetCV`, more classes with the multi-task
 models on the indicators of the classes, `LogisticPath` with `LogisticRegressionCV` of the same strengths (two classes
-by "liblinear", more by "saga"). Ours stops at a duality gap of 1e-10 (the logistic one of 1e-6), theirs at 1e-4, or after
-1,000 sweeps (100 of "saga") with a warning. Times are processor time; set ``OPENBLAS_NUM_THREADS=1``.
+by "liblinear", more by "saga"). Ours stops at a duality gap of 1e-10 (the logistic one of 1e-6), theirs at
+1e-4, or after 1,000 sweeps (100 of "saga") with a warning. Times are processor time; ``OPENBLAS_NUM_THREADS=1``.
 The columns are noise, correlated (a fifth as many factors, and noise of a tenth), or skewed (exponentials of such).
 """
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare
+from sketchselect._progress import make_progress, reporting_steps
 from sketchselect._sklearn import BaseEstimator, SelectorMixin, check_is_fitted
 from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
@@ -434,7 +435,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         self.__dict__.pop("window_", None)
-        return self._finish(self.summary_.feature_names)
+        with reporting_steps(make_progress(run.get("progress"))):
+            return self._finish(self.summary_.feature_names)
 
     def collect(
         self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[PreparedKeywords]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpocon, dpotrf
 
+from sketchselect._progress import steps
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import ModelPathDisplay
@@ -263,7 +264,7 @@ class ModelPath:
 Solve = Callable[[Problem], Sequence[Candidate]]
 
 
-def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]], n_models: int) -> Floats:
+def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]], n_models: int, n_folds: int) -> Floats:
     """Return the mean squared error of each model on each fold, from moments alone; shape (n_models, n_folds).
 
     Exact: with b and b0 fitted to the other folds, ``mean (y - x'b - b0)^2`` over a fold is
@@ -271,10 +272,10 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
 
     `solve`: Training problem -> its models, one for each value of the path.
     `splits`: For each fold, the problem of all other rows and the moments of the fold.
-    `n_models`: Models on the path.
+    `n_models`, `n_folds`: Models on the path, and at most so many folds.
     """
     errors = []
-    for problem, moments in splits:
+    for problem, moments in steps("cross-validation: folds", splits, n_folds):
         candidates = solve(problem)
         # A wide fold's covariance is as large as all the rest of it, and few columns are in any model.
         used = np.unique(np.concatenate([candidate.support for candidate in candidates]))
