@@ -195,7 +195,10 @@ def test_moments_that_keep_a_factor_give_the_refit_its_digits():
 def test_long_fits_say_how_far_they_are_and_short_ones_nothing(monkeypatch):
     X, y = linear()
     fits = {"folds: 2 of 5": sks.LassoPath(), "models: 9 of 10": sks.LassoPath(n_alphas=10)}
-    fits |= {"halves: 2 of 3": sks.StabilitySelector(n_pairs=3), "sample: 4 of 5": sks.selectors.LogisticPath(n_alphas=5)}
+    fits |= {
+        "halves: 2 of 3": sks.StabilitySelector(n_pairs=3),
+        "sample: 4 of 5": sks.selectors.LogisticPath(n_alphas=5),
+    }
     for seconds in (1e9, 0.0):
         monkeypatch.setattr(_progress, "STEP_SECONDS", seconds)
         monkeypatch.setattr(_progress, "LINE_SECONDS", seconds)

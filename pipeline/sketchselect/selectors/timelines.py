@@ -353,7 +353,8 @@ def timeline(
     require_one_summary(selector)
     unfitted: BaseSelector = clone(selector)
     policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
-    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
+    encode = steps.encodings(fitted_steps)
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight), encode=encode)
     target = weight = None
     if unfitted.uses_target:
         if y is None:
