@@ -13,8 +13,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 
@@ -303,6 +305,12 @@ class TimelineSettings(Section):
     period: Literal["day", "week", "month", "year"] = Field(
         default="day", description='"day", "week", "month" or "year", with dates'
     )
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys without those of dates, where there are none: as before there were such keys."""
+        values: dict[str, Any] = write(self)
+        return values if self.dates else {k: v for k, v in values.items() if k not in ("dates", "period")}
 
 
 class ExecutionSettings(Section):

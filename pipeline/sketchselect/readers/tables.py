@@ -189,7 +189,11 @@ def column_of_times(values: Iterable[Any]) -> Array:
     entries = [None if is_absent(value) else value for value in values]
     if not all(entry is None or isinstance(entry, datetime.date) for entry in entries):
         return np.array(entries, dtype=object)
-    plain = [e.astimezone(datetime.UTC).replace(tzinfo=None) if getattr(e, "tzinfo", None) else e for e in entries]
+    plain = [
+        entry if entry is None or getattr(entry, "tzinfo", None) is None else entry.astimezone(datetime.UTC)
+        for entry in entries
+    ]
+    plain = [entry if not isinstance(entry, datetime.datetime) else entry.replace(tzinfo=None) for entry in plain]
     return np.array(plain, dtype="datetime64[us]")
 
 
