@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask.dataframe
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -49,10 +50,11 @@ def as_source(form, frame, tmp_path):
         "categorical": lambda: frame.astype({"kind": "category", "town": "category"}),
         "polars": lambda: pl.from_pandas(frame),
         "arrow": lambda: pa.Table.from_pandas(frame, preserve_index=False),
+        "dask": lambda: dask.dataframe.from_pandas(frame.reset_index(drop=True), npartitions=3),
     }[form]()
 
 
-FORMS = ["pandas", "categorical", "polars", "arrow", "parquet"]
+FORMS = ["pandas", "categorical", "polars", "arrow", "parquet", "dask"]
 
 
 def encoded(frame, fitted=OLD, columns=TEXT, **options):

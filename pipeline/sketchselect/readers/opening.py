@@ -52,6 +52,7 @@ from sketchselect.readers.base import (
 from sketchselect.readers.dask import (
     DaskMatrix,
     DaskVector,
+    encoded_frame,
     frame_rows,
     is_dask,
     is_dask_frame,
@@ -406,8 +407,10 @@ def _open_object(
     if is_dask(source):
         return DaskMatrix(source, source_id, policy)
     if is_dask_frame(source):
-        matrix = DaskMatrix(frame_rows(source), source_id, policy)
+        lazy = encoded_frame(source, encode)
+        matrix = DaskMatrix(frame_rows(lazy.frame), source_id, policy)
         matrix.feature_names = as_names(source.columns, matrix.shape[1])
+        lazy.name_levels(matrix, list(source.columns))
         return matrix
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
