@@ -580,7 +580,7 @@ def text_like(seed: int, common: float) -> np.ndarray:
 def test_one_word_of_many_is_not_enough_where_topics_explain_little(seed: int) -> None:
     """One cluster costs 1.02 times as much as 20: any column is within 5 % of the objective, and nearly all is lost."""
     X = text_like(seed, 0.9)
-    with pytest.warns(UserWarning, match=r"20 clusters explain [1-4]\.\d % of the scatter.*say little"):
+    with pytest.warns(UserWarning, match=r"20 clusters explain [1-4]\.\d % of the variance.*say little"):
         chosen = AutoSelector(n_clusters=20, normalize=None).fit(X)
     one = AutoSelector(1, n_clusters=20, normalize=None, methods=["greedy"])
     with pytest.warns(UserWarning, match="say little"):
