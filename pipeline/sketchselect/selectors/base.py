@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
-from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
+from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,18 +221,6 @@ def require_directions(size: int | None, k: int, name: str = "n_components") -> 
         )
 
 
-class SelectorPass(NamedTuple):
-    """The pass of a selector: a source, the description of its summary, and the first row that is read."""
-
-    source: Source
-    description: Summary[Any]
-    first_row: int = 0
-
-    def summarize(self, options: PassOptions) -> Summary[Any]:
-        """Return the summary."""
-        return summarize_source(self.source, self.description, options, first_row=self.first_row).value
-
-
 class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
@@ -381,19 +369,19 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """
         return self.window is not None or type(self).collect_source is not BaseSelector.collect_source
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
-        """Return the one pass whose summary `_select` sees; None where that takes several, made by `collect_source`.
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
+        """Return source and summary of the one pass; None where `collect_source` makes several.
 
         With a window the pass reads the last rows, and no others.
         """
         first_row = 0 if self.window is None else max(source.n_rows - int(self.window), 0)
-        return SelectorPass(source, self.summary_description(source.n_columns), first_row)
+        return replace(source, first_row=first_row), self.summary_description(source.n_columns)
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the summary of a source that `_select` sees; override it where `single_pass` is None."""
         single = self.single_pass(source)
         assert single is not None
-        return single.summarize(options)
+        return summarize_source(*single, options).value
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
         """Return the description of a second pass that the first summary shows to be necessary; None if it is not."""
@@ -403,10 +391,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Return the summary to select from: that of `collect_source`, or of a pass with `further_description`."""
         return summary
 
-    def prepare_steps(self) -> tuple[str, ...]:
-        """Return the labels of the row steps that the selector's `normalize` parameter adds."""
+    def prepare_steps(self) -> tuple[Any, ...]:
+        """Return the row steps that the selector's `normalize` parameter adds, as entries for `prepare.resolve`."""
         normalize = getattr(self, "normalize", None)
-        return () if normalize is None else prepare.check_steps([normalize])
+        return () if normalize is None else (normalize,)
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Make one pass over X and select columns.
@@ -457,12 +445,13 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         [0, 2]
         """
         self.check_parameters()
-        given = prepare.resolve(run.pop("prepare", None))
-        self._fills_missing = any(step.fills_missing for step in given)
+        given = run.pop("prepare", None)
+        steps = prepare.resolve(given, self.prepare_steps())
+        self._fills_missing = any(step.fills_missing for step in steps)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         require_several_rows(matrix)
-        if prepare.columns_after(given, matrix.shape[1]) != matrix.shape[1]:
-            changing = next(step for step in given if step.n_columns(matrix.shape[1]) != matrix.shape[1])
+        if prepare.columns_after(steps, matrix.shape[1]) != matrix.shape[1]:
+            changing = next(step for step in steps if step.n_columns(matrix.shape[1]) != matrix.shape[1])
             raise BadParameter(
                 f"prepare: {changing.name!r} makes other columns than those of X, which cannot be selected here; put "
                 "it into [prepare] of a job, or fit the summary of sketchselect.summarize(X, ..., prepare=...)"
@@ -473,9 +462,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        names = {step.name for step in given}
-        own = [step for step in prepare.resolve(self.prepare_steps()) if step.name not in names]
-        source = Source(matrix, target, weight, (*given, *own), in_double=self.needs_double)
+        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
         if not compute:
             return self._delayed(source, run)
         self.__dict__.pop("steps_", None)
@@ -496,7 +483,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
             raise BadParameter(f"{type(self).__name__} with these parameters {why}")
-        return delayed_summary(single.source, single.description, first_row=single.first_row)
+        return delayed_summary(*single)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
@@ -525,7 +512,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             self._require_same_window()
         matrix = self._open(X, reset=before is None, vectors=(y,))
         target = self._open_target(y, matrix)
-        steps = self.prepare_steps()
+        steps = prepare.check_steps(self.prepare_steps())
         if before is None:
             self._start_stream(target, classes)
             n_targets = 0 if target is None or len(target.shape) == 1 else target.shape[1]
