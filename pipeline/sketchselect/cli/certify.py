@@ -170,6 +170,8 @@ def verify(
     is_store = is_url(target) or (Path(target) / "zarr.json").is_file()
     checks = verify_store(target, options, seals=seal) if is_store else None
     if checks is None:
+        if seal and not (is_url(target) or Path(target).exists()):
+            raise ConfigError(f"{target}: no such store; --seal takes rows in that were appended to one")
         if seal:
             raise ConfigError(f"--seal: {target} is no converted store; leave it out")
         checks = verify_run(Path(target), execution=runs_on, storage_options=options, progress=True)

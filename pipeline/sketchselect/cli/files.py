@@ -256,7 +256,7 @@ def _selector(
         given_options = {option: (name, value) for option, (name, value) in named.items() if value is not None}
         if unknown := [option for option, (name, _) in given_options.items() if name not in parameters] + others:
             raise ConfigError(f"{', '.join(unknown)}: not for {method}, which --for names; leave it out")
-        values = dict(given_options.values()) | named_settings(settings, method)
+        values = named_settings(settings, method, given_options)
         if problem := selector_problem(method, values):
             raise ConfigError(f"--for {method}: {problem}")
         return make_selector(method, None, values)

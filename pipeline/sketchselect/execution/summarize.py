@@ -203,6 +203,16 @@ class FittedSteps:
         All steps, in order, for any argument `prepare=`.
     statistics : StepStatistics or None
         What steps that need statistics were fitted from; None if no step does. Can be saved, loaded and used again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> steps = sks.fit_prepare(np.array([[1.0, 10.0], [3.0, 30.0]]), ["standardise"])
+    >>> steps.labels
+    ('standardise#7fe4d41cec',)
+    >>> sks.summarize(np.array([[2.0, 40.0]]), sks.Moments(), prepare=steps.steps).mean
+    array([0., 2.])
     """
 
     steps: tuple[Step, ...]

@@ -387,6 +387,17 @@ def convert(
         If `chunks` or `feature_names` do not fit.
     SketchSelectError
         If the disk refuses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/rows.npy", np.ones((1000, 5), np.float32))
+    ...     _ = sks.convert(f"{folder}/rows.npy", f"{folder}/rows.zarr")
+    ...     sks.open_matrix(f"{folder}/rows.zarr").shape
+    (1000, 5)
     """
     remote = is_url(os.fspath(destination))
     target = destination_of(destination, storage_options if remote else None)

@@ -65,6 +65,15 @@ class Selection:
         The same in words, and the point from which the method measures columns, if it has one.
     columns : dict of str to array of float, shape (n_features,)
         Further numbers of every column, such as p-values; further columns of ``scores.csv``.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> selection = sks.GreedySelector(2).fit(X).selection_
+    >>> selection.method, selection.support.size, selection.scores.shape
+    ('greedy', 2, (6,))
     """
 
     method: str

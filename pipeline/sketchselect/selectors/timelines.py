@@ -205,6 +205,15 @@ class Timeline:
         Selected columns at each point, ascending.
     feature_names : tuple of str or None
         Names of all columns.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> timeline = sks.timeline(X, sks.VarianceSelector(2))
+    >>> timeline.rows.size, int(timeline.rows[-1]), timeline.scores.shape
+    (20, 200, (20, 6))
     """
 
     method: str
