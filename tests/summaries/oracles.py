@@ -140,7 +140,7 @@ def check_products(s, X, y, w):
     plain = s.expanded()
     wide = X.astype(np.longdouble)
     z = (wide - (w @ wide) / total) / np.where(clear, sd, 1)
-    i, j = np.triu_indices(X.shape[1])
+    i, j = np.triu_indices(X.shape[1]) if s.products else (np.arange(X.shape[1]),) * 2
     Z = np.hstack([z, z[:, i] * z[:, j], y.astype(np.longdouble)])
     known = np.r_[clear, clear[i] & clear[j], np.ones(y.shape[1], bool)]
     total, mean, C = exact_moments(Z, w)

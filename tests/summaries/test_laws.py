@@ -84,6 +84,13 @@ LAWS = {
     "moments classes": SummaryLaws(
         Moments(classes=[0, 1, 2]), check_labels, targets=three_labels, other=Moments(classes=[0, 2, 1])
     ),
+    "moments squares": SummaryLaws(
+        Moments(degree=2, products=False),
+        check_products,
+        targets=some_targets,
+        other=Moments(degree=2),
+        matrices=NARROW,
+    ),
     "moments degree 2": SummaryLaws(
         Moments(degree=2), check_products, targets=some_targets, other=Moments(), matrices=NARROW, sparse=NARROW_SPARSE
     ),

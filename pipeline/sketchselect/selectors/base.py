@@ -304,6 +304,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             "complete",
             "for_clusters",
             "further_description",
+            "inspect_rows",
             "inspect_target",
             "prepare_steps",
             "sampled_labels",
@@ -321,8 +322,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         super().__init_subclass__(**options)
         inherit_parameters(cls)
 
-    # `fit` calls `inspect_target`; `collect_source`, by default the pass of `single_pass`; `complete`, which makes a
-    # second pass where `further_description` names one; and `_select`.
+    # `fit` calls `inspect_target` and `inspect_rows`; `collect_source`, by default the pass of `single_pass`;
+    # `complete`, which makes a second pass where `further_description` names one; and `_select`.
 
     # --- what a new selector implements ------------------------------------------------------------------------
 
@@ -368,6 +369,12 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Inspect the whole target for what the description of the summary depends on, such as the classes.
 
         Called before `summary_description`, by `fit` and by a job.
+        """
+
+    def inspect_rows(self, source: Source) -> None:
+        """Inspect a few rows for what the description of the summary depends on, such as bins.
+
+        Called after `inspect_target`, by `fit`, by a job, and for the first batch of a stream without weights.
         """
 
     @property
@@ -436,8 +443,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         compute : bool
             Whether to compute the summary now. False: a `dask.delayed.Delayed`, which composes with other Dask
             collections and runs on any Dask scheduler. Classes of a target are looked up at once, which computes the
-            target; and where the data show that a method needs a second pass, `fit_summary` refuses the first one's
-            summary and names what is missing.
+            target, and so are bins, by a few of the rows; where the data show that a method needs a second pass,
+            `fit_summary` refuses the first one's summary and names what is missing.
 
         Raises
         ------
@@ -479,6 +486,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             if given:
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
+            self.inspect_rows(source)
             return self.complete(self.collect_source(source, options), source, options)
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
@@ -488,6 +496,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             raise BadParameter(
                 f"compute=False: {waiting.label!r} needs a pass of its own; fit it with fit_prepare first"
             )
+        self.inspect_rows(source)
         single = self.single_pass(source)
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
@@ -521,16 +530,19 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             self._require_same_window()
         matrix = self._open(X, reset=before is None, vectors=(y,))
         target = self._open_target(y, matrix)
-        steps = prepare.check_steps(self.prepare_steps())
+        steps = prepare.resolve(self.prepare_steps())
+        labels = prepare.labels(steps)
         if before is None:
             self._start_stream(target, classes)
+            if sample_weight is None:
+                self.inspect_rows(Source(matrix, target, None, steps, in_double=self.needs_double))
             n_targets = 0 if target is None or len(target.shape) == 1 else target.shape[1]
             empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1], n_targets)
-            summary = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
-        elif before.prepare != steps:
+            summary = empty.with_context(prepare=labels, feature_names=matrix.feature_names)
+        elif before.prepare != labels:
             raise Incompatible(
                 f"the rows seen so far were prepared by {list(before.prepare)}, this selector prepares by "
-                f"{list(steps)}; set `normalize` to match (fit with prepare= cannot go on by partial_fit)"
+                f"{list(labels)}; set `normalize` to match (fit with prepare= cannot go on by partial_fit)"
             )
         else:
             summary = before
@@ -539,7 +551,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
             (
-                self._in_precision(prepare.apply(steps, matrix.read_rows(a, b))),
+                self._in_precision(prepare.apply_steps(steps, matrix.read_rows(a, b))),
                 None if target is None else target.read(a, b),
                 None if weights is None else weights[a:b],
             )

@@ -598,6 +598,7 @@ class _Walk:
 
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
+        session.selector.inspect_rows(session.source)
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
         passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
