@@ -352,7 +352,8 @@ def timeline(
     unfitted: BaseSelector = clone(selector)
     all_steps = steps.resolve(prepare, unfitted.prepare_steps())
     policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
-    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
+    encode = steps.encodings(all_steps)
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight), encode=encode)
     target = weight = None
     if unfitted.uses_target:
         if y is None:
