@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare
+from sketchselect._progress import make_progress, reporting_steps
 from sketchselect._sklearn import BaseEstimator, SelectorMixin, check_is_fitted
 from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
-from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import is_csr, take_columns
@@ -430,7 +431,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         self.__dict__.pop("window_", None)
-        return self._finish(self.summary_.feature_names)
+        with reporting_steps(make_progress(run.get("progress"))):
+            return self._finish(self.summary_.feature_names)
 
     def collect(
         self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[PreparedKeywords]
@@ -507,7 +509,9 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             raise BadParameter(f"{type(self).__name__} with these parameters {why}")
         return delayed_summary(*single)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
+    ) -> Self:
         """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
 
         With `half_life` earlier rows fade, with `window` they leave it.
@@ -526,6 +530,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             If the rows seen so far are in another window, or have another half-life or other steps, than this
             selector's.
         """
+        check_batch(unknown)
         self.check_parameters()
         before: Summary[Any] | None = getattr(self, "summary_", None)
         window_before = getattr(self, "window_", None)

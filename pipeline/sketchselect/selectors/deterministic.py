@@ -189,11 +189,13 @@ class DeterministicSelector(ColumnSelector):
             del self._partition
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
+    ) -> Self:
         """Add a batch of rows and select again; not with a partition, which has a label for each row of the source."""
         if self.partition is not None or isinstance(getattr(self, "summary_", None), Bundle):
             raise BadParameter("a partition needs all rows at once; use fit, or fit_summary")
-        return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+        return super().partial_fit(X, y, classes, sample_weight=sample_weight, **unknown)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a summary; with a partition, from a Bundle or mapping that also has its centroid sums.

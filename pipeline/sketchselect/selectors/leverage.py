@@ -264,11 +264,13 @@ class LeverageSelector(BaseSelector):
         second = summarize_source(columns, description, options, stage="scores")
         return second.value.with_context(prepare=columns.prepare_labels, feature_names=source.matrix.feature_names)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
+    ) -> Self:
         """Add a batch of rows; see `BaseSelector.partial_fit`. Only where rows are read."""
         if self.read != "rows" or isinstance(getattr(self, "summary_", None), LeverageScores):
             raise BadParameter('partial_fit adds rows, but read="columns" makes passes over columns; set read="rows"')
-        return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+        return super().partial_fit(X, y, classes, sample_weight=sample_weight, **unknown)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a sketch, moments or scores; see `BaseSelector.fit_summary`."""

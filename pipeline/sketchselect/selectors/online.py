@@ -12,6 +12,7 @@ import numpy as np
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
+from sketchselect.execution.client import check_batch
 from sketchselect.execution.engine import FitKeywords, PassOptions
 from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
 from sketchselect.linalg.leverage import column_error, spectral_error
@@ -173,7 +174,7 @@ class OnlineLeverageSelector(BaseSelector):
         self._judge_all_columns()
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:  # type: ignore[override]
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **unknown: Any) -> Self:
         """Add the next columns of the stream, with all their rows, and select again.
 
         New columns are scored against the sample (`LeverageSample.update`). `eps_` is measured on first access.
@@ -185,6 +186,7 @@ class OnlineLeverageSelector(BaseSelector):
         y, classes
             y is ignored, as scikit-learn's pipelines expect; classes must be None.
         """
+        check_batch(unknown)
         if classes is not None:
             raise BadParameter("a stream of columns has no classes; leave the argument out")
         self.check_parameters()

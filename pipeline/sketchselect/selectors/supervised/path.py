@@ -322,7 +322,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         with warnings.catch_warnings():
             # Convergence of the path's own models; the errors of a fold are those of the models it reached.
             warnings.simplefilter("ignore", RuntimeWarning)
-            return models.cross_validation_errors(solve, design.splits(), len(path))
+            return models.cross_validation_errors(solve, design.splits(), len(path), len(design.folds))
 
     def _fitted(self, design: Design, path: ModelPath, scores: Floats | None) -> Fitted:
         problem, model = design.problem, path.model

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._progress import give_detail
+from sketchselect._progress import give_detail, reporting_steps
 from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
@@ -282,7 +282,7 @@ def with_bound(session: Session, spectrum: Summary[Any], selection: Selection) -
 
 def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; its warnings are notes of the run."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, reporting_steps(session.progress):
         warnings.simplefilter("always")
         selector = session.selector.fit_summary(summary)
     for warning in caught:
