@@ -144,7 +144,7 @@ class Session:
     @cached_property
     def matrix(self) -> Matrix:
         """The source, opened and screened."""
-        from sketchselect.prepare import encodings
+        from sketchselect.prepare import encodings, resolve
 
         inputs = self.config.input
         return open_matrix(
@@ -155,7 +155,8 @@ class Session:
             nonfinite=inputs.nonfinite,
             feature_names=inputs.feature_names,
             vectors=(*inputs.vectors, self.dates, self.config.select.parameters.get("partition")),
-            encode=encodings(self.steps),
+            # Not `steps`: those of the method depend on the target, which may be a column of this matrix.
+            encode=encodings(resolve(self.config.prepare.entries)),
         )
 
     @cached_property
