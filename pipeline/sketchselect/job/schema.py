@@ -292,6 +292,9 @@ class ClusterSettings(Section):
         return CertificateSettings(method=self.certificate)
 
 
+_OF_DATES = ["dates", "period"]
+
+
 class TimelineSettings(Section):
     """``[timeline]``: the selection repeated along the rows; without this section it is made once, from all rows."""
 
@@ -310,7 +313,10 @@ class TimelineSettings(Section):
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the keys without those of dates, where there are none: as before there were such keys."""
         values: dict[str, Any] = write(self)
-        return values if self.dates else {k: v for k, v in values.items() if k not in ("dates", "period")}
+        if not self.dates:
+            for name in _OF_DATES:
+                values.pop(name, None)
+        return values
 
 
 class ExecutionSettings(Section):

@@ -256,12 +256,16 @@ class Session:
         """Periods of the dates of the rows, which are read for it."""
         from sketchselect.selectors.timelines import Periods
 
-        dates = self.vector("dates")
+        dates = self.date_vector()
         return None if dates is None or self.config.timeline is None else Periods.of(dates, self.config.timeline.period)
 
     def vector(self, name: str) -> Vector | None:
-        """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, or the dates, opened once."""
-        return self._opened(name, self.dates if name == "dates" else getattr(self.config.input, name))
+        """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, opened once."""
+        return self._opened(name, getattr(self.config.input, name))
+
+    def date_vector(self) -> Vector | None:
+        """Return the dates of the rows, opened once; None without a timeline by date."""
+        return self._opened("timeline.dates", self.dates, dates=True)
 
     def row_names(self) -> tuple[Any, str | None]:
         """Return the names of the rows, of the job or of the source, and their title; None where there are none."""
@@ -276,7 +280,7 @@ class Session:
         address = self.config.select.parameters.get("partition")
         return self._opened("partition", None if address == "kmeans++" else address)
 
-    def _opened(self, name: str, address: Any) -> Vector | None:
+    def _opened(self, name: str, address: Any, *, dates: bool = False) -> Vector | None:
         if isinstance(address, str) and name not in self._vectors:
             self._vectors[name] = open_vector(
                 address,
@@ -285,7 +289,7 @@ class Session:
                 storage_options=self.config.input.storage_options or None,
                 missing_chunks=self.config.input.missing_chunks,
                 name=name,
-                dates=name == "dates",
+                dates=dates,
             )
         return self._vectors.get(name)
 
@@ -599,8 +603,9 @@ def check_session(session: Session) -> None:
         except SketchSelectError as error:
             raise type(error)(f"prepare.fitted: {path}: {str(error).removeprefix(f'{path}: ')}") from None
     check_against_source(session)
-    for name in ("target", "cv_groups", "labels", "row_names", "dates"):
+    for name in ("target", "cv_groups", "labels", "row_names"):
         session.vector(name)
+    session.date_vector()
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
     if config.timeline is not None:

@@ -28,7 +28,7 @@ def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
     """
     # An unfitted selector, since tasks carry it: the session's has been fitted.
     selector = estimator(session.config, session.target)
-    periods, dates = session.periods, session.vector("dates")
+    periods, dates = session.periods, session.date_vector()
     window = window_of(selector, settings.window, by_date=periods is not None)
     fingerprint = session.source_fingerprint(
         method=selector.method,
