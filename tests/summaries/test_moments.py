@@ -1,13 +1,15 @@
 """Moments in all their forms against NumPy: merging, taking away, class labels, memory."""
 
 import tracemalloc
+from itertools import accumulate
 
 import numpy as np
 import pytest
+import scipy
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
-from sketchselect.summaries import DecayedMoments, Folds, Moments, decode, encode
+from sketchselect.summaries import DecayedMoments, Folds, Moments, decode, encode, moment_forms
 from sketchselect.summaries.moment_forms import expand, polynomial_names, recentre
 
 from .moment_data import FORMS, blocks, merged, some_rows
@@ -33,6 +35,35 @@ def test_equal_to_numpy_for_blocks_weights_and_several_targets(form, weighted):
         assert np.allclose(m.gram(), A.T @ A, rtol=1e-11)
 
 
+@pytest.mark.parametrize("half_life", [None, 20.0])
+@pytest.mark.parametrize("read", [np.asarray, np.float32, scipy.sparse.csr_array])
+def test_few_rows_of_many_columns_are_rows_until_their_scatter_is_smaller(monkeypatch, read, half_life):
+    monkeypatch.setattr(moment_forms, "_WIDE", 30)
+    X, y, w = some_rows(60)
+    X = read(np.hstack([X + 3.0] * 40))
+    description = Moments(half_life=half_life)
+    parts = [
+        description.from_block(X[a : a + 6], y[a : a + 6], sample_weight=w[a : a + 6], start=a) for a in range(0, 60, 6)
+    ]
+    states = list(accumulate(parts, lambda a, b: decode(encode(a)).merge(b)))
+    d = states[0].record.mean.size
+    # Rows of blocks, and one for each merge.
+    assert [s.few_rows is not None for s in states] == [4 * (7 * i + 6) <= d for i in range(10)]
+    assert all(s.nbytes <= d * (d / 4 + 1) * 8 + 200 for s in states if s.few_rows is not None)
+    for i, state in enumerate(states):
+        rows, end = slice(0, 6 * i + 6), 6 * i + 6
+        decay = 1.0 if half_life is None else 0.5 ** (np.arange(end)[::-1] / half_life)
+        dense = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X, dtype=float)
+        whole = np.cov(np.hstack([dense[rows], y[rows]]).T, aweights=w[rows] * decay, ddof=0)
+        assert np.allclose(state.covariance(), whole[:240, :240], rtol=1e-11, atol=1e-11)
+        assert np.allclose(state.covariance(columns=np.array([5, 99])), whole[np.ix_([5, 99], [5, 99])], atol=1e-11)
+        assert np.allclose(state.xy, whole[:240, 240:], rtol=1e-11, atol=1e-11)
+        assert np.allclose(state.centered_column_squared_norms, whole.diagonal()[:240] * state.weight, rtol=1e-11)
+        assert encode(decode(encode(state))) == encode(state)
+    if half_life is None:
+        assert np.allclose(states[3].unmerge(states[1]).covariance(), merged(parts[2:4]).covariance(), atol=1e-11)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_blocks", [1, 3, 40])
 def test_variances_far_from_zero_keep_nine_digits(form, n_blocks):
@@ -42,7 +73,7 @@ def test_variances_far_from_zero_keep_nine_digits(form, n_blocks):
     assert np.abs(m.covariance().diagonal() / exact - 1).max() <= 1e-9
 
 
-@pytest.mark.parametrize("form", ["comoment", "pairwise", "degree 2"])
+@pytest.mark.parametrize("form", ["comoment", "pairwise", "degree 2", "squares"])
 def test_unmerge_is_the_inverse_of_merge(form):
     X, y, w = some_rows(900)
     first, second, third = (FORMS[form].from_block(X[i::3], y[i::3], sample_weight=w[i::3]) for i in range(3))
@@ -55,7 +86,7 @@ def test_unmerge_is_the_inverse_of_merge(form):
     assert (np.abs(rest.covariance() - expected.covariance()) <= 1e-13 * scale * 10).all()
     sd = np.sqrt(np.outer(expected.covariance().diagonal(), expected.yy.diagonal()))
     assert (np.abs(rest.xy - expected.xy) <= 1e-13 * sd * 10).all()
-    if form == "degree 2":
+    if form in ("degree 2", "squares"):
         assert np.allclose(rest.expanded().covariance(), expected.expanded().covariance(), rtol=1e-11, atol=1e-11)
 
 
@@ -283,6 +314,30 @@ def test_expanded_far_from_zero_and_in_the_units_of_others():
     assert np.allclose(got.mean, Z.mean(axis=0), atol=1e-7)
     with pytest.raises(BadParameter, match="degree=2"):
         Moments().from_block(X).expanded()
+
+
+@pytest.mark.parametrize("q", [0, 2])
+def test_squares_alone_are_a_part_of_all_products(q):
+    rng = np.random.default_rng(9)
+    X, y = 50 + rng.standard_normal((400, 4)) ** 3, rng.standard_normal((400, 2))[:, :q]
+    mean, scale = X.mean(axis=0) + 0.5, X.std(axis=0)
+    Z = np.hstack([(X - mean) / scale, ((X - mean) / scale) ** 2])
+    squares, products = (
+        merged(blocks(Moments(degree=2, products=all_), X, y if q else None)) for all_ in (False, True)
+    )
+    assert squares.nbytes < products.nbytes
+    expected = np.cov(np.hstack([Z, y]).T, ddof=0)
+    for got in (squares.expanded(mean, scale), products.expanded(mean, scale, products=False)):
+        assert got.feature_names == ("x0", "x1", "x2", "x3", "x0^2", "x1^2", "x2^2", "x3^2")
+        assert np.allclose(got.covariance(), expected[:8, :8], rtol=1e-9, atol=1e-9)
+        assert np.allclose(got.xy, expected[:8, 8:], rtol=1e-9, atol=1e-9)
+        assert np.allclose(got.mean, Z.mean(axis=0), atol=1e-10)
+    assert np.allclose(squares.covariance(), np.cov(X.T, ddof=0), rtol=1e-12)
+    assert decode(encode(squares)) == squares
+    with pytest.raises(BadParameter, match="products"):
+        squares.expanded(products=True)
+    with pytest.raises(BadParameter, match="degree=2"):
+        Moments(products=False)
 
 
 def test_expand_makes_the_features_of_new_rows():

@@ -25,6 +25,7 @@ from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.comoments import (
     centered_factor,
     centered_gram,
+    centered_rows,
     joint_mean,
     merge_factors,
     merge_means,
@@ -33,8 +34,13 @@ from sketchselect.linalg.comoments import (
     suits_single,
     unmerge_means,
 )
-from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, first_row, pieces, start_of_piece
+
+_TILE_NBYTES = 1 << 18
+
+# Least number of columns of which few rows are kept as rows: the scatter of fewer takes little.
+_WIDE = 1024
 
 # Rows of a block whose median centres the columns: a mean would follow a glitch that most pairs do not contain.
 _SAMPLED = 64
@@ -185,7 +191,7 @@ class MomentsRecord:
     # shape (d,); d = n_features + n_targets; with `shift` the products of columns are between features and targets
     mean: Floats
     comoment: Floats | None = None  # shape (d, d): Scatter about the mean; None in factored form
-    factor: Floats | None = None  # shape (r, d): Upper-triangular R with R'R = scatter
+    factor: Floats | None = None  # shape (r, d): R with R'R = scatter; upper-triangular with method="qr"
     # pair_weight, pair_mean: shape (d, d): Weight and means of the rows with a value in both columns, for data with
     # missing values
     pair_weight: Floats | None = None
@@ -226,6 +232,19 @@ class Form(ABC):
     @abstractmethod
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
+
+    def scatter_of(self, record: MomentsRecord, rows: slice | Array, columns: slice | Array) -> Floats:
+        """Return the scatter of some of [x, y] with some; slices, or indices that broadcast (`numpy.ix_`)."""
+        return self.scatter(record)[rows, columns]
+
+    def squares(self, record: MomentsRecord) -> Floats:
+        """Return the squared norms of [x, y] about their means."""
+        return self.scatter(record).diagonal()
+
+    def few_rows(self, record: MomentsRecord) -> Floats | None:
+        """Return rows B, at most a quarter as many as columns, with ``B'B`` the scatter of [x, y]; None for others."""
+        rows = record.factor
+        return rows if rows is not None and is_few(rows.shape[0], rows.shape[1]) else None
 
     def mean(self, record: MomentsRecord) -> Floats:
         """Return the mean of [x, y]."""
@@ -269,17 +288,13 @@ class Comoment(Form):
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both."""
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
-        comoment = np.outer(factor * difference, difference)
-        comoment += present(left.comoment)
-        comoment += present(right.comoment)
+        comoment = summed(factor, difference, present(left.comoment), present(right.comoment))
         return replace(added(left, right), weight=weight, mean=mean, comoment=comoment)
 
     def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of `total` that are not in `part`."""
         weight, mean, difference, factor = unmerge_means(total.weight, total.mean, part.weight, part.mean)
-        comoment = np.outer(-factor * difference, difference)
-        comoment += present(total.comoment)
-        comoment -= present(part.comoment)
+        comoment = summed(-factor, difference, present(total.comoment), present(part.comoment), np.subtract)
         if weight <= 0:
             comoment[...] = 0.0
         require_part(present(total.comoment).diagonal(), comoment.diagonal())
@@ -289,6 +304,57 @@ class Comoment(Form):
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
         return present(record.comoment)
+
+
+class RowsOrComoment(Comoment):
+    """The centred rows while they are at most a quarter as many as the columns, and the scatter matrix from then on.
+
+    A merge stacks the rows of both sides and one more, the difference of their means times the root of W_a W_b / W.
+    Files of the matrix are of the same form, and both merge with each other.
+    """
+
+    def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block, dense or CSR."""
+        if not is_few(block.shape[0], block.shape[1] + targets.shape[1]):
+            return super().summarise(block, targets, start, weights)
+        dense = densify(block) if is_csr(block) else block
+        weight, mean, rows = centered_rows(dense, targets, weights, start)
+        squared = squared_weight(block, weights)
+        return MomentsRecord(block.shape[0], targets.shape[1], weight, squared, mean, factor=rows)
+
+    def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of both."""
+        a, b = left.factor, right.factor
+        if a is None or b is None or not is_few(len(a) + len(b) + 1, a.shape[1]):
+            return super().combine(self._dense(left), self._dense(right))
+        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
+        rows = np.vstack([a, b, np.sqrt(factor) * difference])
+        return replace(added(left, right), weight=weight, mean=mean, factor=rows)
+
+    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of `total` that are not in `part`."""
+        return super().remove(self._dense(total), self._dense(part))
+
+    def scatter(self, record: MomentsRecord) -> Floats:
+        """Return the scatter of [x, y]."""
+        return present(self._dense(record).comoment)
+
+    def scatter_of(self, record: MomentsRecord, rows: slice | Array, columns: slice | Array) -> Floats:
+        """Return the scatter of some of [x, y] with some."""
+        if record.factor is None:
+            return present(record.comoment)[rows, columns]
+        left, right = (at if isinstance(at, slice) else at.ravel() for at in (rows, columns))
+        out: Floats = record.factor[:, left].T @ record.factor[:, right]
+        return out
+
+    def squares(self, record: MomentsRecord) -> Floats:
+        """Return the squared norms of [x, y] about their means."""
+        return super().squares(record) if record.factor is None else (record.factor * record.factor).sum(axis=0)
+
+    @staticmethod
+    def _dense(record: MomentsRecord) -> MomentsRecord:
+        rows = record.factor
+        return record if rows is None else replace(record, comoment=rows.T @ rows, factor=None)
 
 
 class Factor(Form):
@@ -336,6 +402,24 @@ def present(array: Floats | None) -> Floats:
     return array
 
 
+def summed(factor: float, difference: Floats, left: Floats, right: Floats, join: np.ufunc = np.add) -> Floats:
+    """Return ``factor difference difference' + left + right`` (or `join` for the last sum)."""
+    scaled, out = factor * difference, np.empty_like(left)
+    # Some rows at a time, so that a wide matrix is written to memory once.
+    step = max(_TILE_NBYTES // max(out.strides[0], 1), 1)
+    for a in range(0, out.shape[0], step):
+        tile = out[a : a + step]
+        np.multiply(scaled[a : a + step, None], difference, out=tile)
+        tile += left[a : a + step]
+        join(tile, right[a : a + step], out=tile)
+    return out
+
+
+def is_few(n_rows: int, width: int) -> bool:
+    """Return whether so few rows of so many columns take far less than their scatter."""
+    return width >= _WIDE and 4 * n_rows <= width
+
+
 def squared_weight(block: Array, weights: Floats | None) -> float:
     """Return the sum of squared weights."""
     return float(block.shape[0]) if weights is None else float(weights @ weights)
@@ -363,33 +447,36 @@ def require_part(total: Floats, remainder: Floats) -> None:
         )
 
 
-def n_polynomial(n_features: int) -> int:
-    """Return the number of features of degree 1 and 2: ``p + p (p + 1) / 2``."""
-    return n_features + n_features * (n_features + 1) // 2
+def n_polynomial(n_features: int, products: bool = True) -> int:
+    """Return the number of features of degree 1 and 2: ``p + p (p + 1) / 2``, or of columns and squares, ``2 p``."""
+    return n_features + (n_features * (n_features + 1) // 2 if products else n_features)
 
 
-def pair_indices(n_features: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the two columns of each product, in the order of the features."""
+def pair_indices(n_features: int, products: bool = True) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the two columns of each product, in the order of the features; without products of each square."""
+    if not products:
+        return np.arange(n_features), np.arange(n_features)
     i, j = np.triu_indices(n_features)
     return i, j
 
 
-def polynomial_names(names: tuple[str, ...] | None, n_features: int) -> tuple[str, ...]:
+def polynomial_names(names: tuple[str, ...] | None, n_features: int, products: bool = True) -> tuple[str, ...]:
     """Return the names of the features: ``a``, ``a^2``, ``a b``; columns without names are x0, x1, ..."""
     base = names if names is not None else tuple(f"x{j}" for j in range(n_features))
-    pairs = zip(*pair_indices(n_features), strict=True)
+    pairs = zip(*pair_indices(n_features, products), strict=True)
     return (*base, *(f"{base[i]}^2" if i == j else f"{base[i]} {base[j]}" for i, j in pairs))
 
 
-def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
+def expand(X: Array, mean: Floats, scale: Floats | None = None, products: bool = True) -> Floats:
     """Return the polynomial features of the rows of X: ``z``, and all ``z_i z_j`` of ``z = (x - mean) / scale``.
 
     `X` of shape (n_rows, p).
     `mean`, `scale` of shape (p,): Columns of scale 0 (constant columns) give zeros; the default scale is 1.
+    `products`: Whether there are products of different columns; otherwise only the squares.
 
     Returns
     -------
-    array of shape (n_rows, p + p (p + 1) / 2)
+    array of shape (n_rows, p + p (p + 1) / 2), or (n_rows, 2 p)
 
     Examples
     --------
@@ -401,6 +488,8 @@ def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
     if scale is not None:
         z = np.divide(z, scale, out=np.zeros_like(z), where=np.asarray(scale) > 0)
     p = z.shape[1]
+    if not products:
+        return np.hstack([z, z * z])
     out = np.empty((z.shape[0], n_polynomial(p)))
     out[:, :p] = z
     at = p
@@ -410,7 +499,9 @@ def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
     return out
 
 
-def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | None = None) -> tuple[Floats, Floats]:
+def recentre(
+    mean: Floats, comoment: Floats, offset: Floats, scale: Floats | None = None, products: bool = True
+) -> tuple[Floats, Floats]:
     """Return mean and co-moment of the features of ``(x - offset) / scale`` from those of the features of x.
 
     ``(x_i - o_i)(x_j - o_j) = x_i x_j - o_j x_i - o_i x_j + o_i o_j``: a sparse affine map T of the features, and the
@@ -419,13 +510,17 @@ def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | Non
     `mean` of shape (P + q,).
     `comoment` of shape (P + q, P + q).
     `offset`, `scale` of shape (p,): A scale of 0 gives columns of zeros.
+    `products`: As in `expand`.
     """
     p = offset.shape[0]
-    n = n_polynomial(p)
-    i, j = pair_indices(p)
+    n = n_polynomial(p, products)
+    i, j = pair_indices(p, products)
     new = comoment.copy()
     for turn in (new, new.T):
         # The same map on the rows and then on the columns; `turn` is a view.
+        if not products:
+            turn[p:n] -= 2.0 * offset[:, None] * turn[:p]
+            continue
         for k in range(p):
             at = slice(*_run(p, k))
             turn[at] -= offset[k:, None] * turn[k]
@@ -468,13 +563,16 @@ def require_products(block: Array, shift: Floats, start: int | Array = 0) -> Non
 
 
 class Products(Form):
-    """The scatter of the shifted columns and of all their products."""
+    """The scatter of the shifted columns and of all their products, or only their squares."""
 
     _inner = Comoment()
 
+    def __init__(self, products: bool = True) -> None:
+        self._products = products
+
     def empty(self, p: int, q: int) -> MomentsRecord:
         """Return the record of zero rows."""
-        return replace(self._inner.empty(n_polynomial(p), q), shift=np.zeros(p))
+        return replace(self._inner.empty(n_polynomial(p, self._products), q), shift=np.zeros(p))
 
     def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block; its rows are expanded a piece at a time."""
@@ -484,7 +582,7 @@ class Products(Form):
         record: MomentsRecord | None = None
         for a, b in pieces(block):
             part_w = None if weights is None else weights[a:b]
-            rows = expand(block[a:b], shift)
+            rows = expand(block[a:b], shift, products=self._products)
             part = self._inner.summarise(rows, targets[a:b], start_of_piece(start, a, b), part_w)
             record = part if record is None else self._inner.combine(record, part)
         assert record is not None  # `from_block` handles blocks without rows
@@ -493,12 +591,20 @@ class Products(Form):
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both, about the shift of the heavier one."""
         heavier = left if left.weight >= right.weight else right
-        left, right = (_about(record, heavier) for record in (left, right))
+        left, right = (self._about(record, heavier) for record in (left, right))
         return self._inner.combine(left, right)
 
     def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of `total` that are not in `part`."""
-        return self._inner.remove(total, _about(part, total))
+        return self._inner.remove(total, self._about(part, total))
+
+    def _about(self, record: MomentsRecord, other: MomentsRecord) -> MomentsRecord:
+        """Return the record with its products formed about the shift of the other record."""
+        offset = present(other.shift) - present(record.shift)
+        if not offset.any():
+            return replace(record, shift=other.shift)
+        mean, comoment = recentre(record.mean, present(record.comoment), offset, products=self._products)
+        return replace(record, mean=mean, comoment=comoment, shift=other.shift)
 
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y], without the products."""
@@ -520,22 +626,14 @@ class Products(Form):
 
     def nbytes(self, p: int, q: int) -> int:
         """Return an upper bound of the bytes of a record."""
-        return self._inner.nbytes(n_polynomial(p), q) + 8 * p
+        return self._inner.nbytes(n_polynomial(p, self._products), q) + 8 * p
 
     def working_nbytes(self, p: int, q: int) -> int:
         """Return an upper bound of the bytes for creating or merging records, besides the records."""
         # Beside the product of a piece, the sum so far and the expanded piece.
-        d = n_polynomial(p) + q
-        return self._inner.working_nbytes(n_polynomial(p), q) + 8 * (2 * d * d + 2 * PIECE_ROWS * d)
-
-
-def _about(record: MomentsRecord, other: MomentsRecord) -> MomentsRecord:
-    """Return the record with its products formed about the shift of the other record."""
-    offset = present(other.shift) - present(record.shift)
-    if not offset.any():
-        return replace(record, shift=other.shift)
-    mean, comoment = recentre(record.mean, present(record.comoment), offset)
-    return replace(record, mean=mean, comoment=comoment, shift=other.shift)
+        n = n_polynomial(p, self._products)
+        d = n + q
+        return self._inner.working_nbytes(n, q) + 8 * (2 * d * d + 2 * PIECE_ROWS * d)
 
 
 class Pairwise(Form):

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpocon, dpotrf
 
+from sketchselect._progress import steps
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import ModelPathDisplay
-from sketchselect.solvers import Problem, standardize
+from sketchselect.solvers import Problem, standardize, standardize_rows
 from sketchselect.solvers.path import aic, bic, ebic, validation_error
 from sketchselect.solvers.problem import nearest_psd
 from sketchselect.summaries import Folds, Moments
-from sketchselect.summaries.moment_forms import pair_indices, polynomial_names
+from sketchselect.summaries.moment_forms import pair_indices
 
 Criterion = Literal["aic", "bic", "ebic"]
 Rule = Literal["min", "1se"]
@@ -75,7 +76,7 @@ class Candidate:
         rows = coef[:, None] if coef.ndim == 1 else coef
         s = np.flatnonzero((rows != 0).any(axis=1)).astype(np.int64) if support is None else support
         b = rows[s]
-        gain = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.correlation[np.ix_(s, s)] @ b) * b).sum(axis=0)
+        gain = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.gram[np.ix_(s, s)] @ b) * b).sum(axis=0)
         rss = np.maximum(problem.yy.diagonal() - gain, 0.0)
         return cls(float(value), s, b, rss, gap, converged)
 
@@ -263,7 +264,7 @@ class ModelPath:
 Solve = Callable[[Problem], Sequence[Candidate]]
 
 
-def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]], n_models: int) -> Floats:
+def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]], n_models: int, n_folds: int) -> Floats:
     """Return the mean squared error of each model on each fold, from moments alone; shape (n_models, n_folds).
 
     Exact: with b and b0 fitted to the other folds, ``mean (y - x'b - b0)^2`` over a fold is
@@ -271,17 +272,23 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
 
     `solve`: Training problem -> its models, one for each value of the path.
     `splits`: For each fold, the problem of all other rows and the moments of the fold.
-    `n_models`: Models on the path.
+    `n_models`, `n_folds`: Models on the path, and at most so many folds.
     """
     errors = []
-    for problem, moments in splits:
-        covariance, xy, yy = moments.covariance(), moments.xy, moments.yy
+    for problem, moments in steps("cross-validation: folds", splits, n_folds):
+        candidates = solve(problem)
+        # A wide fold's covariance is as large as all the rest of it, and few columns are in any model.
+        used = np.unique(np.concatenate([candidate.support for candidate in candidates]))
+        covariance, xy, yy = moments.covariance(columns=used), moments.xy, moments.yy
         column = np.zeros(n_models)
-        for i, candidate in enumerate(solve(problem)):
+        for i, candidate in enumerate(candidates):
             coef, intercept = candidate.original_units(problem)
             s = candidate.support
+            at = np.searchsorted(used, s)
             column[i] = np.sum(
-                validation_error(coef, intercept, covariance[np.ix_(s, s)], xy[s], yy, moments.mean[s], moments.y_mean)
+                validation_error(
+                    coef, intercept, covariance[np.ix_(at, at)], xy[s], yy, moments.mean[s], moments.y_mean
+                )
             )
         errors.append(column)
     return np.column_stack(errors)
@@ -343,11 +350,12 @@ class Expansion:
     # mean, scale: shape (p,): Means and standard deviations of the columns in the data of the fit
     mean: Floats
     scale: Floats
+    products: bool = True  # Whether there are products of different columns, besides squares
 
     def columns(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the two columns of each term; -1 for the second of a linear one."""
         p = self.mean.size
-        i, j = pair_indices(p)
+        i, j = pair_indices(p, self.products)
         first = np.concatenate([np.arange(p), i])[terms]
         second = np.concatenate([np.full(p, -1), j])[terms]
         return first, second
@@ -385,7 +393,8 @@ class Design:
 
     def _terms(self, moments: Any) -> Any:
         """Return the moments of the design's columns; all folds have the same scale of polynomial terms."""
-        return moments if self.expansion is None else moments.expanded(self.expansion.mean, self.expansion.scale)
+        e = self.expansion
+        return moments if e is None else moments.expanded(e.mean, e.scale, e.products)
 
     def exact_fit(self, columns: NDArray[np.int64]) -> tuple[Floats, Floats] | None:
         """Return least squares of these columns in original units from the triangular factor of the moments.
@@ -412,8 +421,8 @@ class Design:
         return np.unique(columns[columns >= 0]).astype(np.int64), best
 
 
-def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Design:
-    """Return the design of a summary.
+def design_of(summary: Any, task: str, degree: int, *, with_folds: bool, products: bool = True) -> Design:
+    """Return the design of a summary; of degree 2 with products of different columns, or only with squares.
 
     Raises `Incompatible` if the summary has no target, one of another kind than the task's, or moments of a lower
     degree; `EmptyInput` if fewer than two folds have rows.
@@ -438,9 +447,12 @@ def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Desi
         )
     names, expansion, terms = moments.feature_names, None, moments
     if degree == 2:
-        expansion = Expansion(moments.mean, np.sqrt(np.maximum(moments.covariance().diagonal(), 0.0)))
-        names = polynomial_names(moments.feature_names, moments.n_features)
-        terms = moments.expanded(expansion.mean, expansion.scale)
+        if products and not moments.products:
+            raise Incompatible("this summary has squares of columns and no products; collect it with Moments(degree=2)")
+        scale = np.sqrt(np.maximum(moments.covariance().diagonal(), 0.0))
+        expansion = Expansion(moments.mean, scale, products)
+        terms = moments.expanded(expansion.mean, expansion.scale, products)
+        names = terms.feature_names
     return Design(
         problem=problem_of(terms),
         classes=None if classes is None else tuple(classes),
@@ -459,19 +471,15 @@ def problem_of(moments: Any) -> Problem:
         raise EmptyInput("there are no rows with a positive weight to fit to")
     if not moments.n_effective > 0:
         raise BadParameter("the weights of the rows are so small that their squares are zero; use larger ones")
+    rest = {"mean": moments.mean, "y_mean": moments.y_mean, "n": float(moments.n_effective)}
+    rows = getattr(moments, "few_rows", None)
+    if rows is not None:
+        return standardize_rows(rows / np.sqrt(moments.weight), moments.xy, moments.yy, **rest)
     covariance = moments.covariance()  # a new array each time: the problem takes its memory
     if getattr(moments, "missing", None) == "pairwise":
         # Each entry comes from other rows, so that the matrix need not be a covariance.
         covariance = nearest_psd(covariance)
-    return standardize(
-        covariance,
-        moments.xy,
-        moments.yy,
-        mean=moments.mean,
-        y_mean=moments.y_mean,
-        n=float(moments.n_effective),
-        reuse_memory=True,
-    )
+    return standardize(covariance, moments.xy, moments.yy, **rest, reuse_memory=True)
 
 
 def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | None:
@@ -483,7 +491,7 @@ def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | Non
     record: Any = design.moments.record
     if not getattr(record, "single_scatter", 0.0) > 0 or not support.size:
         return None
-    correlation = np.asfortranarray(design.problem.correlation[np.ix_(support, support)])
+    correlation = np.asfortranarray(design.problem.gram[np.ix_(support, support)])
     norm = float(np.abs(correlation).sum(axis=0).max())
     factor, info = dpotrf(correlation)
     reciprocal = 0.0 if info else float(dpocon(factor, norm)[0])

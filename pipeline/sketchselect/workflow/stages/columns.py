@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._progress import give_detail
+from sketchselect._progress import give_detail, reporting_steps
 from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
@@ -99,6 +99,7 @@ def summarize(session: Session) -> Summary[Any]:
         prepare(session)
     for text in (text for step in session.steps for text in step.notes()):
         session.note(text)
+    session.selector.inspect_rows(session.source)
     bundle = description(session.config, session.selector, session.n_columns)
     if session.config.input.target is not None and not session.selector.uses_target:
         # No summary of these methods keeps a target: say that it is not used.
@@ -281,7 +282,7 @@ def with_bound(session: Session, spectrum: Summary[Any], selection: Selection) -
 
 def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; its warnings are notes of the run."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, reporting_steps(session.progress):
         warnings.simplefilter("always")
         selector = session.selector.fit_summary(summary)
     for warning in caught:
