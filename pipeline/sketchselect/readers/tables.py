@@ -148,7 +148,7 @@ class EncodedFrame:
     """A data frame whose columns of text and dates are numbers."""
 
     frame: Any
-    levels: Mapping[Any, KnownLevels] = field(default_factory=dict)  # By the name of the column
+    levels: Mapping[Any, Any] = field(default_factory=dict)  # By the name of the column
 
     def name_levels(self, matrix: Matrix, names: Sequence[Any]) -> None:
         """Tell the matrix of the frame, with these columns, which are text."""
