@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from generator.interface import page_name
 from generator.pictures import draw
-from sketchselect.cli.authoring import method_facts
+from sketchselect.cli.authoring import PURPOSES, method_facts
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.registry import METHODS
 
@@ -15,18 +16,27 @@ def method_pages(site: Path, folder: Path) -> dict[str, str]:
     """Return the pages of all methods and their index, and draw the pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = method_facts()
-    choices = _rows(site / "how-to" / "choose_a_method.md")
+    # Other tables of the page have more columns, and are no advice.
+    choices = [cells for cells in _rows(site / "how-to" / "choose_a_method.md") if len(cells) == 3]
     guarantees = _rows(site / "reference" / "guarantees.md")
     pages = {}
     for name, cls in sorted(METHODS.items()):
         alt = draw(name, folder / f"{name}.svg")
         pages[f"methods/{name}.md"] = _page(name, cls, facts[name], choices, guarantees, alt)
-    rows = "\n".join(f"| [`{name}`]({name}.md) | {each['does']} |" for name, each in facts.items())
-    listed = "\n".join(facts)
+    tables = []
+    for purpose in PURPOSES:
+        of_purpose = {name: each for name, each in facts.items() if each["purpose"] == purpose}
+        rows = "\n".join(
+            f"| [`{name}`]({name}.md) | {each['does']} | {each['needs'] or ''} |" for name, each in of_purpose.items()
+        )
+        listed = "\n".join(of_purpose)
+        tables.append(
+            f"## {purpose[0].upper()}{purpose[1:]}\n\n| method | | needs |\n|---|---|---|\n{rows}\n\n"
+            f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+        )
     pages["methods/index.md"] = (
-        "# Methods\n\nAll methods of `[select]`. Which of them to take: "
-        "[choose a method](../../how-to/choose_a_method.md).\n\n"
-        f"| method | |\n|---|---|\n{rows}\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+        "# Methods\n\nAll methods of `[select]`, by what they select columns for. Which of them to take: "
+        "[choose a method](../../how-to/choose_a_method.md).\n\n" + "\n".join(tables)
     )
     return pages
 
@@ -47,7 +57,7 @@ def _page(
 
 {facts["does"]}.{needs}
 
-In a job `method = "{name}"`, in Python {{py:obj}}`sketchselect.selectors.{cls.__name__}`.
+In a job `method = "{name}"`, in Python [`{cls.__name__}`](../api/{page_name(cls)}.rst).
 
 ## When
 

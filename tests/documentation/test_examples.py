@@ -12,8 +12,8 @@ from tests.documentation.pages import blocks, pages, run_page, text_of
 
 import sketchselect as sks
 
-EXTRAS = ("anndata", "pandas", "xarray")
-"""Packages that pages need and that not every installation has."""
+EXTRAS = ("anndata", "pandas", "xarray", "scanpy", "igraph")
+"""Packages that pages need, by an import or `pip install`, and that not every installation has."""
 
 FAST = {"how-to/column_streams.md", "how-to/dask.md", "how-to/sources.md", "reference/sks_format.md"}
 """Pages that every run of the tests tries."""
@@ -63,7 +63,7 @@ RUNNABLE = [
 def test_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"notebooks/{page}"
     for module in EXTRAS:
-        if f"import {module}" in text_of(name):
+        if re.search(rf"import {module}|pip install [^`]*\b{module}\b", text_of(name)):
             pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     names = run_page(name)

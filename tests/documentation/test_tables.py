@@ -8,6 +8,7 @@ from tests.documentation.pages import text_of
 
 import sketchselect as sks
 from sketchselect import selectors
+from sketchselect.cli.authoring import method_facts
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries.base import KINDS
 
@@ -35,6 +36,18 @@ def test_every_public_method_has_a_row_with_its_class() -> None:
     named = {pair for cells in (*FOR_CLUSTERING, *FOR_A_TARGET) for pair in methods_in(cells[0])}
     public = {(name, cls.__name__) for name, cls in METHODS.items() if cls.__name__ in selectors.__all__}
     assert named == public
+
+
+def test_advice_names_every_method_below_its_purpose() -> None:
+    purposes = {name: each["purpose"] for name, each in method_facts().items()}
+    advice: dict[str, set[str]] = {}
+    for title, part in re.findall(
+        r"^## (.*)\n((?:(?!## ).*\n)*)", text_of("notebooks/how-to/choose_a_method.md"), re.M
+    ):
+        rows = (row.split("|") for row in part.splitlines() if row.startswith("| "))
+        advice[title.lower()] = {name for row in rows if len(row) == 5 for name in re.findall(r"`([a-z-]+)`", row[2])}
+    for method, purpose in purposes.items():
+        assert method in advice[purpose], f"{method} is missing under {purpose}"
 
 
 @pytest.mark.parametrize("method", sorted(ROWS))

@@ -15,6 +15,7 @@ import typer.main
 import zarr
 
 from sketchselect.cli import GROUPS, app
+from sketchselect.cli.authoring import PURPOSES
 from sketchselect.selectors import METHODS
 
 from .commands import cli, works
@@ -101,9 +102,7 @@ def test_a_method_is_described(name: str) -> None:
 
 def test_an_unknown_method_is_named_with_the_closest() -> None:
     lines = cli("methods").stdout.splitlines()
-    purposes = [line for line in lines if not line.startswith(" ")]
-    assert purposes == sorted(purposes)
-    assert lines.index("for counts:") < lines.index("to cluster rows:") < lines.index("to predict a target:")
+    assert [line.rstrip(":") for line in lines if not line.startswith(" ")] == list(PURPOSES)
     done = cli("methods", "gredy")
     assert done.exit_code == 2
     assert "unknown selection method 'gredy'" in done.stderr
@@ -179,6 +178,10 @@ def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> N
     works("init", "rows.zarr", "-o", "jobs/first.toml")
     job = tomllib.loads(Path("jobs/first.toml").read_text())
     assert job["input"]["url"] == "../rows.zarr"
+    np.save("rows.npy", rows)
+    Path("words.txt").write_text("\n".join(f"w{j}" for j in range(rows.shape[1])))
+    works("init", "rows.npy", "-o", "jobs/named.toml", "--feature-names", "words.txt")
+    assert tomllib.loads(Path("jobs/named.toml").read_text())["input"]["feature_names"] == "../words.txt"
     assert job["select"] == {"method": "auto", "n_features": "auto", "normalize": False}
     works("init", str(Path("rows.zarr").absolute()), "-o", "absolute.toml")
     assert tomllib.loads(Path("absolute.toml").read_text())["input"]["url"] == str(Path("rows.zarr").absolute())

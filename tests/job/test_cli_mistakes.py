@@ -22,6 +22,11 @@ def test_bad_job_files(job_file: Callable[..., Path], tmp_path: Path) -> None:
     refused(cli("run", tmp_path / "none.toml"), 2, "no such job file; check the path")
     refused(cli("run", job_file(select={"n_featurs": 3})), 2, "job.toml: select.n_featurs", "did you mean", "(line ")
     refused(cli("run", job_file(), "--set", "cluster.n_clusters=0"), 2, "cluster.n_clusters", "(from --set)")
+    twice = ("--set", "cluster.n_clusters=2", "--set", "cluster.n_clusters = 3")
+    refused(cli("run", job_file(), *twice), 2, "cluster.n_clusters=2", "cluster.n_clusters = 3")
+    refused(
+        cli("plan", job_file(), "--set", "execution.cluster=local", "--scheduler", "serial"), 2, "execution.cluster"
+    )
     several = cli("run", job_file(select={"method": "x"}, cluster={"tol": -1.0}, output={"report": 3}))
     assert several.exit_code == 2
     assert len([line for line in several.stderr.splitlines() if line.startswith("error: job.toml: ")]) == 3

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from sketchselect.job.text import write_toml
 
@@ -134,6 +135,26 @@ def test_interrupted_runs_say_how_to_resume_and_do(
     assert "write features: already done" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "checkpoint", "resumes"),
+    [("run", None, True), ("plan", None, False), ("select", None, False)]
+    + [("summarize", folder, folder is not None) for folder in (None, Path("folder"))],
+)
+def test_only_commands_that_keep_work_say_so(
+    name: str, checkpoint: Path | None, resumes: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sketchselect.cli import shell
+
+    def stopped(**_: object) -> shell.Outcome:
+        raise KeyboardInterrupt
+
+    stopped.__name__ = name
+    common = {"as_json": False, "quiet": True, "verbose": False, "debug": False, "log_format": "text"}
+    with pytest.raises(typer.Exit):
+        shell.command(stopped)(**common, checkpoint=checkpoint)
+    assert ("work is kept" in capsys.readouterr().err) is resumes
+
+
 IMPORTING = """
 import os, runpy, sys
 class Interrupt:
@@ -216,7 +237,7 @@ if {unread}:
         os.set_blocking(w, True)
 else:
     os.close(r)
-threading.Thread(target=shell._end_soon, args=(143, False), daemon=True).start()
+threading.Thread(target=shell._end_soon, args=(143, False, 'ended'), daemon=True).start()
 time.sleep(30)
 """
 

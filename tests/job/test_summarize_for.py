@@ -74,6 +74,9 @@ def test_steps_of_the_method_follow_those_of_the_command(counts: Path) -> None:
         (("--for", "lasso"), "--target"),
         (("--for", "variance", "--size", 8, "--moments"), "--size, --moments"),
         (("--for", "greedy", "--half-life", -1), "half_life"),
+        (("--for", "greedy", "--set", "about=mean", "--set", "about=zero"), "--set about=mean sets about too"),
+        (("--for", "greedy", "--size", 8, "--set", "sketch_size=9"), "--size sets sketch_size too"),
+        (("--for", "greedy", "--set", "n_features_to_select=3"), "--n-features"),
     ],
 )
 def test_mistakes_are_named(counts: Path, words: tuple[object, ...], expected: str) -> None:

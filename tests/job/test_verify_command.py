@@ -267,6 +267,7 @@ def test_other_libraries_are_said_and_their_bits_not_compared(out: Path, monkeyp
 
 def test_mistakes_are_one_line(out: Path, tmp_path: Path) -> None:
     refused(cli("verify", tmp_path / "nowhere"), 1, "nowhere", "no such folder")
+    refused(cli("verify", tmp_path / "nowhere", "--seal"), 2, "nowhere: no such store")
     (tmp_path / "other").mkdir()
     refused(cli("verify", tmp_path / "other"), 1, "other: not an output folder of sketchselect")
     (out / "manifest.json").write_text("{")

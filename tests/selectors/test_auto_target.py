@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.feature_selection import f_classif, f_regression
 import sketchselect as sks
 from sketchselect.selectors import LassoPath, MRMRSelector, TargetAutoSelector
 from sketchselect.selectors.supervised.auto import MRMRPath, UnivariatePath
+from sketchselect.selectors.supervised.binned import mutual_information
 from sketchselect.summaries import Folds, Moments
 
 
@@ -31,7 +33,7 @@ def test_squares_are_found_where_no_linear_method_finds_them() -> None:
 def test_it_is_the_method_of_least_error(n_features: int | None) -> None:
     X, y = make_classification(200, 35, n_informative=6, n_classes=3, random_state=0)
     fit = TargetAutoSelector(n_features).fit(X, y)
-    assert list(fit.errors_) == ["lasso", "univariate", "mrmr"]
+    assert list(fit.errors_) == ["lasso", "univariate", "mrmr", "mutual-information"]
     paths = {
         cls.method: cls(cv=5, task="classification").fit(X, y).path_ for cls in (LassoPath, UnivariatePath, MRMRPath)
     }
@@ -44,6 +46,77 @@ def test_it_is_the_method_of_least_error(n_features: int | None) -> None:
     np.testing.assert_array_equal(fit.predict(X), fit.best_.predict(X))
     assert fit.score(X, y) > 0.6
     assert n_features is None or fit.support_.size == n_features
+
+
+@pytest.mark.parametrize(
+    ("relation", "columns"),
+    [
+        (lambda X: X[:, 2] ** 2, [2]),
+        (lambda X: np.abs(X[:, 2]) < 0.7, [2]),
+        (lambda X: X[:, 2] ** 2 + X[:, 5] ** 2 < 1.4, [2, 5]),
+    ],
+    ids=["square", "band", "circle"],
+)
+def test_mutual_information_wins_where_no_trend_shows(relation: Any, columns: list[int]) -> None:
+    X = rows(1500, 100)
+    y = relation(X + 0.05 * rows(1501, 100)[1:])
+    fit = TargetAutoSelector(cv_rule="1se").fit(X, y)
+    assert (fit.method_, fit.selection_.support.tolist()) == ("mutual-information", columns)
+    assert fit.errors_["mutual-information"] < 0.7 < 0.95 < fit.errors_["lasso"]
+    assert fit.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("p", [12, 35])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_errors_of_mutual_information_are_those_of_refitting_on_rows(p: int, task: str) -> None:
+    X = rows(300, p)
+    y: Any = X[:, 1] + X[:, 3] ** 2 + 0.5 * rows(300, p)[::-1, 2]
+    y = np.digitize(y, [0.0, 1.5]) if task == "classification" else y
+    fit = TargetAutoSelector().fit(X, y)
+    path = fit._competitors(fit.summary_.of_member("moments").total, with_counts=True)["mutual-information"]
+    path = path.fit_summary(fit.summary_).path_
+    counts = fit.summary_.of_member("counts")
+    fold = counts.fold_of(np.arange(300, dtype=np.uint64))
+    targets = np.eye(3)[y] if task == "classification" else y[:, None]
+    for i in range(5):
+        train, test = fold != i, fold == i
+        of_columns = [
+            mutual_information(counts.summary.from_block(X[train], y[train]).counts[[j]]).corrected[0] for j in range(p)
+        ]
+        # The most informative column first, itself and then its square.
+        order = np.argsort(-np.tile(of_columns, 2), kind="stable")
+        terms = np.hstack([X, ((X - X.mean(axis=0)) / X.std(axis=0)) ** 2])[:, order]
+        for model in (1, 3, 6):
+            size = int(path.values[model])
+            design = np.column_stack([np.ones(300), terms[:, :size]])
+            coef = np.linalg.lstsq(design[train], targets[train], rcond=None)[0]
+            error = ((targets[test] - design[test] @ coef) ** 2).sum(axis=1).mean()
+            assert path.cv_errors[model, i] == pytest.approx(error, rel=1e-8)
+
+
+def test_without_counts_mutual_information_is_not_compared() -> None:
+    X = rows(300, 40)
+    y = X[:, 2] - X[:, 3] + rows(301, 40)[1:, 5]
+    whole = TargetAutoSelector().fit(X, y)
+    others = {
+        "weights": TargetAutoSelector().fit(X, y, sample_weight=np.ones(300)),
+        "a summary for merging": TargetAutoSelector().fit_summary(Folds(Moments(), 5).from_block(X, y)),
+        "a small first batch": TargetAutoSelector().partial_fit(X[:20], y[:20]).partial_fit(X[20:], y[20:]),
+        "many columns": TargetAutoSelector().fit(np.hstack([X, rows(300, 461)]), y),
+    }
+    for other in others.values():
+        assert list(other.errors_) == ["lasso", "univariate", "mrmr"]
+        assert "mutual information was not compared" in other.selection_.diagnostics["choice"]
+    assert "500 columns" in others["many columns"].selection_.diagnostics["choice"]
+    for name in ("weights", "a summary for merging", "a small first batch"):
+        assert others[name].errors_ == pytest.approx({k: whole.errors_[k] for k in others[name].errors_})
+
+
+def test_bins_stay_when_rows_are_appended() -> None:
+    X = rows(1000, 40)
+    y = X[:, 1]
+    fits = [TargetAutoSelector().fit(X[:n], y[:n]).summary_.summary["counts"] for n in (600, 1000, 500)]
+    assert fits[0] == fits[1] != fits[2]
 
 
 def test_ranked_paths_go_by_f_statistics_and_by_relevance_without_redundancy() -> None:
@@ -65,7 +138,9 @@ def test_groups_streams_and_merged_files() -> None:
     merged = TargetAutoSelector().fit_summary(whole.summary_)
     for other in (stream, merged):
         assert other.support_.tolist() == whole.support_.tolist()
-        assert other.errors_ == pytest.approx(whole.errors_)
+        # The bins of a stream are those of its first rows.
+        assert other.errors_.pop("mutual-information") == pytest.approx(whole.errors_["mutual-information"], rel=0.02)
+        assert other.errors_ == pytest.approx({name: whole.errors_[name] for name in other.errors_})
     assert whole.predict(X[:3]).tolist() == merged.predict(X[:3]).tolist()
     assert TargetAutoSelector().fit(X, y, groups=np.arange(300) // 10).errors_ != whole.errors_
 

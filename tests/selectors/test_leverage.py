@@ -1,6 +1,7 @@
 """Selection by leverage: guarantees on data, shards and orders, streams of columns, and what is refused."""
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -302,16 +303,31 @@ def test_without_ridge_every_independent_column_scores_1():
 BOTH = (sks.OnlineLeverageSelector, sks.LeverageSelector)
 
 
+@pytest.mark.parametrize("n_rows", [5, 2500])  # of many rows online leverage measures its error in another way
+@pytest.mark.parametrize("value", [0.0, 3.7])
+def test_columns_that_all_are_constant_score_0_and_none_is_sampled(value, n_rows):
+    X = np.full((n_rows, 4), value)
+    for read, choice in product(("rows", "columns"), ("top", "sampled")):
+        with pytest.warns(UserWarning, match="all columns are constant"):
+            chosen = sks.LeverageSelector(2, read=read, choice=choice).fit(X)
+        assert (chosen.support_.tolist(), chosen.scores_.tolist()) == ([0, 1], [0] * 4)
+        assert getattr(chosen, "weights_", np.ones(2)).tolist() == [1, 1]
+    with pytest.raises(EmptyInput, match="all columns are constant"):
+        sks.OnlineLeverageSelector().fit(X)
+    with pytest.warns(UserWarning, match="all columns are constant"):
+        assert sks.AutoSelector(2).fit(X).support_.size == 2
+
+
+@pytest.mark.parametrize(("scale", "ridge", "text"), [(1e-160, "auto", "below 1e-150"), (1.0, 1e9, "ridge is 1e[+]09")])
+def test_a_sample_without_columns_is_refused(scale, ridge, text):
+    with pytest.raises(EmptyInput, match=f"no column was sampled.*{text}"):
+        sks.OnlineLeverageSelector(ridge=ridge).fit(scale * wide(p=50))
+
+
 @pytest.mark.parametrize("make", [sks.OnlineLeverageSelector, lambda: sks.LeverageSelector(read="columns"), BOTH[1]])
 def test_bad_data_are_refused(make):
-    for n_rows in (5, 2500):  # of many rows online leverage measures its error in another way
-        with pytest.raises(EmptyInput, match="all columns are constant"):
-            make().fit(np.zeros((n_rows, 4)))
     with pytest.raises(ValueError, match="0 sample"):
         make().fit(np.zeros((0, 4)))
-    if make is not BOTH[1]:
-        with pytest.raises(EmptyInput, match="all columns are constant"):
-            make().fit(np.full((50, 6), 3.7))
     bad = wide(p=50)
     bad[2, 9] = np.inf
     with pytest.raises(NotFinite, match=r"row 2, column 9|column 9, row 2"):

@@ -12,6 +12,7 @@ FORMS = {
     "qr": Moments(method="qr"),
     "pairwise": Moments(missing="pairwise"),
     "degree 2": Moments(degree=2),
+    "squares": Moments(degree=2, products=False),
 }
 
 

@@ -140,7 +140,7 @@ def check_products(s, X, y, w):
     plain = s.expanded()
     wide = X.astype(np.longdouble)
     z = (wide - (w @ wide) / total) / np.where(clear, sd, 1)
-    i, j = np.triu_indices(X.shape[1])
+    i, j = np.triu_indices(X.shape[1]) if s.products else (np.arange(X.shape[1]),) * 2
     Z = np.hstack([z, z[:, i] * z[:, j], y.astype(np.longdouble)])
     known = np.r_[clear, clear[i] & clear[j], np.ones(y.shape[1], bool)]
     total, mean, C = exact_moments(Z, w)
@@ -240,6 +240,18 @@ def check_histogram(s, X, y, w):
         assert (s.counts[j] == expected).all()
         assert s.is_exact[j] == bool((edges[j][bins] == column)[w > 0].all())
     assert s.weight == w.sum()
+
+
+def check_levels(s, X, y, w):
+    """Brute force: the distinct values of a column, or none of too many, with counts of rows of positive weight."""
+    for j, column in enumerate(X.astype(float)[w > 0].T):
+        values, first, counts = np.unique(column, return_index=True, return_counts=True)
+        assert s.is_crowded[j] == (values.size > s.limit)
+        if s.is_crowded[j]:
+            values, first, counts = values[:0], first[:0], counts[:0]
+        assert (s.levels(j)[0] == values).all()
+        assert (s.levels(j)[1] == counts).all()
+        assert (s.first_rows(j) == np.flatnonzero(w > 0)[first]).all()
 
 
 def check_bundle(s, X, y, w):

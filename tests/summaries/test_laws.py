@@ -18,6 +18,7 @@ from tests.summaries.oracles import (
     check_groups,
     check_histogram,
     check_labels,
+    check_levels,
     check_likelihood,
     check_moments,
     check_pairs,
@@ -47,6 +48,7 @@ from sketchselect.summaries import (
     Folds,
     FrequentDirections,
     Groups,
+    LevelCounts,
     LeverageSample,
     LeverageScores,
     LikelihoodSums,
@@ -83,6 +85,13 @@ LAWS = {
     "moments qr": SummaryLaws(Moments(method="qr"), check_moments, targets=some_targets, other=Moments()),
     "moments classes": SummaryLaws(
         Moments(classes=[0, 1, 2]), check_labels, targets=three_labels, other=Moments(classes=[0, 2, 1])
+    ),
+    "moments squares": SummaryLaws(
+        Moments(degree=2, products=False),
+        check_products,
+        targets=some_targets,
+        other=Moments(degree=2),
+        matrices=NARROW,
     ),
     "moments degree 2": SummaryLaws(
         Moments(degree=2), check_products, targets=some_targets, other=Moments(), matrices=NARROW, sparse=NARROW_SPARSE
@@ -125,6 +134,7 @@ LAWS = {
         targets=three_labels,
         other=Groups(ColumnStats(), [0, 2, 1]),
     ),
+    "level-counts": SummaryLaws(LevelCounts(30), check_levels, other=LevelCounts(31)),
     "top-values": SummaryLaws(TopValues(7), check_top, other=TopValues(8)),
     "target-histogram": SummaryLaws(
         TargetHistogram(range(5), classes=[0, 1, 2]),

@@ -42,7 +42,7 @@ def test_variances_far_from_zero_keep_nine_digits(form, n_blocks):
     assert np.abs(m.covariance().diagonal() / exact - 1).max() <= 1e-9
 
 
-@pytest.mark.parametrize("form", ["comoment", "pairwise", "degree 2"])
+@pytest.mark.parametrize("form", ["comoment", "pairwise", "degree 2", "squares"])
 def test_unmerge_is_the_inverse_of_merge(form):
     X, y, w = some_rows(900)
     first, second, third = (FORMS[form].from_block(X[i::3], y[i::3], sample_weight=w[i::3]) for i in range(3))
@@ -55,7 +55,7 @@ def test_unmerge_is_the_inverse_of_merge(form):
     assert (np.abs(rest.covariance() - expected.covariance()) <= 1e-13 * scale * 10).all()
     sd = np.sqrt(np.outer(expected.covariance().diagonal(), expected.yy.diagonal()))
     assert (np.abs(rest.xy - expected.xy) <= 1e-13 * sd * 10).all()
-    if form == "degree 2":
+    if form in ("degree 2", "squares"):
         assert np.allclose(rest.expanded().covariance(), expected.expanded().covariance(), rtol=1e-11, atol=1e-11)
 
 
@@ -283,6 +283,30 @@ def test_expanded_far_from_zero_and_in_the_units_of_others():
     assert np.allclose(got.mean, Z.mean(axis=0), atol=1e-7)
     with pytest.raises(BadParameter, match="degree=2"):
         Moments().from_block(X).expanded()
+
+
+@pytest.mark.parametrize("q", [0, 2])
+def test_squares_alone_are_a_part_of_all_products(q):
+    rng = np.random.default_rng(9)
+    X, y = 50 + rng.standard_normal((400, 4)) ** 3, rng.standard_normal((400, 2))[:, :q]
+    mean, scale = X.mean(axis=0) + 0.5, X.std(axis=0)
+    Z = np.hstack([(X - mean) / scale, ((X - mean) / scale) ** 2])
+    squares, products = (
+        merged(blocks(Moments(degree=2, products=all_), X, y if q else None)) for all_ in (False, True)
+    )
+    assert squares.nbytes < products.nbytes
+    expected = np.cov(np.hstack([Z, y]).T, ddof=0)
+    for got in (squares.expanded(mean, scale), products.expanded(mean, scale, products=False)):
+        assert got.feature_names == ("x0", "x1", "x2", "x3", "x0^2", "x1^2", "x2^2", "x3^2")
+        assert np.allclose(got.covariance(), expected[:8, :8], rtol=1e-9, atol=1e-9)
+        assert np.allclose(got.xy, expected[:8, 8:], rtol=1e-9, atol=1e-9)
+        assert np.allclose(got.mean, Z.mean(axis=0), atol=1e-10)
+    assert np.allclose(squares.covariance(), np.cov(X.T, ddof=0), rtol=1e-12)
+    assert decode(encode(squares)) == squares
+    with pytest.raises(BadParameter, match="products"):
+        squares.expanded(products=True)
+    with pytest.raises(BadParameter, match="degree=2"):
+        Moments(products=False)
 
 
 def test_expand_makes_the_features_of_new_rows():

@@ -7,6 +7,9 @@ import inspect as python_inspect
 import json
 import os
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -92,18 +95,15 @@ def init(
     )
     steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
     location = location_of(os.path.expanduser(source))
-    # A relative path stays relative, to the job's file, so that job and data can be moved together.
-    relative = location.is_local and not os.path.isabs(os.path.expanduser(source))
-    url = os.path.relpath(location.url, output.absolute().parent) if relative else location.url
     n_columns = matrix.shape[1]
     cells = obs_columns(location if options is None else locate(source, options), key)
     label, label_line = _labels(cells, matrix, options)
     text = JOB.format(
         description=description,
         name=output,
-        url=json.dumps(url),
+        url=json.dumps(_for_job(source, output)),
         key=(f"key = {json.dumps(key)}\n" if key else "")
-        + (f"feature_names = {json.dumps(os.path.abspath(feature_names))}\n" if feature_names else ""),
+        + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
         anndata=_annotations() if cells else "",
@@ -121,6 +121,18 @@ def init(
     return Outcome(done, {"job": output, "source": description})
 
 
+def _for_job(source: str, job: Path) -> str:
+    """Return a path or URL as a job file names it: a relative path stays so, but is relative to the job file.
+
+    So job and data can be moved together.
+    """
+    from sketchselect.location import location_of
+
+    location = location_of(os.path.expanduser(source))
+    relative = location.is_local and not os.path.isabs(os.path.expanduser(source))
+    return os.path.relpath(location.url, job.absolute().parent) if relative else location.url
+
+
 @command
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method; without it, a list of all.", metavar="[NAME]")] = None,
@@ -134,13 +146,17 @@ def methods(
     facts = method_facts()
     if name is None:
         width = max(map(len, METHODS))
-        needs = {name: f" (needs {each['needs']})" if each["needs"] else "" for name, each in facts.items()}
-        by_purpose: dict[str, list[str]] = {}
-        for n, each in facts.items():
-            by_purpose.setdefault(_purpose(METHODS[n]), []).append(f"  {n:<{width}}  {each['does']}{needs[n]}")
-        return Outcome(
-            "\n".join(line for purpose in sorted(by_purpose) for line in (purpose, *by_purpose[purpose])), facts
-        )
+        # A line each where a program reads them; on a terminal, what does not fit goes on below its own column.
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        lines = []
+        for purpose in PURPOSES:
+            lines.append(f"{purpose}:")
+            for n, each in facts.items():
+                if each["purpose"] == purpose:
+                    text = each["does"] + (f" (needs {each['needs']})" if each["needs"] else "")
+                    pieces = textwrap.wrap(text, columns - width - 4) if columns > width + 24 else [text]
+                    lines += [f"  {n if i == 0 else '':<{width}}  {piece}" for i, piece in enumerate(pieces)]
+        return Outcome("\n".join(lines), facts)
     if name not in METHODS:
         hint = did_you_mean(name, METHODS, "; `sketchselect methods` lists all")
         raise BadParameter(f"unknown selection method {name!r}{hint}")
@@ -157,15 +173,6 @@ def methods(
     needed = f"needs {_needs(cls)}\n" if _needs(cls) else ""
     text = f"{name} ({cls.__name__})\n{needed}\n{text.strip()}"
     return Outcome(text, {**facts[name], "description": text})
-
-
-def _purpose(cls: type[BaseSelector]) -> str:
-    """Return what a method selects columns for."""
-    if cls.needs_target:
-        return "to predict a target:"
-    if cls.needs_counts:
-        return "for counts:"
-    return "for columns that arrive as a stream:" if cls.axis == "columns" else "to cluster rows:"
 
 
 @command
@@ -206,12 +213,17 @@ def plan(
     return Outcome(forecast.text(), forecast.to_dict(), is_good=forecast.refusal is None)
 
 
+PURPOSES = ("to cluster rows", "to predict a target", "for counts", "for streams")
+"""What methods select columns for, in the order of the lists of methods."""
+
+
 def method_facts() -> dict[str, dict[str, Any]]:
     """Return the purpose, class, needs, guarantee and cost of each method, and whether it has weights."""
     from sketchselect.selectors import METHODS
 
     return {
         name: {
+            "purpose": _purpose(cls),
             "does": re.sub("`+", "", (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")),
             "class": cls.__name__,
             "needs": _needs(cls),
@@ -221,6 +233,14 @@ def method_facts() -> dict[str, dict[str, Any]]:
         }
         for name, cls in sorted(METHODS.items())
     }
+
+
+def _purpose(cls: type[BaseSelector]) -> str:
+    if cls.needs_target:
+        return "to predict a target"
+    if cls.needs_counts:
+        return "for counts"
+    return "for streams" if cls.axis == "columns" else "to cluster rows"
 
 
 def _note(cls: type[BaseSelector], label: str) -> str | None:

@@ -107,7 +107,7 @@ def summarize(
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
-    from sketchselect.prepare import resolve
+    from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.selectors.supervised.target import classes_of, require_several
@@ -172,6 +172,7 @@ def summarize(
         nonfinite="missing" if missing else config.input.nonfinite,
         vectors=(label,),
         feature_names=feature_names,
+        encode=encodings(resolve(config.prepare.entries)),
     )
     vector = None
     if label is not None:
@@ -259,7 +260,7 @@ def _selector(
         given_options = {option: (name, value) for option, (name, value) in named.items() if value is not None}
         if unknown := [option for option, (name, _) in given_options.items() if name not in parameters] + others:
             raise ConfigError(f"{', '.join(unknown)}: not for {method}, which --for names; leave it out")
-        values = dict(given_options.values()) | named_settings(settings, method)
+        values = named_settings(settings, method, given_options)
         if problem := selector_problem(method, values):
             raise ConfigError(f"--for {method}: {problem}")
         return make_selector(method, None, values)
@@ -482,7 +483,7 @@ def assign(
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
     from sketchselect.location import write_atomically
-    from sketchselect.prepare import resolve
+    from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.workflow.assignment import (
@@ -502,7 +503,9 @@ def assign(
     options = storage_options(storage)
     rules = read_assignment(target)
     vectors = (*rules["no_features"], row_names)
-    matrix = open_matrix(source, key=key, storage_options=options, nonfinite=rules["nonfinite"], vectors=vectors)
+    entries = resolve(rules["prepare"])
+    inputs: dict[str, Any] = {"key": key, "storage_options": options, "nonfinite": rules["nonfinite"]}
+    matrix = open_matrix(source, **inputs, vectors=vectors, encode=encodings(entries))
     names, title = names_of_rows(matrix, row_names, rules, options)
     header = assigned_header(rules, title)
     require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,")
@@ -518,7 +521,7 @@ def assign(
     n_outputs = 0 if model is None else len(model["intercepts"])
     with engine_for(ExecutionSettings(cluster=where)) as engine:
         passes = PassOptions(engine, progress=make_progress(True))
-        plain = Source(matrix, prepare=resolve(rules["prepare"]), takes_missing=rules["nonfinite"] == "missing")
+        plain = Source(matrix, prepare=entries, takes_missing=rules["nonfinite"] == "missing")
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)

@@ -22,7 +22,10 @@ from sketchselect._progress import log_line
 from sketchselect._text import printable
 from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 
-INTERRUPTED = "interrupted; finished work is kept: run the same command again to resume"
+INTERRUPTED = "interrupted; run the same command again"
+RESUMABLE = "interrupted; finished work is kept: run the same command again to resume"
+RESUMING = ("run", "cluster", "compare", "demo")
+"""Commands that keep finished stages; so does any that is given a folder for checkpoints."""
 
 GRACE_SECONDS = 3.5
 """Seconds to clean up after Ctrl-C or SIGTERM before the process is ended."""
@@ -79,7 +82,9 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*, as_json: bool, quiet: bool, verbose: bool, debug: bool, log_format: str, **parameters: Any) -> None:
         logs_json = log_format == "json"
-        with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json):
+        resumes = function.__name__ in RESUMING or parameters.get("checkpoint") is not None
+        interrupted = RESUMABLE if resumes else INTERRUPTED
+        with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json, interrupted):
             if log_format not in LOG_FORMATS:
                 raise BadParameter(f"--log-format: {' or '.join(LOG_FORMATS)}, got {log_format!r:.40}")
             outcome = function(**parameters)
@@ -176,22 +181,23 @@ class Command(typer.core.TyperCommand):
 
 
 @contextlib.contextmanager
-def plain_errors(debug: bool, as_json: bool = False) -> Iterator[None]:
+def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUPTED) -> Iterator[None]:
     """Turn an error into one readable line and the right exit code, and SIGTERM into an orderly end.
 
     With `as_json` standard output has the error too, as a line of JSON with its exit code.
+    `interrupted`: The line after Ctrl-C or SIGTERM.
     """
-    with _orderly_signals(as_json), _plain_warnings():
+    with _orderly_signals(as_json, interrupted), _plain_warnings():
         try:
             yield
         except BrokenPipeError as error:
             if output_is_unread():
                 raise typer.Exit(1) from None  # `sketchselect ... | head` wants no message
-            _end(error, as_json)
+            _end(error, as_json, interrupted)
         except (SketchSelectError, KeyboardInterrupt, OSError, MemoryError, ImportError) as error:
             if debug and not isinstance(error, KeyboardInterrupt):
                 raise
-            _end(error, as_json)
+            _end(error, as_json, interrupted)
         except typer.Exit:
             raise
         except Exception as error:
@@ -225,10 +231,10 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def _end(error: BaseException, as_json: bool) -> NoReturn:
+def _end(error: BaseException, as_json: bool, interrupted: str) -> NoReturn:
     code = 1
     if isinstance(error, KeyboardInterrupt):
-        lines, code = [INTERRUPTED], 143 if isinstance(error, Terminated) else 130
+        lines, code = [interrupted], 143 if isinstance(error, Terminated) else 130
     elif isinstance(error, SketchSelectError):
         # A parameter that a lower layer refuses came from the job file or the command line.
         lines, code = str(error).splitlines(), 2 if isinstance(error, BadParameter) else error.exit_code
@@ -269,7 +275,7 @@ def _one_line(error: BaseException | str) -> str:
 
 
 @contextlib.contextmanager
-def _orderly_signals(as_json: bool) -> Iterator[None]:
+def _orderly_signals(as_json: bool, interrupted: str) -> Iterator[None]:
     """Raise in the main thread on Ctrl-C and SIGTERM, and end the process if cleaning up takes too long."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -280,7 +286,7 @@ def _orderly_signals(as_json: bool) -> Iterator[None]:
         if received:
             return
         received.append(number)
-        end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json)
+        end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json, interrupted)
         threading.Thread(target=end, daemon=True).start()
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
@@ -293,7 +299,7 @@ def _orderly_signals(as_json: bool) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_soon(code: int, as_json: bool) -> None:
+def _end_soon(code: int, as_json: bool, interrupted: str) -> None:
     """End the process after the time to clean up, and its children, even if standard error blocks."""
     try:
         time.sleep(GRACE_SECONDS)
@@ -302,7 +308,7 @@ def _end_soon(code: int, as_json: bool) -> None:
         for child in multiprocessing.active_children():
             child.kill()
         # In a thread of its own: writing to a full pipe without a reader blocks for ever.
-        message = functools.partial(contextvars.copy_context().run, _print_failure, [INTERRUPTED], code, as_json)
+        message = functools.partial(contextvars.copy_context().run, _print_failure, [interrupted], code, as_json)
         last = threading.Thread(target=message, daemon=True)
         last.start()
         last.join(EXIT_MESSAGE_SECONDS)

@@ -79,6 +79,15 @@ class ClusterCount:
         Rows of the coreset midway between the means of a cluster and its neighbour, divided by the geometric mean of
         those at the two means, in intervals of equal width along the line between them: the median over the clusters
         by weight. A log-concave density, such as a normal or uniform one that was merely cut, has none below 1.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> count = sks.cluster_range(X, [3]).counts[0]
+    >>> count.n_clusters, round(count.stability, 2), count.lower_bound <= count.objective
+    (3, 1.0, True)
     """
 
     n_clusters: int
@@ -118,6 +127,15 @@ class ClusterRange:
         Sum of squared distances to the mean: the objective of one cluster.
     n_rows, n_sampled, n_seeds : int
         Rows of all data and of the coreset, and seeds tried for each number.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> counts = sks.cluster_range(X, range(2, 6))
+    >>> counts.recommended
+    3
     """
 
     counts: tuple[ClusterCount, ...]

@@ -92,6 +92,18 @@ class Reassigned:
         Exact within-cluster sum of squares of the given partition and of this one, each about its own means.
     means : array of shape (n_clusters, n_features)
         Means of the clusters now; zeros where a cluster is empty.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> labels = sks.KMeans(3, random_state=0).fit(X[:, :2]).labels_
+    >>> moved = sks.reassign(X, labels, 3)
+    >>> moved.objective <= moved.objective_before
+    True
+    >>> moved.means.shape
+    (3, 6)
     """
 
     labels: Any

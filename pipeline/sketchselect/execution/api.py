@@ -132,9 +132,9 @@ def summarize(
         return summarize_source(fitted_source(source, options), description, options, start=start).value
 
 
-def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
+def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Step], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
-    matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
+    matrix = readers.open_matrix(rows, vectors=(y, sample_weight), encode=prepare_steps.encodings(steps))
     open_beside = partial(readers.open_vector, n_rows=matrix.shape[0], matrix=matrix)
     target = None if y is None else open_beside(y, name=target_name)
     weight = None if sample_weight is None else open_beside(sample_weight, name="sample_weight")
@@ -225,6 +225,8 @@ def delayed_summary(
     earlier: list[Step] = []
     for step in source.prepare:
         if not step.is_fitted:
+            if step.encodes is not None:
+                raise BadParameter(f"compute=False: fit the prepare step {step.name!r} with fit_prepare first")
             view, needed = step_view(source, step, tuple(earlier), options)
             passes = SummaryPasses.of(view, needed, options)
             statistics.append(_add_summary(graph, passes, statistics))

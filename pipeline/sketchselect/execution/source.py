@@ -12,12 +12,13 @@ from scipy.sparse import csr_array
 
 from sketchselect import prepare
 from sketchselect._progress import Laps
-from sketchselect.errors import NotFinite
+from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.linalg.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
 from sketchselect.linalg.validation import Array, Floats, as_weights, canonical, first_nonfinite, global_rows
 from sketchselect.prepare import Step
 from sketchselect.prepare.steps import stored, with_stored
 from sketchselect.readers.base import Matrix, MatrixView, Vector, finish
+from sketchselect.readers.views import MatrixMetadata
 
 
 class Rows(NamedTuple):
@@ -85,6 +86,22 @@ class Source:
     def __post_init__(self) -> None:
         if not all(isinstance(step, Step) for step in self.prepare):
             object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
+        if not isinstance(self.matrix, MatrixMetadata):
+            self._require_encoded()
+
+    def _require_encoded(self) -> None:
+        """Raise an error unless text columns of the matrix, which are codes, are those that a step makes columns of."""
+        matrix = self.matrix
+        step = next((step for step in self.prepare if step.encodes == "text"), None)
+        if step is None:
+            if matrix.text_columns and self.columns != matrix.text_columns:
+                name = _title(matrix, matrix.text_columns[0])
+                raise BadParameter(f'{matrix.address}: {name} is text; add "{prepare.TEXT_STEP}" to the prepare steps')
+        elif step.values is not None and (other := set(step.value("places").tolist()) ^ set(matrix.text_columns)):
+            name, was = _title(matrix, min(other)), "numbers" if min(other) in matrix.text_columns else "text"
+            raise Incompatible(
+                f"{matrix.address}: {name} was {was} when the prepare step {step.name!r} was fitted, and is not now"
+            )
 
     @property
     def prepare_labels(self) -> tuple[str, ...]:
@@ -194,6 +211,11 @@ class Source:
             f"{self.matrix.address}: {n_nan} NaN and {n_inf} infinite values in {axis}s {start} to {stop - 1}, "
             f"the first at {axis} {start + row}, {other} {column}; {cure}"
         )
+
+
+def _title(matrix: Matrix, column: int) -> str:
+    names = matrix.feature_names
+    return f"column {column if names is None or column >= len(names) else repr(names[column])}"
 
 
 def aligned(values: Any) -> Any:

@@ -238,6 +238,16 @@ class FittedSteps:
         All steps, in order, for any argument `prepare=`.
     statistics : StepStatistics or None
         What steps that need statistics were fitted from; None if no step does. Can be saved, loaded and used again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> steps = sks.fit_prepare(np.array([[1.0, 10.0], [3.0, 30.0]]), ["standardise"])
+    >>> steps.labels
+    ('standardise#7fe4d41cec',)
+    >>> sks.summarize(np.array([[2.0, 40.0]]), sks.Moments(), prepare=steps.steps).mean
+    array([0., 2.])
     """
 
     steps: tuple[Step, ...]
@@ -270,7 +280,7 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
             what = f"{step.description} needs {description.kind.replace('-', ' ')} of {rows}"
             options.progress.note(f"prepare: {what}: a pass before the others")
             reduced = summarize_source(view, description, options, stage=f"prepare, {step.name}")
-            collected[name] = reduced.value
+            collected[name] = step.completed(reduced.value, source.matrix)
         else:
             need = step.needs
             assert need is not None
@@ -294,8 +304,16 @@ def step_view(
     assert need is not None
     description = KINDS[need.kind](**need.parameters)
     weight = source.weight if need.weighted else None
-    view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=None)
-    if step.fills_missing:
+    columns = None
+    if step.encodes is not None:
+        columns = source.matrix.text_columns
+        if not columns:
+            raise BadParameter(
+                f"{source.matrix.address}: there are no text columns for the prepare step {step.name!r}; leave it out "
+                "(for tables in text files and Parquet, and data frames)"
+            )
+    view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=columns)
+    if step.fills_missing or step.encodes is not None:
         view = replace(view, matrix=missing_allowed(source.matrix))
     if not need.first_partition:
         return view, description

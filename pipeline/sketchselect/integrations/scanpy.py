@@ -86,6 +86,18 @@ def highly_variable_genes(
     Source: Stuart, Butler, Hoffman et al., Cell 177, 2019 (Seurat v3); Satija, Farrell et al., Nature Biotechnology 33,
     2015 ("seurat"); Zheng et al., Nature Communications 8, 2017 ("cell_ranger"); Lause, Berens and Kobak, Genome
     Biology 22, 2021 (Pearson residuals).
+
+    Examples
+    --------
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> rng = np.random.default_rng(0)
+    >>> rates = np.where(np.arange(60) < 10, [[8.0], [0.5]], 0.5)[rng.integers(2, size=100)]
+    >>> cells = ad.AnnData(rng.poisson(rates).astype(np.float32))
+    >>> sks.pp.highly_variable_genes(cells, n_top_genes=10)
+    >>> int(cells.var["highly_variable"].sum())
+    10
     """
     _require_anndata(adata)
     _require_choice("flavor", flavor, get_args(Flavor))
@@ -174,6 +186,18 @@ def kmeans(
     Notes
     -----
     Cost: that of `KMeans.fit`, and of the certificate.
+
+    Examples
+    --------
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> rng = np.random.default_rng(0)
+    >>> rates = np.where(np.arange(60) < 10, [[8.0], [0.5]], 0.5)[rng.integers(2, size=100)]
+    >>> cells = ad.AnnData(rng.poisson(rates).astype(np.float32))
+    >>> sks.tl.kmeans(cells, 2)
+    >>> list(cells.obs["kmeans"].cat.categories), sorted(cells.uns["kmeans"])
+    (['0', '1'], ['centers', 'certificate', 'inertia', 'params'])
     """
     _require_anndata(adata)
     if use_rep is not None and layer is not None:
@@ -264,6 +288,20 @@ def rank_genes_groups(
 
     Source: Welch, Biometrika 34, 1947; Wilcoxon, Biometrics Bulletin 1, 1945; scanpy: Wolf, Angerer, Theis, Genome
     Biology 19, 2018.
+
+    Examples
+    --------
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> rng = np.random.default_rng(0)
+    >>> rates = np.where(np.arange(60) < 10, [[8.0], [0.5]], 0.5)[rng.integers(2, size=100)]
+    >>> cells = ad.AnnData(rng.poisson(rates).astype(np.float32))
+    >>> sks.tl.kmeans(cells, 2)
+    >>> cells.X = np.log1p(cells.X)
+    >>> sks.tl.rank_genes_groups(cells, "kmeans", n_genes=5)
+    >>> cells.uns["rank_genes_groups"]["names"].dtype.names
+    ('0', '1')
     """
     _require_anndata(adata)
     _require_choice("method", method, ("t-test", "t-test_overestim_var", "wilcoxon"))

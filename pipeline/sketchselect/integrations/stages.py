@@ -109,7 +109,8 @@ def run_stage(
         config = load_job(job, settings)
         if config.execution.cluster == "local" and multiprocessing.current_process().daemon:
             listener.note("note: a daemonic process cannot start worker processes, so tasks run in its threads")
-            config = load_job(job, with_cluster(settings, "threads"))
+            threads = config.execution.model_copy(update={"cluster": "threads"})
+            config = config.model_copy(update={"execution": threads})
         folder = Path(config.output.dir)
         if stage == "summarize":
             return workflow.summarize(config, progress=listener)

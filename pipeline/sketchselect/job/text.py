@@ -87,13 +87,17 @@ def with_overrides(text: JobText, overrides: Sequence[str]) -> JobText:
     """Return the text with ``section.key=value`` settings of the command line added.
 
     Values are written as in TOML; anything else is a string, so ``--set output.dir=out2`` needs no quotes.
+    Raises `ConfigError` for a key that is set twice, also by another option.
     """
-    values, lines = _copied(text.values), dict(text.lines)
+    values, lines, sources = _copied(text.values), dict(text.lines), dict[KeyPath, str]()
     for item in overrides:
         key, sign, value = item.partition("=")
         path = tuple(part.strip() for part in key.split("."))
         if not sign or len(path) < 2 or not all(path):
             raise ConfigError(f"--set {item}: expected section.key=value, for example select.n_features=100")
+        if path in sources:
+            raise ConfigError(f"--set {sources[path]}: {item} sets this key too (--set or an option); give it once")
+        sources[path] = item
         table = values
         for part in path[:-1]:
             table = table.setdefault(part, {})

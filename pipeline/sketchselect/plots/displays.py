@@ -123,6 +123,15 @@ class SelectionCurveDisplay(Display):
         The estimates, or the columns of their table (`SelectionCurve.to_dict`).
     chosen : tuple of str and int, optional
         Method and number of columns to mark; its intervals alone are drawn then.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> curve = sks.selection_curve(X, n_clusters=3, methods=["greedy"], sizes=[2, 6])
+    >>> display = sks.plots.SelectionCurveDisplay.from_curve(curve, ax=Figure().subplots())
     """
 
     def __init__(self, *, curve: Any, chosen: tuple[str, int] | None = None) -> None:
@@ -155,6 +164,15 @@ class ClusterRangeDisplay(Display):
     ----------
     counts : ClusterRange
         The result of `cluster_range`; objectives are drawn as shares of the highest.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> counts = sks.cluster_range(X, range(2, 6))
+    >>> display = sks.plots.ClusterRangeDisplay.from_range(counts, ax=Figure().subplots(2))
     """
 
     _panels = (1.6, 1.0)
@@ -192,6 +210,15 @@ class TimelineDisplay(Display):
         The result of `timeline`.
     columns : sequence of int, optional
         Columns to draw; by default the five that rose most and the five that fell most.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> timeline = sks.timeline(X, sks.VarianceSelector(2))
+    >>> display = sks.plots.TimelineDisplay.from_timeline(timeline, ax=Figure().subplots())
     """
 
     def __init__(self, *, timeline: Any, columns: Iterable[int] | None = None) -> None:
@@ -232,6 +259,16 @@ class CertificateDisplay(Display):
     ----------
     certificates : Certificate or sequence of them
         Of the same rows.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> model = sks.KMeans(3, random_state=0).fit(X)
+    >>> certificate = sks.certify(X, model.inertia_, 3)
+    >>> display = sks.plots.CertificateDisplay.from_certificates(certificate, ax=Figure().subplots())
     """
 
     def __init__(self, *, certificates: Any) -> None:
@@ -259,6 +296,15 @@ class ModelPathDisplay(Display):
         Of several targets the norm of a column's coefficients is drawn.
     feature_names : sequence of str, optional
         Names of the terms.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = sks.LassoPath(n_features_to_select=4).fit(X, y)
+    >>> display = sks.plots.ModelPathDisplay.from_estimator(model, ax=Figure().subplots())
     """
 
     def __init__(self, *, path: Any, feature_names: Any = None) -> None:
@@ -308,6 +354,15 @@ class CrossValidationDisplay(ModelPathDisplay):
         One that was chosen by cross-validation.
     feature_names : sequence of str, optional
         Without effect.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = sks.LassoPath(cv=5).fit(X, y)
+    >>> display = sks.plots.CrossValidationDisplay.from_estimator(model, ax=Figure().subplots())
     """
 
     def _draw(self, pen: Any, panels: list[Any]) -> None:
@@ -329,6 +384,15 @@ class ClustersDisplay(Display):
         Their clusters; -1 for none.
     centres : array of shape (n_clusters, 2), optional
         Where the numbers stand; the medians of the clusters by default.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> model = sks.KMeans(3, random_state=0).fit(X)
+    >>> display = sks.plots.ClustersDisplay.from_estimator(model, X, ax=Figure().subplots())
     """
 
     def __init__(self, *, points: Any, labels: Any = None, centres: Any = None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from sketchselect.linalg.validation import Array
 from sketchselect.prepare.fitted import Clip, Impute, PilotScale, Scale, Standardise, TfIdf
 from sketchselect.prepare.fourier import Fourier
 from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Step, UnitRows
+from sketchselect.prepare.tables import Dates, OneHot
 
 STEPS: Registry[type[Step]] = Registry(
     "steps",
     Step,
     "name",
-    (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier),
+    (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier, OneHot, Dates),
 )
 """Name in a job file -> step."""
 
@@ -114,8 +116,13 @@ def _parameters(name: str, text: str) -> dict[str, Any]:
 
 
 def _require_order(steps: Sequence[Step]) -> None:
-    """Raise `BadParameter` where a step for counts follows one that makes values negative."""
+    """Raise `BadParameter` where a step for counts follows one of negative values, or one for tables another."""
     signed = None
+    for before, step in pairwise(steps):
+        if step.encodes is not None and before.encodes is None:
+            raise BadParameter(
+                f"prepare step {step.name!r} is for columns of a table as they are; put it before {before.name!r}"
+            )
     for step in steps:
         if signed is not None and step.of_counts:
             raise BadParameter(
@@ -182,6 +189,11 @@ def names_after(steps: Sequence[Step], names: tuple[str, ...] | None, n_columns:
     for step in steps:
         names, n_columns = step.column_names(names, n_columns), step.n_columns(n_columns)
     return names
+
+
+def encodings(steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return the columns of a table, besides numbers, that are to be read for these steps."""
+    return tuple(step.encodes for step in steps if step.encodes is not None)
 
 
 def check_steps(entries: Sequence[Any] | None) -> tuple[str, ...]:

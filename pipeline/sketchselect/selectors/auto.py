@@ -422,6 +422,7 @@ class AutoSelector(BaseSelector):
         pick(summary, RowSample.kind)
         members = {member.kind: member for member in (summary.values() if isinstance(summary, Mapping) else [summary])}
         self.summary_ = Bundle.of(members)
+        self._n_made = None
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
         return self._finish(self.summary_.feature_names)
@@ -438,7 +439,7 @@ class AutoSelector(BaseSelector):
     @property
     def most_columns(self) -> int:
         """Largest number of columns that is tried."""
-        return max(min(MOST, int(self.n_features_in_)), self.least_columns)
+        return max(min(MOST, self._n_columns), self.least_columns)
 
     def _curve(self, summary: Any) -> Curve:
         sample = pick(summary, RowSample.kind)

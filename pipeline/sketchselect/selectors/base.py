@@ -65,6 +65,15 @@ class Selection:
         The same in words, and the point from which the method measures columns, if it has one.
     columns : dict of str to array of float, shape (n_features,)
         Further numbers of every column, such as p-values; further columns of ``scores.csv``.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> selection = sks.GreedySelector(2).fit(X).selection_
+    >>> selection.method, selection.support.size, selection.scores.shape
+    ('greedy', 2, (6,))
     """
 
     method: str
@@ -307,6 +316,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             "complete",
             "for_clusters",
             "further_description",
+            "inspect_rows",
             "inspect_target",
             "prepare_steps",
             "sampled_labels",
@@ -324,8 +334,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         super().__init_subclass__(**options)
         inherit_parameters(cls)
 
-    # `fit` calls `inspect_target`; `collect_source`, by default the pass of `single_pass`; `complete`, which makes a
-    # second pass where `further_description` names one; and `_select`.
+    # `fit` calls `inspect_target` and `inspect_rows`; `collect_source`, by default the pass of `single_pass`;
+    # `complete`, which makes a second pass where `further_description` names one; and `_select`.
 
     # --- what a new selector implements ------------------------------------------------------------------------
 
@@ -371,6 +381,12 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Inspect the whole target for what the description of the summary depends on, such as the classes.
 
         Called before `summary_description`, by `fit` and by a job.
+        """
+
+    def inspect_rows(self, source: Source) -> None:
+        """Inspect a few rows for what the description of the summary depends on, such as bins.
+
+        Called after `inspect_target`, by `fit`, by a job, and for the first batch of a stream without weights.
         """
 
     @property
@@ -421,7 +437,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         **run : prepare, client, partition_bytes, checkpoint, progress
             As in `sketchselect.summarize`. Steps of `prepare`, such as ``["impute", "standardise"]``, come before those
             of `normalize`; a model applies them to the rows of predictions too, and `transform` returns columns as they
-            come. With "impute" NaN are missing values.
+            come. With "impute" NaN are missing values. "one-hot" makes columns of the levels of text columns, among
+            which are the selected ones (``column=level``); "dates" reads dates as days.
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         self.__dict__.pop("window_", None)
@@ -439,8 +456,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         compute : bool
             Whether to compute the summary now. False: a `dask.delayed.Delayed`, which composes with other Dask
             collections and runs on any Dask scheduler. Classes of a target are looked up at once, which computes the
-            target; and where the data show that a method needs a second pass, `fit_summary` refuses the first one's
-            summary and names what is missing.
+            target, and so are bins, by a few of the rows; where the data show that a method needs a second pass,
+            `fit_summary` refuses the first one's summary and names what is missing.
 
         Raises
         ------
@@ -459,10 +476,11 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         self.check_parameters()
         given = prepare.resolve(run.pop("prepare", None))
         self._fills_missing = any(step.fills_missing for step in given)
+        self._encode = prepare.encodings(given)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         require_several_rows(matrix)
-        if prepare.columns_after(given, matrix.shape[1]) != matrix.shape[1]:
-            changing = next(step for step in given if step.n_columns(matrix.shape[1]) != matrix.shape[1])
+        changing = next((step for step in given if step.n_columns(matrix.shape[1]) != matrix.shape[1]), None)
+        if changing is not None and changing.encodes is None:
             raise BadParameter(
                 f"prepare: {changing.name!r} makes other columns than those of X, which cannot be selected here; put "
                 "it into [prepare] of a job, or fit the summary of sketchselect.summarize(X, ..., prepare=...)"
@@ -479,10 +497,13 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if not compute:
             return self._delayed(source, run)
         self.__dict__.pop("steps_", None)
+        self._n_made = None
         with fit_options(matrix, target, weight, **run) as options:
             if given:
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
+                self._n_made = source.n_columns if prepare.encodings(given) else None
+            self.inspect_rows(source)
             return self.complete(self.collect_source(source, options), source, options)
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
@@ -492,6 +513,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             raise BadParameter(
                 f"compute=False: {waiting.label!r} needs a pass of its own; fit it with fit_prepare first"
             )
+        self.inspect_rows(source)
         single = self.single_pass(source)
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
@@ -528,6 +550,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         steps = self.prepare_steps()
         if before is None:
             self._start_stream(target, classes)
+            if sample_weight is None:
+                self.inspect_rows(Source(matrix, target, None, prepare.resolve(steps), in_double=self.needs_double))
             n_targets = 0 if target is None or len(target.shape) == 1 else target.shape[1]
             empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1], n_targets)
             summary = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
@@ -623,7 +647,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if self.half_life is not None:
             self._require_half_life(member)
         self.__dict__.pop("window_", None)
-        self._fills_missing = False
+        self._fills_missing, self._encode, self._n_made = False, (), None
         self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
@@ -636,7 +660,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
         vectors_of_rows = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
-        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, **checks)
+        encode = getattr(self, "_encode", ())
+        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, encode=encode, **checks)
 
     @property
     def _takes_nan(self) -> bool:
@@ -665,7 +690,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             names = tuple(map(str, self.feature_names_in_))
             self.summary_ = self.summary_.with_context(prepare=self.summary_.prepare, feature_names=names)
         self._warn_of_parallel_rows(self.summary_)
-        selection = self._select(self.summary_, self._n_select(self.n_features_in_))
+        selection = self._select(self.summary_, self._n_select(self._n_columns))
         steps = self._row_steps(self.summary_)
         self.selection_ = replace(selection, prepare=steps, applied=selection.applied or in_words(steps, None))
         self.support_ = self.selection_.support
@@ -748,9 +773,28 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Return the normalisation of a summary's rows, which may differ from this selector's."""
         return next((s for s in summary.prepare if s in prepare.STEPS and prepare.STEPS[s].normalizes_rows), None)
 
+    @property
+    def _n_columns(self) -> int:
+        """Columns that can be selected: those of X, or those that a prepare step made of them."""
+        made: int | None = getattr(self, "_n_made", None)
+        return int(self.n_features_in_) if made is None else made
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the selected columns; after the prepare step "one-hot" such as ``column=level``."""
+        if getattr(self, "_n_made", None) is None:
+            return np.asarray(super().get_feature_names_out(input_features))
+        check_is_fitted(self, "support_")
+        return np.array(self.selection_.feature_names, dtype=object)[self.support_]
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return rows with the selected columns, and zeros in the others; not after the prepare step "one-hot"."""
+        if getattr(self, "_n_made", None) is not None:
+            raise BadParameter(f'columns that the prepare step "{prepare.TEXT_STEP}" made have no inverse')
+        return super().inverse_transform(X)
+
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "support_")
-        mask = np.zeros(self.n_features_in_, dtype=bool)
+        mask = np.zeros(self._n_columns, dtype=bool)
         mask[self.support_] = True
         return mask
 
@@ -759,8 +803,15 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
 
         Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns stay in
         memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for that pass.
+        After the prepare step "one-hot" an array comes back, of columns of levels and of numbers as they are.
         """
         check_is_fitted(self, "support_")
+        if getattr(self, "_n_made", None) is not None:
+            matrix = self._open(X, reset=False)
+            as_columns = tuple(step for step in self.steps_ if step.encodes is not None)
+            rows = Source(matrix, prepare=as_columns, takes_missing=matrix.nonfinite == "missing")
+            with run_options(matrix, **run) as options:
+                return map_blocks(rows, partial(chosen_columns, self.support_), "transform", options)
         if is_array_like(X) or is_anndata(X) or is_xarray(X) or hasattr(X, "__dask_graph__"):
             check_run(run)
         if is_array_like(X):

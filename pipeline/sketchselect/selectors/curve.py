@@ -264,6 +264,15 @@ class SelectionCurve:
         Clusters, rows of all data, and rows that were clustered.
     objective, scatter : float
         Estimated objective of k-means on all columns, and of a single cluster.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> curve = sks.selection_curve(X, n_clusters=3, methods=["greedy"], sizes=[2, 6])
+    >>> [(point.n_features, round(point.ratio, 2)) for point in curve.points]
+    [(2, 1.03), (6, 1.0)]
     """
 
     points: tuple[CurvePoint, ...]

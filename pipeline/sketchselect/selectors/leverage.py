@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.centering import center_rows
@@ -56,9 +57,9 @@ def point_of(summary: Summary[Any]) -> About:
     return "mean" if ColumnMeans.name in summary.prepare else "zero"
 
 
-def nothing_to_select(about: About) -> EmptyInput:
-    """Return the error where no column differs from the point that it is measured from."""
-    return EmptyInput(f"all columns are {'zero' if about == 'zero' else 'constant'}: there is nothing to select")
+def all_alike(about: About) -> str:
+    """Return in words that no column differs from the point that it is measured from."""
+    return f"all columns are {'zero' if about == 'zero' else 'constant'}, or too small to be squared (below 1e-160)"
 
 
 def column_source(source: Source, method: str, about: About | None = None) -> Source:
@@ -142,7 +143,8 @@ class LeverageSelector(BaseSelector):
     or number of workers. Read by rows, one pass gives bounds, which differ by rounding alone if the sketch is exact (up
     to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
     ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
-    that neither may rank high.
+    that neither may rank high. A column that does not vary, with `about="zero"` one of zeros, scores 0; where all do,
+    the first columns are selected, with the weight 1 if sampled, and a warning says so.
 
     Parameters
     ----------
@@ -309,14 +311,18 @@ class LeverageSelector(BaseSelector):
     def _select(self, summary: Any, n_select: int) -> Selection:
         about = point_of(summary) if isinstance(summary, LeverageScores) else self.about
         scores, lower, upper, ridge = self._scores_and_bounds(summary)
+        differ = bool((scores > 0).any())
         # A stream may begin with one row, in which no column varies yet.
-        is_stream = isinstance(summary, FrequentDirections) and self.choice == "top" and summary.mean.any()
-        if not (scores > 0).any() and not is_stream:
-            raise nothing_to_select(about)
+        if not differ and summary.n_rows > 1:
+            warnings.warn(
+                f"{all_alike(about)}: every score is 0, and the first columns are selected",
+                stacklevel=4,
+            )
         self.score_bounds_ = np.stack([lower, upper])
         weights = None
-        if self.choice == "top":
+        if self.choice == "top" or not differ:
             support = np.sort(rank(scores)[:n_select])
+            weights = None if self.choice == "top" else np.ones(support.size)
         else:
             draws = uniforms(derive_seed(self.random_state, self.method), np.arange(upper.size, dtype=np.uint64))
             support, shares = priority_sample(np.nan_to_num(scores), draws, n_select)

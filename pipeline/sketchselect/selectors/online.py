@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.errors import BadParameter, Incompatible, WillNotFit
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.engine import FitKeywords, PassOptions
 from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
@@ -20,10 +20,10 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
 from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
 from sketchselect.selectors.leverage import (
+    all_alike,
     column_source,
     n_columns_seen,
     names_of_columns,
-    nothing_to_select,
     point_of,
     priority_sample,
     scatter_scores,
@@ -151,7 +151,7 @@ class OnlineLeverageSelector(BaseSelector):
         result = summarize_source(columns, description, options, stage="columns")
         sample = cast(LeverageSample, pick(result.value, LeverageSample.kind))
         if not sample.squared_norm > 0:
-            raise nothing_to_select(self.about)
+            raise EmptyInput(f"{all_alike(self.about)}: there is nothing to select")
         if by_rows:
             second = summarize_source(source, _sketch(n_columns), options, stage="error")
             weights = np.zeros(n_columns)
@@ -256,8 +256,15 @@ class OnlineLeverageSelector(BaseSelector):
 
         Streams are not checked: later columns may differ, and zeros alone are no reason to stop a stream.
         """
-        if not cast(LeverageSample, self.summary_).squared_norm > 0:
-            raise nothing_to_select(point_of(self.summary_))
+        sample = cast(LeverageSample, self.summary_)
+        if not sample.squared_norm > 0:
+            raise EmptyInput(f"{all_alike(point_of(sample))}: there is nothing to select")
+        if self.support_.size == 0:
+            raise EmptyInput(
+                f"no column was sampled: the squares of all values sum to {sample.squared_norm:.3g}, and the ridge is "
+                f"{sample.final_ridge:.3g}; set a smaller ridge or a larger sampling_rate, and scale values below "
+                "1e-150 up"
+            )
         n_nonzero = np.count_nonzero(self.scores_ > 0)
         if self.n_features_to_select is None and self.support_.size == n_nonzero > 1:
             rate = self.selection_.parameters["sampling_rate"]

@@ -206,6 +206,15 @@ class Timeline:
         Selected columns at each point, ascending.
     feature_names : tuple of str or None
         Names of all columns.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> timeline = sks.timeline(X, sks.VarianceSelector(2))
+    >>> timeline.rows.size, int(timeline.rows[-1]), timeline.scores.shape
+    (20, 200, (20, 6))
     """
 
     method: str
@@ -344,7 +353,8 @@ def timeline(
     require_one_summary(selector)
     unfitted: BaseSelector = clone(selector)
     policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
-    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
+    encode = steps.encodings(fitted_steps)
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight), encode=encode)
     target = weight = None
     if unfitted.uses_target:
         if y is None:

@@ -255,6 +255,16 @@ def load(path: str | os.PathLike[str]) -> Summary[Any]:
         If there is no such file.
     DamagedFile
         If a single bit is not as it was written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sks.save(sks.Moments().from_block(np.eye(3)), f"{folder}/rows.sks")
+    ...     sks.load(f"{folder}/rows.sks").n_rows
+    3
     """
     location = location_of(path)
     raw = location.read()

@@ -71,6 +71,17 @@ class Drift:
         Probability of an alarm without drift: 1 % in 200 days, half of it for the share and half for the shift.
     gaussian : bool
         Whether the sampling errors are those of Gaussian rows; False where a sample of the base's rows measured them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> rng = np.random.default_rng(0)
+    >>> sd = np.array([5.0, 5, 1, 1, 1])
+    >>> base, today = (sks.Moments().from_block(rng.standard_normal((n, 5)) * sd) for n in (2000, 200))
+    >>> drift = sks.summaries.drift(base, today)
+    >>> drift.exceeded, drift.low < drift.share < drift.high
+    (False, True)
     """
 
     share: float

@@ -363,33 +363,36 @@ def require_part(total: Floats, remainder: Floats) -> None:
         )
 
 
-def n_polynomial(n_features: int) -> int:
-    """Return the number of features of degree 1 and 2: ``p + p (p + 1) / 2``."""
-    return n_features + n_features * (n_features + 1) // 2
+def n_polynomial(n_features: int, products: bool = True) -> int:
+    """Return the number of features of degree 1 and 2: ``p + p (p + 1) / 2``, or of columns and squares, ``2 p``."""
+    return n_features + (n_features * (n_features + 1) // 2 if products else n_features)
 
 
-def pair_indices(n_features: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the two columns of each product, in the order of the features."""
+def pair_indices(n_features: int, products: bool = True) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the two columns of each product, in the order of the features; without products of each square."""
+    if not products:
+        return np.arange(n_features), np.arange(n_features)
     i, j = np.triu_indices(n_features)
     return i, j
 
 
-def polynomial_names(names: tuple[str, ...] | None, n_features: int) -> tuple[str, ...]:
+def polynomial_names(names: tuple[str, ...] | None, n_features: int, products: bool = True) -> tuple[str, ...]:
     """Return the names of the features: ``a``, ``a^2``, ``a b``; columns without names are x0, x1, ..."""
     base = names if names is not None else tuple(f"x{j}" for j in range(n_features))
-    pairs = zip(*pair_indices(n_features), strict=True)
+    pairs = zip(*pair_indices(n_features, products), strict=True)
     return (*base, *(f"{base[i]}^2" if i == j else f"{base[i]} {base[j]}" for i, j in pairs))
 
 
-def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
+def expand(X: Array, mean: Floats, scale: Floats | None = None, products: bool = True) -> Floats:
     """Return the polynomial features of the rows of X: ``z``, and all ``z_i z_j`` of ``z = (x - mean) / scale``.
 
     `X` of shape (n_rows, p).
     `mean`, `scale` of shape (p,): Columns of scale 0 (constant columns) give zeros; the default scale is 1.
+    `products`: Whether there are products of different columns; otherwise only the squares.
 
     Returns
     -------
-    array of shape (n_rows, p + p (p + 1) / 2)
+    array of shape (n_rows, p + p (p + 1) / 2), or (n_rows, 2 p)
 
     Examples
     --------
@@ -401,6 +404,8 @@ def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
     if scale is not None:
         z = np.divide(z, scale, out=np.zeros_like(z), where=np.asarray(scale) > 0)
     p = z.shape[1]
+    if not products:
+        return np.hstack([z, z * z])
     out = np.empty((z.shape[0], n_polynomial(p)))
     out[:, :p] = z
     at = p
@@ -410,7 +415,9 @@ def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
     return out
 
 
-def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | None = None) -> tuple[Floats, Floats]:
+def recentre(
+    mean: Floats, comoment: Floats, offset: Floats, scale: Floats | None = None, products: bool = True
+) -> tuple[Floats, Floats]:
     """Return mean and co-moment of the features of ``(x - offset) / scale`` from those of the features of x.
 
     ``(x_i - o_i)(x_j - o_j) = x_i x_j - o_j x_i - o_i x_j + o_i o_j``: a sparse affine map T of the features, and the
@@ -419,13 +426,17 @@ def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | Non
     `mean` of shape (P + q,).
     `comoment` of shape (P + q, P + q).
     `offset`, `scale` of shape (p,): A scale of 0 gives columns of zeros.
+    `products`: As in `expand`.
     """
     p = offset.shape[0]
-    n = n_polynomial(p)
-    i, j = pair_indices(p)
+    n = n_polynomial(p, products)
+    i, j = pair_indices(p, products)
     new = comoment.copy()
     for turn in (new, new.T):
         # The same map on the rows and then on the columns; `turn` is a view.
+        if not products:
+            turn[p:n] -= 2.0 * offset[:, None] * turn[:p]
+            continue
         for k in range(p):
             at = slice(*_run(p, k))
             turn[at] -= offset[k:, None] * turn[k]
@@ -468,13 +479,16 @@ def require_products(block: Array, shift: Floats, start: int | Array = 0) -> Non
 
 
 class Products(Form):
-    """The scatter of the shifted columns and of all their products."""
+    """The scatter of the shifted columns and of all their products, or only their squares."""
 
     _inner = Comoment()
 
+    def __init__(self, products: bool = True) -> None:
+        self._products = products
+
     def empty(self, p: int, q: int) -> MomentsRecord:
         """Return the record of zero rows."""
-        return replace(self._inner.empty(n_polynomial(p), q), shift=np.zeros(p))
+        return replace(self._inner.empty(n_polynomial(p, self._products), q), shift=np.zeros(p))
 
     def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block; its rows are expanded a piece at a time."""
@@ -484,7 +498,7 @@ class Products(Form):
         record: MomentsRecord | None = None
         for a, b in pieces(block):
             part_w = None if weights is None else weights[a:b]
-            rows = expand(block[a:b], shift)
+            rows = expand(block[a:b], shift, products=self._products)
             part = self._inner.summarise(rows, targets[a:b], start_of_piece(start, a, b), part_w)
             record = part if record is None else self._inner.combine(record, part)
         assert record is not None  # `from_block` handles blocks without rows
@@ -493,12 +507,20 @@ class Products(Form):
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both, about the shift of the heavier one."""
         heavier = left if left.weight >= right.weight else right
-        left, right = (_about(record, heavier) for record in (left, right))
+        left, right = (self._about(record, heavier) for record in (left, right))
         return self._inner.combine(left, right)
 
     def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of `total` that are not in `part`."""
-        return self._inner.remove(total, _about(part, total))
+        return self._inner.remove(total, self._about(part, total))
+
+    def _about(self, record: MomentsRecord, other: MomentsRecord) -> MomentsRecord:
+        """Return the record with its products formed about the shift of the other record."""
+        offset = present(other.shift) - present(record.shift)
+        if not offset.any():
+            return replace(record, shift=other.shift)
+        mean, comoment = recentre(record.mean, present(record.comoment), offset, products=self._products)
+        return replace(record, mean=mean, comoment=comoment, shift=other.shift)
 
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y], without the products."""
@@ -520,22 +542,14 @@ class Products(Form):
 
     def nbytes(self, p: int, q: int) -> int:
         """Return an upper bound of the bytes of a record."""
-        return self._inner.nbytes(n_polynomial(p), q) + 8 * p
+        return self._inner.nbytes(n_polynomial(p, self._products), q) + 8 * p
 
     def working_nbytes(self, p: int, q: int) -> int:
         """Return an upper bound of the bytes for creating or merging records, besides the records."""
         # Beside the product of a piece, the sum so far and the expanded piece.
-        d = n_polynomial(p) + q
-        return self._inner.working_nbytes(n_polynomial(p), q) + 8 * (2 * d * d + 2 * PIECE_ROWS * d)
-
-
-def _about(record: MomentsRecord, other: MomentsRecord) -> MomentsRecord:
-    """Return the record with its products formed about the shift of the other record."""
-    offset = present(other.shift) - present(record.shift)
-    if not offset.any():
-        return replace(record, shift=other.shift)
-    mean, comoment = recentre(record.mean, present(record.comoment), offset)
-    return replace(record, mean=mean, comoment=comoment, shift=other.shift)
+        n = n_polynomial(p, self._products)
+        d = n + q
+        return self._inner.working_nbytes(n, q) + 8 * (2 * d * d + 2 * PIECE_ROWS * d)
 
 
 class Pairwise(Form):

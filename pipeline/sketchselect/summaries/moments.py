@@ -22,6 +22,8 @@ from sketchselect.summaries.moment_forms import (
     MomentsRecord,
     Pairwise,
     Products,
+    n_polynomial,
+    pair_indices,
     pairs_of,
     polynomial_names,
     recentre,
@@ -124,6 +126,8 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     degree : {1, 2}
         With 2, also the moments of all squares and products of columns, for the moments of the standardised polynomial
         features (`expanded`): (p + p (p + 1) / 2)^2 numbers.
+    products : bool
+        With ``degree=2``, whether products of different columns are there; otherwise only squares: (2 p)^2 numbers.
     missing : {None, "pairwise"}
         With "pairwise", NaN in X is a missing value, and each covariance is that of the rows with a value in both
         columns (three numbers for each pair). Such a matrix need not be positive semidefinite.
@@ -170,6 +174,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     # The form of moments with a decay, whose files hold neither
     method = "comoment"
     degree = 1
+    products = True
     missing: str | None = None
 
     def __init__(
@@ -181,6 +186,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         half_life: float | None = None,
         decay: float | None = None,
         rates: Sequence[float] | Floats | None = None,
+        products: bool = True,
     ) -> None:
         if method not in ("comoment", "qr"):
             raise BadParameter(f'method must be "comoment" or "qr", got {method!r:.40}')
@@ -190,8 +196,11 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             raise BadParameter(f'missing must be None or "pairwise", got {missing!r:.40}')
         if (method == "qr") + (degree == 2) + (missing is not None) > 1:
             raise BadParameter('method="qr", degree=2 and missing="pairwise" exclude each other; choose one')
+        if not products and degree != 2:
+            raise BadParameter("products=False keeps squares without products, which needs degree=2")
         self.method = method
         self.degree = int(degree)
+        self.products = bool(products)
         self.missing = missing
         self.classes = as_classes(classes)
         self._set_decay(half_life, decay, rates)
@@ -200,9 +209,11 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     def parameters(self) -> dict[str, Any]:
         """Return the form and the classes, or the decay of rows that lose weight and the classes."""
-        names = (
-            ("half_life", "decay", "classes", "rates") if self.decays else ("method", "degree", "missing", "classes")
-        )
+        if self.decays:
+            names = ("half_life", "decay", "classes", "rates")
+        else:
+            # Files that had no squares alone say nothing of products.
+            names = ("method", "degree", "missing", "classes", *(() if self.products else ("products",)))
         return {name: getattr(self, name) for name in names}
 
     @cached_property
@@ -211,7 +222,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             return Factor()
         if self.missing is not None:
             return Pairwise()
-        return Products() if self.degree == 2 else Comoment()
+        return Products(self.products) if self.degree == 2 else Comoment()
 
     @property
     def accepts_sparse(self) -> bool:
@@ -489,7 +500,9 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         p = self.n_features
         return self._scatter()[:p, :p] + np.outer(self.weight * self.mean, self.mean)
 
-    def expanded(self, mean: Floats | None = None, scale: Floats | None = None) -> Moments:
+    def expanded(
+        self, mean: Floats | None = None, scale: Floats | None = None, products: bool | None = None
+    ) -> Moments:
         """Return the moments of the standardised polynomial features, for degree=2, as plain `Moments`.
 
         The features are z_i = (x_i - mean_i) / sd_i (population sd; zeros for a constant column), then z_i z_j for
@@ -499,6 +512,8 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         ----------
         mean, scale : arrays of shape (n_features,), optional
             Mean and sd of other rows, for the same features in several parts; by default those of these rows.
+        products : bool, optional
+            False: only z_i and z_i^2. By default products too, if these moments have them.
 
         Notes
         -----
@@ -513,10 +528,20 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         p = self.n_features
         offset = record.mean[:p] if mean is None else np.asarray(mean) - record.shift
         units = np.sqrt(self.covariance().diagonal()) if scale is None else np.asarray(scale)
-        moved, comoment = recentre(record.mean, record.comoment, offset, units)
+        moved, comoment = recentre(record.mean, record.comoment, offset, units, self.products)
+        with_products = self.products if products is None else bool(products)
+        if with_products and not self.products:
+            raise BadParameter("these moments have squares and no products; create them as Moments(degree=2)")
+        if self.products and not with_products:
+            first, second = pair_indices(p)
+            squares = p + np.flatnonzero(first == second)
+            columns = np.concatenate([np.arange(p), squares, np.arange(n_polynomial(p), moved.size)])
+            moved, comoment = moved[columns], comoment[np.ix_(columns, columns)]
         plain = MomentsRecord(record.n_rows, record.n_targets, record.weight, record.squared_weight, moved, comoment)
         moments = Moments(classes=self.classes)._with(plain, self.context)
-        return moments.with_context(prepare=self.prepare, feature_names=polynomial_names(self.feature_names, p))
+        return moments.with_context(
+            prepare=self.prepare, feature_names=polynomial_names(self.feature_names, p, with_products)
+        )
 
 
 @register

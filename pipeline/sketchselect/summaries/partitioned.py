@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from sketchselect.linalg.validation import (
     without_groups,
 )
 from sketchselect.summaries.base import Summary, register
-from sketchselect.summaries.containers import Container, MembersRecord
+from sketchselect.summaries.containers import Bundle, Container, MembersRecord
 from sketchselect.summaries.moments import as_classes
 
 
@@ -186,10 +186,18 @@ class Folds(PartitionedSummary):
             cure = "need every row's group, as of readers.grouped" if self.groups else "are of rows; leave out groups"
             raise Incompatible(f"these folds {cure}")
         # Checked as a whole first, so that a message names the row of the block and not of a fold.
-        self.summary._targets(targets, block.shape[0])
+        for inner in self.summary.members.values() if isinstance(self.summary, Bundle) else (self.summary,):
+            inner._targets(targets, block.shape[0])
         y = None if targets is None else np.asarray(targets)
         rows = global_rows(start, block.shape[0]) if groups is None else groups
         return self._summarise_parts(block, y, start, weights, self.fold_of(rows))
+
+    def of_member(self, name: str) -> Folds:
+        """Return the folds of one member of a `Bundle` in each of these folds."""
+        parts: list[Any] = [fold[name] for fold in cast(Any, self)]
+        members = {str(i): part for i, part in enumerate(parts)}
+        folds = Folds(parts[0], self.n_folds, self.seed, self.groups)
+        return folds._with(replace(self.record, members=members), self.context)
 
     def details(self) -> Iterator[str]:
         """Yield the sizes of the folds, and the details of all rows."""

@@ -63,6 +63,28 @@ class RunResult:
         The fitted model of a method that learns from a target, as in ``model.json``.
     manifest : dict
         The content of ``manifest.json``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/rows.npy", X)
+    ...     job = {
+    ...         "input": {"url": f"{folder}/rows.npy"},
+    ...         "select": {"method": "greedy", "n_features": 2},
+    ...         "cluster": {"n_clusters": 3},
+    ...         "execution": {"cluster": "threads"},
+    ...         "output": {"dir": f"{folder}/out"},
+    ...     }
+    ...     result = sks.run(job)
+    >>> result.selection.support.size, result.centers.shape
+    (2, (3, 2))
+    >>> result.objective >= result.certificates[0].lower_bound
+    True
     """
 
     folder: Path
@@ -178,6 +200,26 @@ def run(
         For a job that cannot be right: one line for every mistake, before anything is started.
     SketchSelectError
         For all other errors, see `sketchselect.errors`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/rows.npy", X)
+    ...     job = {
+    ...         "input": {"url": f"{folder}/rows.npy"},
+    ...         "select": {"method": "greedy", "n_features": 2},
+    ...         "cluster": {"n_clusters": 3},
+    ...         "execution": {"cluster": "threads"},
+    ...         "output": {"dir": f"{folder}/out"},
+    ...     }
+    ...     result = sks.run(job)
+    >>> result.selection.method, result.labels.shape
+    ('greedy', (200,))
     """
     config = job if isinstance(job, JobConfig) else load_job(job, overrides)
     if config.execution.memory_limit is not None and client is None:

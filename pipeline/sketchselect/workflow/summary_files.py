@@ -6,7 +6,7 @@ Row numbers across files: ages and draws depend on them, and every file begins a
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,14 +103,26 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
     return summary, notes
 
 
-def named_settings(settings: Sequence[str], method: str) -> dict[str, Any]:
-    """Return the values of ``--set NAME=VALUE`` by name; refuse names that are no parameters of a known method."""
-    parameters: dict[str, Any] = {}
+def named_settings(
+    settings: Sequence[str], method: str, options: Mapping[str, tuple[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return the values of ``--set NAME=VALUE`` by name; refuse names that are no parameters of a known method.
+
+    `options`: Other options of the command line that are parameters, each with its name and value.
+    """
+    parameters, sources = dict[str, Any](), dict[str, str]()
+    items = [(option, *named) for option, named in (options or {}).items()]
     for item in settings:
         name, sign, value = item.partition("=")
         if not sign:
             raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
-        parameters[name.strip()] = toml_value(value)
+        if name.strip() == "n_features_to_select":
+            raise ConfigError(f"--set {item}: the number of columns is the option --n-features of `select`")
+        items.append((f"--set {item}", name.strip(), toml_value(value)))
+    for source, name, value in items:
+        if name in parameters:
+            raise ConfigError(f"{source}: {sources[name]} sets {name} too; give it once")
+        parameters[name], sources[name] = value, source
     if method in METHODS:
         try:
             require_known(method, parameters)

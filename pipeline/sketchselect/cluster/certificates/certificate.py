@@ -60,6 +60,18 @@ class Certificate:
         A remark that ends the sentence, such as why this is not the bound that was asked for.
     scatter : float, optional
         Objective of one cluster of all rows.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> model = sks.KMeans(3, random_state=0).fit(X)
+    >>> certificate = sks.certify(X, model.inertia_, 3)
+    >>> certificate.lower_bound <= certificate.objective
+    True
+    >>> round(certificate.factor, 2), certificate.confidence
+    (1.0, 1.0)
     """
 
     lower_bound: float

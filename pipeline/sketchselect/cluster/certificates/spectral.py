@@ -113,6 +113,15 @@ class SelectionBound:
         Upper bound of the largest eigenvalue of the least-squares metric.
     distortion : float
         Bound of the relative rounding of that metric.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(200, 6, centers=3, random_state=0)
+    >>> bound = sks.certify_selection(sks.summarize(X, sks.Moments()), [0, 1, 2, 3, 4], 3)
+    >>> bound.excess == bound.dropped_scatter / bound.lower_bound
+    True
     """
 
     excess: float

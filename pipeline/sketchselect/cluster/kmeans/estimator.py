@@ -418,6 +418,8 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         if lift is None:
             lift, least = centers - weights @ centers / weights.sum(), 0.0
         names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            names = prepare.names_after(getattr(self, "_steps", ()), tuple(names.tolist()), self.n_features_in_)
         return [
             [(j if names is None else str(names[j]), float(row[j])) for j in order[:n].tolist() if row[j] > least]
             for row, order in zip(lift, np.argsort(-lift, axis=1, kind="stable"), strict=True)
@@ -474,7 +476,8 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         checks: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_large_sparse": True}
         if any(step.fills_missing for step in steps) and not isinstance(X, readers.Matrix):
             checks |= {"nonfinite": "missing", "ensure_all_finite": "allow-nan"}
-        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), **checks)
+        encode = prepare.encodings(steps)
+        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), encode=encode, **checks)
         weight = None
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):

@@ -251,7 +251,19 @@ MOST_REPAIRS = 10  # How often clusters left empty at the very end are reseeded
 
 
 class FewerClusters(UserWarning):
-    """There are fewer distinct rows than clusters asked for, so there are fewer clusters."""
+    """There are fewer distinct rows than clusters asked for, so there are fewer clusters.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import sketchselect as sks
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = sks.KMeans(3, random_state=0).fit(np.repeat([[0.0, 1.0], [5.0, 2.0]], 10, axis=0))
+    >>> caught[0].category.__name__, len(model.cluster_centers_)
+    ('FewerClusters', 2)
+    """
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter
+from sketchselect.execution import Source
 from sketchselect.linalg.validation import Floats
+from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import SeedNumber, Size
 from sketchselect.selectors.supervised import models
-from sketchselect.selectors.supervised.models import Candidate, Rule
+from sketchselect.selectors.supervised.binned import mutual_information, n_bins_for, target_edges
+from sketchselect.selectors.supervised.models import Candidate, Design, Rule, design_of, usable_folds
 from sketchselect.selectors.supervised.mrmr import mrmr_order
 from sketchselect.selectors.supervised.path import (
     DEFAULT_FOLDS,
@@ -32,11 +35,20 @@ from sketchselect.selectors.supervised.predict import LinearModelMixin
 from sketchselect.selectors.supervised.subsets import SizedSelector
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
 from sketchselect.solvers import Problem, least_squares
-from sketchselect.summaries import Folds, Moments, Summary
+from sketchselect.summaries import Bundle, Folds, Moments, Summary, TargetHistogram
 
 MOST_TERMS = 500
 """Squares and products compete if they and the columns are at most so many: moments of 12 MB in all folds, and seconds
 for the path. So they do up to 30 columns."""
+MOST_SQUARES = 500
+"""Columns up to which the columns of most mutual information compete, with their squares: moments of 40 MB in all
+folds."""
+MOST_COUNTS = 1_000_000
+"""Rows are counted by column, bin and class if the counts are at most so many: 40 MB in all folds."""
+
+_LEAST_ROWS = 64
+_INSPECTED_ROWS = 2048
+_PLACES, _PLACES_IN_MEMORY = 8, 64
 
 
 class RankedPath(SizedSelector):
@@ -92,13 +104,62 @@ class MRMRPath(RankedPath):
         return mrmr_order(relevance, problem.correlation, n_select, "quotient")[0]
 
 
+@dataclass(frozen=True)
+class InformedProblem(Problem):
+    """Least squares on columns and their squares, and what each says of the target: shape (p,), in nats."""
+
+    information: Floats
+
+    @classmethod
+    def of(cls, problem: Problem, counts: Any) -> InformedProblem:
+        """Return the problem with the mutual information of the same rows' counts; a square has that of its column."""
+        return cls(**vars(problem), information=np.tile(mutual_information(counts.counts).corrected, 2))
+
+
+@dataclass(frozen=True)
+class InformedDesign(Design):
+    """A design of columns and squares with the counts of the rows in folds."""
+
+    counts: Any = None
+
+    def splits(self) -> Iterator[tuple[Problem, Any]]:
+        """Yield for every fold with rows the problem of the other rows, with their information, and its moments."""
+        usable = usable_folds([fold.weight for fold in self.folds])
+        for i, (problem, moments) in zip(usable, super().splits(), strict=True):
+            yield InformedProblem.of(problem, self.counts.complement(i)), moments
+
+
+class InformationPath(UnivariatePath):
+    """Least squares on the columns of most mutual information with the target, and on their squares.
+
+    From folds of a bundle of moments of degree 2 and counts; columns of a fold's models are chosen without its rows.
+    """
+
+    method: ClassVar[str] = "mutual-information"
+
+    def _design(self, summary: Any, with_folds: bool) -> Design:
+        moments, counts = summary.of_member("moments"), summary.of_member("counts")
+        design = design_of(moments, self.task, 2, with_folds=with_folds, products=False)
+        of_all = InformedProblem.of(design.problem, counts.total)
+        return InformedDesign(**vars(design) | {"problem": of_all}, counts=counts)
+
+    def _explained(self, problem: Problem) -> Floats:
+        assert isinstance(problem, InformedProblem)
+        return problem.information
+
+
 class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     """Select for a target by the method of the least cross-validated error; one pass.
 
     From moments in the same folds there compete: the lasso; least squares on the columns of the largest F statistics
-    (tests of each column alone); least squares on the columns of maximum relevance and minimum redundancy (mRMR); and,
-    up to 30 columns, the lasso on all squares and products too. The method whose chosen model has the least mean
-    squared error on held-out folds wins; of equal ones the first. The estimator is then that model.
+    (tests of each column alone); least squares on the columns of maximum relevance and minimum redundancy (mRMR); up
+    to 500 columns, least squares on the columns of most mutual information and their squares; and, up to 30 columns,
+    the lasso on all squares and products too. The method whose chosen model has the least mean squared error on
+    held-out folds wins; of equal ones the first. The estimator is then that model.
+
+    Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show
+    what it sees: therefore its columns are judged with their squares. The bins are those of at most 2,048 rows, read
+    at up to 64 places (of a source that is not in memory: 8) before the pass, or of the first batch of a stream.
 
     Parameters
     ----------
@@ -130,7 +191,11 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     -----
     Guarantee: exact errors of all models on the folds (`cross_validation_errors`), from moments alone. The least of
     several errors is a little too small as an estimate for new rows.
-    Cost a row: that of `Moments`, of degree 2 up to 30 columns; after the pass each path, on all rows and each fold.
+    Mutual information does not compete with weights, above 500 columns, above a million counts, in a stream whose first
+    batch has fewer than 64 rows, and from a summary without counts, such as of ``sketchselect summarize``, which merges
+    with those of other sites; `selection_.diagnostics["choice"]` says so.
+    Cost a row: that of `Moments` of degree 2 up to 30 columns, up to 500 with squares alone, and of `TargetHistogram`;
+    after the pass each path, on all rows and each fold.
 
     Examples
     --------
@@ -164,12 +229,49 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         self.task = task
         self.random_state = random_state
 
+    def inspect_target(self, y: Vector) -> None:
+        """Learn whether the target is classes, and which; nothing is known of the rows yet."""
+        super().inspect_target(y)
+        self._seen_counts: TargetHistogram | None = None
+
+    def _start_stream(self, target: Vector | None, classes: Any) -> None:
+        self._seen_counts = None
+        super()._start_stream(target, classes)
+
+    def inspect_rows(self, source: Source) -> None:
+        """Learn the bins of columns and target, if mutual information is to compete.
+
+        By the first 2^k rows, k as large as possible: rows that are appended later seldom change the bins.
+        """
+        self._seen_counts = None
+        n_rows = 1 << max(source.n_rows.bit_length() - 1, 0)
+        if source.weight is not None or source.n_columns > MOST_SQUARES or n_rows < _LEAST_ROWS:
+            return
+        n_classes = n_bins_for(n_rows) if self.seen_classes is None else len(self.seen_classes)
+        n_bins = n_bins_for(n_rows, n_classes)
+        if source.n_columns * n_bins * n_classes > MOST_COUNTS:
+            return
+        places = _PLACES_IN_MEMORY if source.matrix.in_memory else _PLACES
+        length = min(_INSPECTED_ROWS, n_rows) // places
+        starts = [place * (n_rows // places) for place in range(places)]
+        rows = np.concatenate([source.block(start, start + length).values for start in starts])
+        if not rows.shape[0]:
+            return
+        target: Any = source.target
+        edges = None
+        if self.seen_classes is None:
+            edges = target_edges(getattr(target, "target", target), n_classes, n_rows)
+        self._seen_counts = TargetHistogram.of_sample(rows, n_bins, classes=self.seen_classes, target_edges=edges)
+
     def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the moments of columns and target in folds, with squares and products of few columns."""
+        """Return the moments of columns and target in folds, with squares and products of few columns, and counts."""
         self.check_parameters()
-        degree = 2 if n_columns(n_features, 2) <= MOST_TERMS else 1
-        moments = Moments(degree=degree, classes=self.seen_classes)
-        return Folds(moments, int(self.cv), int(self.random_state), self.has_groups)
+        counts: TargetHistogram | None = getattr(self, "_seen_counts", None)
+        products = n_columns(n_features, 2) <= MOST_TERMS
+        degree = 2 if products or counts is not None else 1
+        moments: Summary[Any] = Moments(degree=degree, classes=self.seen_classes, products=products or degree == 1)
+        inner = moments if counts is None else Bundle(moments=moments, counts=counts)
+        return Folds(inner, int(self.cv), int(self.random_state), self.has_groups)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **options: Any) -> Any:
         """Add a batch of rows to the stream and fit again, as `TargetMixin.partial_fit` says."""
@@ -182,19 +284,23 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         # 0 leaves the number to cross-validation.
         return 0 if self.n_features_to_select is None else super()._n_select(n_features)
 
-    def _competitors(self, summary: Any) -> dict[str, PathSelector]:
+    def _competitors(self, moments: Any, *, with_counts: bool) -> dict[str, PathSelector]:
         """Return the methods by name, unfitted, in the order that decides ties."""
-        task = self._seen_task = "regression" if summary.total.classes is None else "classification"
-        shared: dict[str, Any] = {"cv": summary.n_folds, "cv_rule": self.cv_rule, "task": task}
+        task = self._seen_task = "regression" if moments.classes is None else "classification"
+        shared: dict[str, Any] = {"cv": self.cv, "cv_rule": self.cv_rule, "task": task}
         out: dict[str, PathSelector] = {cls.method: cls(**shared) for cls in (LassoPath, UnivariatePath, MRMRPath)}
-        if summary.total.degree == 2:
+        if with_counts:
+            out[InformationPath.method] = InformationPath(degree=2, **shared)
+        if moments.degree == 2 and moments.products:
             out["lasso of degree 2"] = LassoPath(degree=2, **shared)
         return out
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         if summary.n_folds != self.cv:
             raise BadParameter(f"this summary is in {summary.n_folds} folds, but cv is {self.cv}; set it to match")
-        competitors = self._competitors(summary)
+        with_counts = isinstance(summary.summary, Bundle)
+        moments = summary.of_member("moments") if with_counts else summary
+        competitors = self._competitors(moments.total, with_counts=with_counts)
         if not can_validate(summary):
             # The first rows of a stream may be in one fold: nothing can be compared yet, and a criterion chooses.
             competitors = {LassoPath.method: competitors[LassoPath.method].set_params(cv=None)}
@@ -202,7 +308,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         for name, selector in competitors.items():
             with warnings.catch_warnings(record=True) as notes[name]:
                 warnings.simplefilter("always")
-                path = selector.fit_summary(summary).path_
+                path = selector.fit_summary(summary if name == InformationPath.method else moments).path_
             place = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
             variance = float(path.target_squares.sum())
             if path.cv_errors is not None:
@@ -212,7 +318,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         winner = min(errors, key=lambda name: errors[name], default=LassoPath.method)
         self.errors_, self.best_, self.method_ = errors, competitors[winner], winner
         if n_select:
-            self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(summary)
+            of_winner = summary if winner == InformationPath.method else moments
+            self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(of_winner)
         else:
             for note in notes[winner]:
                 warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
@@ -226,6 +333,9 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
             ]
             choice = f"{winner} predicts best: on held-out folds it explains {shares[winner]}{''.join(others)}"
+            if not with_counts:
+                why = f": more than {MOST_SQUARES} columns" if summary.n_features > MOST_SQUARES else ""
+                choice += f"; mutual information was not compared{why}"
         selection = self.best_.selection_
         return replace(
             selection,

@@ -1,8 +1,9 @@
-"""Mutual information and rank sums from the counts of a `TargetHistogram`."""
+"""Bins of a `TargetHistogram`, and mutual information and rank sums from its counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +11,39 @@ import scipy
 from numpy.typing import NDArray
 
 from sketchselect.linalg.validation import Floats
+from sketchselect.readers import Vector
+from sketchselect.summaries import RowSample, TargetHistogram
+
+_CELL_ROWS = 5
+"""Average rows of a cell from which on the chi-squared distribution is good for a table of counts (Cochran 1954)."""
+_SAMPLED_ROWS = 32
+"""Sampled rows for each bin, so that the share of all rows in a bin is known within about a fifth."""
+_RUN = 1 << 20
 
 _PIECE_VALUES = 1 << 21
 """Counts that are made numbers of float64 at a time."""
+
+
+def n_bins_for(n_rows: int, n_classes: int | None = None) -> int:
+    """Return the number of bins of a column, or (without classes) of a numeric target: 4 to 32, five rows a cell."""
+    n_bins = isqrt(n_rows // _CELL_ROWS) if n_classes is None else n_rows // (_CELL_ROWS * n_classes)
+    return min(max(n_bins, 4), 32)
+
+
+def sample_for(n_bins: int) -> RowSample:
+    """Return the description of the sample of rows that gives the edges of so many bins."""
+    return RowSample(_SAMPLED_ROWS * n_bins)
+
+
+def target_edges(y: Vector, n_bins: int, n_rows: int) -> Floats:
+    """Return the lower edges of the bins of a numeric target, by a sample of its first `n_rows`."""
+    sample = sample_for(n_bins).empty(1)
+    for start in range(0, n_rows, _RUN):
+        values = y.read(start, min(start + _RUN, n_rows)).reshape(-1, 1).astype(np.float64)
+        # The pass refuses others, and names their rows.
+        sample = sample.update(np.where(np.isfinite(values), values, 0.0), start=start)
+    edges: Floats = TargetHistogram.of_sample(sample.rows, n_bins, classes=(0, 1)).edges[0]
+    return edges
 
 
 class Information(NamedTuple):

@@ -22,7 +22,7 @@ from sketchselect.solvers import Problem, standardize
 from sketchselect.solvers.path import aic, bic, ebic, validation_error
 from sketchselect.solvers.problem import nearest_psd
 from sketchselect.summaries import Folds, Moments
-from sketchselect.summaries.moment_forms import pair_indices, polynomial_names
+from sketchselect.summaries.moment_forms import pair_indices
 
 Criterion = Literal["aic", "bic", "ebic"]
 Rule = Literal["min", "1se"]
@@ -343,11 +343,12 @@ class Expansion:
     # mean, scale: shape (p,): Means and standard deviations of the columns in the data of the fit
     mean: Floats
     scale: Floats
+    products: bool = True  # Whether there are products of different columns, besides squares
 
     def columns(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the two columns of each term; -1 for the second of a linear one."""
         p = self.mean.size
-        i, j = pair_indices(p)
+        i, j = pair_indices(p, self.products)
         first = np.concatenate([np.arange(p), i])[terms]
         second = np.concatenate([np.full(p, -1), j])[terms]
         return first, second
@@ -385,7 +386,8 @@ class Design:
 
     def _terms(self, moments: Any) -> Any:
         """Return the moments of the design's columns; all folds have the same scale of polynomial terms."""
-        return moments if self.expansion is None else moments.expanded(self.expansion.mean, self.expansion.scale)
+        e = self.expansion
+        return moments if e is None else moments.expanded(e.mean, e.scale, e.products)
 
     def exact_fit(self, columns: NDArray[np.int64]) -> tuple[Floats, Floats] | None:
         """Return least squares of these columns in original units from the triangular factor of the moments.
@@ -412,8 +414,8 @@ class Design:
         return np.unique(columns[columns >= 0]).astype(np.int64), best
 
 
-def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Design:
-    """Return the design of a summary.
+def design_of(summary: Any, task: str, degree: int, *, with_folds: bool, products: bool = True) -> Design:
+    """Return the design of a summary; of degree 2 with products of different columns, or only with squares.
 
     Raises `Incompatible` if the summary has no target, one of another kind than the task's, or moments of a lower
     degree; `EmptyInput` if fewer than two folds have rows.
@@ -438,9 +440,12 @@ def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Desi
         )
     names, expansion, terms = moments.feature_names, None, moments
     if degree == 2:
-        expansion = Expansion(moments.mean, np.sqrt(np.maximum(moments.covariance().diagonal(), 0.0)))
-        names = polynomial_names(moments.feature_names, moments.n_features)
-        terms = moments.expanded(expansion.mean, expansion.scale)
+        if products and not moments.products:
+            raise Incompatible("this summary has squares of columns and no products; collect it with Moments(degree=2)")
+        scale = np.sqrt(np.maximum(moments.covariance().diagonal(), 0.0))
+        expansion = Expansion(moments.mean, scale, products)
+        terms = moments.expanded(expansion.mean, expansion.scale, products)
+        names = terms.feature_names
     return Design(
         problem=problem_of(terms),
         classes=None if classes is None else tuple(classes),

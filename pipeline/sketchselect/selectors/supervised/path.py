@@ -404,7 +404,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
                     f"moments in {self.n_folds} folds would take {format_bytes(nbytes)}: the model is chosen by "
                     f"{self.default_criterion.upper()} instead; set cv={self.n_folds} to cross-validate all the same",
                 )
-        design = design_of(summary, self.task, self.degree, with_folds=with_folds)
+        design = self._design(summary, with_folds)
         fit = self._fit_design(design, n_select or None)
         self.path_ = fit.path
         self.converged_ = bool(fit.path.converged.all())
@@ -422,6 +422,10 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             return fit.selection
         warn_of(error)
         return replace(fit.selection, diagnostics={**fit.selection.diagnostics, "coefficient_error": error})
+
+    def _design(self, summary: Any, with_folds: bool) -> Design:
+        """Return the design of a summary."""
+        return design_of(summary, self.task, self.degree, with_folds=with_folds)
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:
         super()._finish(names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from math import isqrt
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +16,13 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank
 from sketchselect.selectors.parameters import Limits, Share, Size, whole
-from sketchselect.selectors.supervised.binned import mutual_information, rank_sums
+from sketchselect.selectors.supervised.binned import (
+    mutual_information,
+    n_bins_for,
+    rank_sums,
+    sample_for,
+    target_edges,
+)
 from sketchselect.selectors.supervised.effects import (
     Effects,
     best_of,
@@ -33,11 +38,6 @@ from sketchselect.summaries import ColumnStats, Groups, Moments, RowSample, Summ
 
 _SERIES_BELOW = 1e-290
 _MAX_TERMS = 100_000
-_CELL_ROWS = 5
-"""Average rows of a cell from which on the chi-squared distribution is good for a table of counts (Cochran 1954)."""
-_SAMPLED_ROWS = 32
-"""Sampled rows for each bin, so that the share of all rows in a bin is known within about a fifth."""
-_RUN = 1 << 20
 
 _BINS = ("sample", "counts")
 Bins = Annotated[
@@ -460,15 +460,10 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         self._seen_rows = y.n_rows
         self._seen_target_edges = None
         if self._is_binned and self.target_task == "regression" and not self._in_bins_of_file:
-            n_bins = self._n_target_bins()
-            sample = RowSample(_SAMPLED_ROWS * n_bins).empty(1)
-            for start in range(0, y.n_rows, _RUN):
-                values = y.read(start, min(start + _RUN, y.n_rows)).reshape(-1, 1)
-                sample = sample.update(values.astype(np.float64), start=start)
-            self._seen_target_edges = TargetHistogram.of_sample(sample.rows, n_bins, classes=(0, 1)).edges[0]
+            self._seen_target_edges = target_edges(y, self._n_target_bins(), y.n_rows)
 
     def _n_target_bins(self) -> int:
-        return self.n_bins or min(max(isqrt(getattr(self, "_seen_rows", 0) // _CELL_ROWS), 4), 32)
+        return self.n_bins or n_bins_for(getattr(self, "_seen_rows", 0))
 
     def _n_bins(self) -> int:
         if self.n_bins is not None:
@@ -476,7 +471,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         if self.score == "wilcoxon" or self.bins == "counts":
             return 64
         n_classes = self._n_target_bins() if self.seen_classes is None else len(self.seen_classes)
-        return min(max(getattr(self, "_seen_rows", 0) // (_CELL_ROWS * n_classes), 4), 32)
+        return n_bins_for(getattr(self, "_seen_rows", 0), n_classes)
 
     def _target_of_histogram(self) -> dict[str, Any]:
         """Return what the target seen last says of a histogram; two classes before any was seen."""
@@ -508,7 +503,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         """Return the summary of the rows, by the bins of a sample of all rows if the score needs bins."""
         if not self.makes_passes:
             return super().collect_source(source, options)
-        sample: Any = summarize_source(source, RowSample(_SAMPLED_ROWS * self._n_bins()), options, stage="bins").value
+        sample: Any = summarize_source(source, sample_for(self._n_bins()), options, stage="bins").value
         return summarize_source(source, self._of_sample(sample), options, stage="counts").value
 
     def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
@@ -517,7 +512,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             batches = iter(batches)
             first = list(islice(batches, 1))
             for rows, _, weights in first:
-                sample = RowSample(_SAMPLED_ROWS * self._n_bins()).from_block(rows, sample_weight=weights)
+                sample = sample_for(self._n_bins()).from_block(rows, sample_weight=weights)
                 described = self._of_sample(sample).empty(summary.n_features)
                 summary = described.with_context(prepare=summary.prepare, feature_names=summary.feature_names)
             batches = chain(first, batches)

@@ -595,6 +595,7 @@ class _Walk:
 
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
+        session.selector.inspect_rows(session.source)
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
         passes = SummaryPasses.of(session.source, bundle, session.pass_options)
         with self.stage("summarize"):

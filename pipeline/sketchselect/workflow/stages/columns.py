@@ -99,6 +99,7 @@ def summarize(session: Session) -> Summary[Any]:
         prepare(session)
     for text in (text for step in session.steps for text in step.notes()):
         session.note(text)
+    session.selector.inspect_rows(session.source)
     bundle = description(session.config, session.selector, session.n_columns)
     if session.config.input.target is not None and not session.selector.uses_target:
         # No summary of these methods keeps a target: say that it is not used.
