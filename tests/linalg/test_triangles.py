@@ -60,7 +60,7 @@ def test_every_violated_one_is_separated_and_no_other():
 
 
 def test_sweeps_end_at_the_nearest_matrix():
-    """Of the cone of the inequalities and of entries >= 0: where no sweep moves it, it is feasible and complementary."""
+    """Of the cone of the inequalities and of entries >= 0: feasible and complementary where no sweep moves it."""
     rng = np.random.default_rng(1)
     target = rng.random((8, 8))
     target += target.T
@@ -75,5 +75,5 @@ def test_sweeps_end_at_the_nearest_matrix():
     assert matrix == pytest.approx(target + triangles.adjoint(), abs=1e-9)
     # What was moved is orthogonal to where it ended: no point of the cone is nearer.
     nearest = np.maximum(matrix, 0.0)
-    assert 0.1 < np.linalg.norm(nearest - target)
+    assert np.linalg.norm(nearest - target) > 0.1
     assert float(((nearest - target) * nearest).sum()) == pytest.approx(0.0, abs=1e-8)

@@ -66,7 +66,7 @@ class Triangles:
         return len(corners)
 
     def project(self, matrix: Array) -> None:
-        """Move a matrix T + (what `adjoint` returns) towards the nearest one to T with positive part in all inequalities.
+        """Move a matrix T + `adjoint()` such that its positive part is nearer to the inequalities, and so to T's nearest.
 
         One sweep of coordinate ascent on the multipliers, which it changes; `matrix` is T + `adjoint()` again.
         """
@@ -146,9 +146,7 @@ def _adjoint(corners: Array, multipliers: Floats, roots: Floats) -> Floats:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _add(
-    matrix: Array, i: int, j: int, k: int, multiple: float, ii: float, jk: float, ij: float, ik: float
-) -> None:
+def _add(matrix: Array, i: int, j: int, k: int, multiple: float, ii: float, jk: float, ij: float, ik: float) -> None:
     """Add a multiple of the matrix of an inequality."""
     half = 0.5 * multiple
     matrix[i, i] += multiple * ii
