@@ -66,7 +66,7 @@ class Triangles:
         return len(corners)
 
     def project(self, matrix: Array) -> None:
-        """Move a matrix T + `adjoint()` such that its positive part is nearer to the inequalities, and so to T's nearest.
+        """Move a matrix T + `adjoint()`, so that its positive part nearly obeys the inequalities.
 
         One sweep of coordinate ascent on the multipliers, which it changes; `matrix` is T + `adjoint()` again.
         """
