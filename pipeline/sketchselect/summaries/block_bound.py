@@ -80,7 +80,7 @@ class DualAscent:
                 multipliers *= -0.5 * self._penalty
                 if self._triangles:
                     np.maximum(multipliers, self._penalty * self._triangles.adjoint(), out=multipliers)
-                    rounding = self._penalty * self._triangles.rounding
+                    rounding = float(self._penalty * self._triangles.rounding)
                 yield multipliers, rounding
 
     def separate(self) -> bool:
