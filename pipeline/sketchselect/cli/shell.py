@@ -254,7 +254,7 @@ def _fail(lines: list[str], code: int, as_json: bool) -> NoReturn:
 
 def _print_failure(lines: list[str], code: int, as_json: bool) -> None:
     for line in lines:
-        _print_error(line)
+        print(log_line("error", printable(line)), file=sys.stderr, flush=True)
     if as_json:
         _print_json({"error": "\n".join(lines), "exit_code": code})
 
@@ -264,10 +264,6 @@ def _print_json(data: Any) -> None:
     import json
 
     typer.echo(json.dumps(data, indent=1 if sys.stdout.isatty() else None, default=str))
-
-
-def _print_error(line: str) -> None:
-    print(log_line("error", printable(line)), file=sys.stderr, flush=True)
 
 
 def _one_line(error: BaseException | str) -> str:
@@ -281,20 +277,33 @@ def _orderly_signals(as_json: bool, interrupted: str) -> Iterator[None]:
         yield
         return
     received: list[int] = []
+    was_lost = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
-        if received:
+        if received and not was_lost.is_set():
             return
-        received.append(number)
-        end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json, interrupted)
-        threading.Thread(target=end, daemon=True).start()
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        if not received:
+            received.append(number)
+            end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json, interrupted)
+            threading.Thread(target=end, daemon=True).start()
+        was_lost.clear()
+        raise Terminated if received[0] == signal.SIGTERM else KeyboardInterrupt
+
+    def raise_again(unraisable: Any) -> None:
+        # A callback of the garbage collector, or a finaliser, in which the signal arrives ignores what is raised there.
+        if not received or not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            report(unraisable)
+            return
+        was_lost.set()
+        threading.Timer(0.01, os.kill, (os.getpid(), received[0])).start()
 
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in numbers}
+    report, sys.unraisablehook = sys.unraisablehook, raise_again
     try:
         yield
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 

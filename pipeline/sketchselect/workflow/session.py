@@ -188,9 +188,7 @@ class Session:
         """Prepare steps: the job's, then further steps of the method; fitted by the first stage."""
         from sketchselect.prepare import resolve
 
-        steps = resolve(self.config.prepare.entries)
-        names = {step.name for step in steps}
-        return resolve((*steps, *(step for step in resolve(self.selector.prepare_steps()) if step.name not in names)))
+        return resolve(self.config.prepare.entries, self.selector.prepare_steps())
 
     @property
     def is_prepared(self) -> bool:

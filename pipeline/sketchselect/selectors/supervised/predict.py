@@ -163,6 +163,7 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         """Return R^2 (regression; the mean over targets) or the accuracy (classification); `run` as in `predict`."""
         from sklearn.metrics import accuracy_score, r2_score
 
+        self._check_fitted()
         matrix = self._open(X, reset=False, vectors=(y,))
         n_rows = matrix.shape[0]
         target = open_vector(y, n_rows, matrix=matrix, name="target").read(0, n_rows)
