@@ -162,6 +162,7 @@ def summarize(
     inputs |= {"nonfinite": "error" if missing else nonfinite, "storage_options": storage_options(storage)}
     execution = {"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes}
     config = _job(source, inputs, {"steps": prepare or [], "fitted": fitted}, execution)
+    steps = resolve(config.prepare.entries, () if selector is None else selector.prepare_steps())
     label = target if batches is None else batches
     options = config.input.storage_options or None
     matrix = open_matrix(
@@ -172,7 +173,7 @@ def summarize(
         nonfinite="missing" if missing else config.input.nonfinite,
         vectors=(label,),
         feature_names=feature_names,
-        encode=encodings(resolve(config.prepare.entries)),
+        encode=encodings(steps),
     )
     vector = None
     if label is not None:
@@ -185,12 +186,8 @@ def summarize(
     for text in matrix.notes:
         progress.note(f"note: {text}")
     statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
-    steps = resolve(config.prepare.entries)
-    if selector is not None:
-        own = [step for step in resolve(selector.prepare_steps()) if step.name not in {s.name for s in steps}]
-        steps = resolve((*steps, *own))
-        if vector is not None and selector.uses_target:
-            selector.inspect_target(vector)
+    if selector is not None and vector is not None and selector.uses_target:
+        selector.inspect_target(vector)
     with library_logs(None), engine_for(config.execution) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
@@ -369,10 +366,10 @@ def cluster(
     """Cluster the rows of a matrix on selected columns."""
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.job import run_config
-    from sketchselect.workflow.stages.columns import FILE
+    from sketchselect.workflow.stages.columns import STEPS_FILE
     from sketchselect.workflow.tables import read_selection
 
-    selection_read, statistics = read_selection(selection), selection.parent / FILE
+    selection_read, statistics = read_selection(selection), selection.parent / STEPS_FILE
     steps = list(selection_read.prepare if prepare is None else prepare)
     # Steps fitted to all rows (their labels have a #) need the statistics in the folder of the selection's run.
     if fitted is None and prepare is None and statistics.exists() and any("#" in label for label in steps):

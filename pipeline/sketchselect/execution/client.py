@@ -14,7 +14,8 @@ from sketchselect._progress import make_progress
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import as_checkpoint
-from sketchselect.execution.engine import CLIENTS, Engine, FitKeywords, LocalEngine, PassOptions, RunKeywords
+from sketchselect.execution.engine import CLIENTS, FitKeywords, LocalEngine, PassOptions, RunKeywords
+from sketchselect.execution.plan import Engine
 from sketchselect.location import is_scheduler_file
 from sketchselect.readers.base import Matrix, Vector
 from sketchselect.readers.dask import futures_client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,9 @@ from sketchselect.readers.base import Matrix, MatrixView, Vector, finish
 from sketchselect.readers.views import MatrixMetadata
 
 
-class Rows(NamedTuple):
-    """Rows of a partition that a task gets with its arguments; what is None the task reads from the source."""
-
-    values: Any = None
-    target: Any = None
-    weight: Any = None
-
-
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a source, read, screened and prepared."""
+    """Some rows of a source, read, screened and prepared; or as sent to a task, which reads the parts that are None."""
 
     values: Any  # The prepared rows (of the chosen columns); CSR only where what works on the block takes it
     # target, weight: The targets and weights of the same rows
@@ -82,6 +74,7 @@ class Source:
     takes_sparse: bool = False
     # Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are
     in_double: bool = False
+    first_row: int = 0  # Rows before are not read
 
     def __post_init__(self) -> None:
         if not all(isinstance(step, Step) for step in self.prepare):
@@ -140,18 +133,18 @@ class Source:
             return names
         return tuple(names[j] for j in self.columns)
 
-    def block(self, start: int, stop: int, rows: Rows | None = None, laps: Laps | None = None) -> Block:
-        """Return one block: read (unless `rows` holds it), screened for non-finite values, and prepared.
+    def block(self, start: int, stop: int, sent: Block | None = None, laps: Laps | None = None) -> Block:
+        """Return one block: read (unless it was `sent`), screened for non-finite values, and prepared.
 
         Raises `NotFinite` under the policy "error", naming the first bad row (global index) and column, and the counts;
         under "missing" for infinity, and for NaN where they are not taken as missing values.
         """
-        rows, laps = rows or Rows(), Laps() if laps is None else laps
+        sent, laps = sent or Block(None, None, None, start, stop), Laps() if laps is None else laps
         with laps.step("read"):
             matrix = self.matrix
-            values = matrix.read_rows(start, stop) if rows.values is None else _received(matrix, rows.values, start)
-            target = _entries(self.target, rows.target, start, stop)
-            weight = _entries(self.weight, rows.weight, start, stop)
+            values = matrix.read_rows(start, stop) if sent.values is None else _received(matrix, sent.values, start)
+            target = _entries(self.target, sent.target, start, stop)
+            weight = _entries(self.weight, sent.weight, start, stop)
         with laps.step("prepare"):
             return self._screened(Block(values, target, weight, start, stop))
 

@@ -37,7 +37,7 @@ COLUMN_STEPS = tuple(name for name, step in STEPS.items() if step.acts_on == "co
 _LABEL = re.compile(r"\s*([A-Za-z0-9_-]+)\s*(?:\((.*)\))?\s*(?:#([0-9a-f]+))?\s*", re.DOTALL)
 
 
-def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
+def resolve(entries: Sequence[Any] | None, further: Sequence[Any] = ()) -> tuple[Step, ...]:
     """Return the steps that a list of entries asks for, in order.
 
     Parameters
@@ -46,6 +46,8 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
         A name (``"l2"``), a name with parameters (``"library-size(target=1000)"``), a mapping (``{"step":
         "library-size", "target": 1000}``), or a step as it is. A label of a fitted step (``"tf-idf#..."``) gives a
         step that can only be fitted with the same statistics.
+    further : sequence of str, mapping or Step
+        Steps that come last, such as those of a method; one whose name is among the entries is left out.
 
     Raises
     ------
@@ -56,15 +58,19 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
     --------
     >>> [step.label for step in resolve(["l2", {"step": "clip", "high": 10}])]
     ['l2', 'clip(high=10.0)']
+    >>> [step.label for step in resolve(["l2", "log1p"], further=["l2"])]
+    ['l2', 'log1p']
     """
     if entries is None:
-        return ()
+        entries = ()
     if isinstance(entries, (str, Mapping, Step)):
         step = repr(entries) if isinstance(entries, str) else "step"
         raise BadParameter(f"prepare must be a list of steps, got one step; write [{step}]")
     if not isinstance(entries, Iterable):
         raise BadParameter(f"prepare must be a list of steps, got {entries!r:.40}")
     steps = tuple(_step(entry) for entry in entries)
+    names = {step.name for step in steps}
+    steps += tuple(step for step in map(_step, further) if step.name not in names)
     _require_order(steps)
     return steps
 

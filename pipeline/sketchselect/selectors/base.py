@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from itertools import compress
-from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
+from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,18 +232,6 @@ def require_directions(size: int | None, k: int, name: str = "n_components") -> 
         )
 
 
-class SelectorPass(NamedTuple):
-    """The pass of a selector: a source, the description of its summary, and the first row that is read."""
-
-    source: Source
-    description: Summary[Any]
-    first_row: int = 0
-
-    def summarize(self, options: PassOptions) -> Summary[Any]:
-        """Return the summary."""
-        return summarize_source(self.source, self.description, options, first_row=self.first_row).value
-
-
 class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
@@ -406,19 +394,19 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """
         return self.window is not None or type(self).collect_source is not BaseSelector.collect_source
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
-        """Return the one pass whose summary `_select` sees; None where that takes several, made by `collect_source`.
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
+        """Return source and summary of the one pass; None where `collect_source` makes several.
 
         With a window the pass reads the last rows, and no others.
         """
         first_row = 0 if self.window is None else max(source.n_rows - int(self.window), 0)
-        return SelectorPass(source, self.summary_description(source.n_columns), first_row)
+        return replace(source, first_row=first_row), self.summary_description(source.n_columns)
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the summary of a source that `_select` sees; override it where `single_pass` is None."""
         single = self.single_pass(source)
         assert single is not None
-        return single.summarize(options)
+        return summarize_source(*single, options).value
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
         """Return the description of a second pass that the first summary shows to be necessary; None if it is not."""
@@ -428,10 +416,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Return the summary to select from: that of `collect_source`, or of a pass with `further_description`."""
         return summary
 
-    def prepare_steps(self) -> tuple[str, ...]:
-        """Return the labels of the row steps that the selector's `normalize` parameter adds."""
+    def prepare_steps(self) -> tuple[Any, ...]:
+        """Return the row steps that the selector's `normalize` parameter adds, as entries for `prepare.resolve`."""
         normalize = getattr(self, "normalize", None)
-        return () if normalize is None else prepare.check_steps([normalize])
+        return () if normalize is None else (normalize,)
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Make one pass over X and select columns.
@@ -484,12 +472,13 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         [0, 2]
         """
         self.check_parameters()
-        given = prepare.resolve(run.pop("prepare", None))
-        self._fills_missing = any(step.fills_missing for step in given)
-        self._encode = prepare.encodings(given)
+        given = run.pop("prepare", None)
+        steps = prepare.resolve(given, self.prepare_steps())
+        self._fills_missing = any(step.fills_missing for step in steps)
+        self._encode = prepare.encodings(steps)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         require_several_rows(matrix)
-        changing = next((step for step in given if step.n_columns(matrix.shape[1]) != matrix.shape[1]), None)
+        changing = next((step for step in steps if step.n_columns(matrix.shape[1]) != matrix.shape[1]), None)
         if changing is not None and changing.encodes is None:
             raise BadParameter(
                 f"prepare: {changing.name!r} makes other columns than those of X, which cannot be selected here; put "
@@ -501,9 +490,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        names = {step.name for step in given}
-        own = [step for step in prepare.resolve(self.prepare_steps()) if step.name not in names]
-        source = Source(matrix, target, weight, (*given, *own), in_double=self.needs_double)
+        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
         if not compute:
             return self._delayed(source, run)
         self.__dict__.pop("steps_", None)
@@ -512,7 +499,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             if given:
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
-                self._n_made = source.n_columns if prepare.encodings(given) else None
+                self._n_made = source.n_columns if self._encode else None
             self.inspect_rows(source)
             return self.complete(self.collect_source(source, options), source, options)
 
@@ -528,7 +515,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
             raise BadParameter(f"{type(self).__name__} with these parameters {why}")
-        return delayed_summary(single.source, single.description, first_row=single.first_row)
+        return delayed_summary(*single)
 
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
@@ -560,18 +547,19 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             self._require_same_window()
         matrix = self._open(X, reset=before is None, vectors=(y,))
         target = self._open_target(y, matrix)
-        steps = self.prepare_steps()
+        steps = prepare.resolve(self.prepare_steps())
+        labels = prepare.labels(steps)
         if before is None:
             self._start_stream(target, classes)
             if sample_weight is None:
-                self.inspect_rows(Source(matrix, target, None, prepare.resolve(steps), in_double=self.needs_double))
+                self.inspect_rows(Source(matrix, target, None, steps, in_double=self.needs_double))
             n_targets = 0 if target is None or len(target.shape) == 1 else target.shape[1]
             empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1], n_targets)
-            summary = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
-        elif before.prepare != steps:
+            summary = empty.with_context(prepare=labels, feature_names=matrix.feature_names)
+        elif before.prepare != labels:
             raise Incompatible(
                 f"the rows seen so far were prepared by {list(before.prepare)}, this selector prepares by "
-                f"{list(steps)}; set `normalize` to match (fit with prepare= cannot go on by partial_fit)"
+                f"{list(labels)}; set `normalize` to match (fit with prepare= cannot go on by partial_fit)"
             )
         else:
             summary = before
@@ -580,7 +568,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
             (
-                self._in_precision(prepare.apply(steps, matrix.read_rows(a, b))),
+                self._in_precision(prepare.apply_steps(steps, matrix.read_rows(a, b))),
                 None if target is None else target.read(a, b),
                 None if weights is None else weights[a:b],
             )

@@ -30,7 +30,7 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.steps import Block, Step
 from sketchselect.readers import in_double, transposed
-from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank, sketch_size
+from sketchselect.selectors.base import BaseSelector, Selection, rank, sketch_size
 from sketchselect.selectors.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
 
@@ -235,7 +235,7 @@ class LeverageSelector(BaseSelector):
         """Whether the passes are over columns."""
         return self.reads_columns
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return the pass over the rows; None where columns are read."""
         return super().single_pass(source) if self.read == "rows" else None
 

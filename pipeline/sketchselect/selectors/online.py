@@ -19,7 +19,7 @@ from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.spectrum import About, directions_about
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
-from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
+from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.leverage import (
     all_alike,
     column_source,
@@ -131,7 +131,7 @@ class OnlineLeverageSelector(BaseSelector):
     def _sample(self) -> LeverageSample:
         return LeverageSample(self.eps, self.sampling_rate, self.ridge, int(self.random_state))
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return None: columns are read, and rows where that is needed to measure the error."""
         return None
 

@@ -143,7 +143,7 @@ class Session:
     @cached_property
     def matrix(self) -> Matrix:
         """The source, opened and screened."""
-        from sketchselect.prepare import encodings, resolve
+        from sketchselect.prepare import encodings
 
         inputs = self.config.input
         return open_matrix(
@@ -154,7 +154,7 @@ class Session:
             nonfinite=inputs.nonfinite,
             feature_names=inputs.feature_names,
             vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
-            encode=encodings(resolve(self.config.prepare.entries)),
+            encode=encodings(self.steps),
         )
 
     @cached_property
@@ -188,9 +188,7 @@ class Session:
         """Prepare steps: the job's, then further steps of the method; fitted by the first stage."""
         from sketchselect.prepare import resolve
 
-        steps = resolve(self.config.prepare.entries)
-        names = {step.name for step in steps}
-        return resolve((*steps, *(step for step in resolve(self.selector.prepare_steps()) if step.name not in names)))
+        return resolve(self.config.prepare.entries, self.selector.prepare_steps())
 
     @property
     def is_prepared(self) -> bool:

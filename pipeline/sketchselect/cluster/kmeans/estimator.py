@@ -365,10 +365,10 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
                 return like_rows(X, lazy_labels(graph, self.cluster_centers_), names=LABELS)
             labels = self._label(source, run).labels
             return like_rows(X, labels, names=LABELS, lazy=lazy_rows(X, source.matrix))
-        place = destination_of(out, storage_options)
+        destination = destination_of(out, storage_options)
         with run_options(source.matrix, **run) as options:
             size = partition_size(source, len(self.cluster_centers_), options)
-            write_labels(source, self.cluster_centers_, place, options.but(partition_bytes=size))
+            write_labels(source, self.cluster_centers_, destination, options.but(partition_bytes=size))
             return str(out)
 
     def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:

@@ -265,7 +265,6 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in folds, with squares and products of few columns, and counts."""
-        self.check_parameters()
         counts: TargetHistogram | None = getattr(self, "_seen_counts", None)
         products = n_columns(n_features, 2) <= MOST_TERMS
         degree = 2 if products or counts is not None else 1
@@ -309,11 +308,11 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             with warnings.catch_warnings(record=True) as notes[name]:
                 warnings.simplefilter("always")
                 path = selector.fit_summary(summary if name == InformationPath.method else moments).path_
-            place = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
+            chosen = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
             variance = float(path.target_squares.sum())
             if path.cv_errors is not None:
-                errors[name] = float(path.cv_errors[place].mean()) / variance if variance > 0 else 0.0
-                terms = counted(path.candidates[place].support.size, "term" if selector.degree == 2 else "column")
+                errors[name] = float(path.cv_errors[chosen].mean()) / variance if variance > 0 else 0.0
+                terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")
                 shares[name] = f"{100.0 * (1.0 - errors[name]):.1f} % with {terms}"
         winner = min(errors, key=lambda name: errors[name], default=LassoPath.method)
         self.errors_, self.best_, self.method_ = errors, competitors[winner], winner

@@ -360,7 +360,6 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target: in folds for cross-validation, decayed with `half_life`."""
-        self.check_parameters()
         classes, groups = self.seen_classes, self.has_groups
         if groups and self.n_folds is None:
             raise BadParameter("groups are for the folds of cross-validation, and another parameter chooses the model")

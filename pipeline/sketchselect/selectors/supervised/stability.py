@@ -155,7 +155,6 @@ class StabilitySelector(TargetMixin, BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in buckets."""
-        self.check_parameters()
         moments = Moments(missing=self._base().missing, classes=self.seen_classes)
         return Folds(moments, int(self.n_buckets), seed=int(self.random_state), groups=self.has_groups)
 

@@ -110,7 +110,7 @@ def evaluate(
     settings = session.cluster_settings
     sums = []
     for clustering in clusterings:
-        with session.stage("objective" if len(clusterings) == 1 else f"objective, {clustering.variant}") as entry:
+        with session.stage("inertia" if len(clusterings) == 1 else f"inertia, {clustering.variant}") as entry:
             sums.append(cluster_sums(session, clustering, entry))
     # Objectives of equal partitions differ by rounding alone: the first one wins.
     best = next(i for i, each in enumerate(sums) if each.objective <= min(s.objective for s in sums) * (1 + _TIE))
@@ -124,8 +124,7 @@ def evaluate(
         clustering = publish(session, clustering)
     proofs = prove(session, summary, selection, features, clusterings[best], clustering, sums[best], objective)
     candidates = [
-        (_columns(clustering, False), clustering, float(sums[place].objective))
-        for place, clustering in enumerate(clusterings)
+        (_columns(clustering, False), clustering, float(sums[i].objective)) for i, clustering in enumerate(clusterings)
     ]
     candidates[best] = (_columns(clusterings[best], reassignment is not None), clustering, objective)
     on_all = None
@@ -141,8 +140,8 @@ def evaluate(
         None if labels is None else agree(labels, clustering, on_all, session.note) for _, clustering, _ in candidates
     ]
     comparisons = [
-        ComparedClustering(columns, cost, getattr(known, "nmi", None), getattr(known, "ari", None), place == best)
-        for place, ((columns, _, cost), known) in enumerate(zip(candidates, agreements, strict=True))
+        ComparedClustering(columns, cost, getattr(known, "nmi", None), getattr(known, "ari", None), i == best)
+        for i, ((columns, _, cost), known) in enumerate(zip(candidates, agreements, strict=True))
     ]
     evaluation = Evaluation(
         objective,
@@ -178,7 +177,7 @@ def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) 
 def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]) -> CentroidSums:
     """Return the sums of a published clustering in all prepared columns: one fused pass."""
     source, description = session.labelled_rows(clustering.labels_file), CentroidSums(clustering.centers.shape[0])
-    result = summarize_source(source, description, session.pass_options, stage="objective")
+    result = summarize_source(source, description, session.pass_options, stage="inertia")
     session.add_statistics(entry, result.stats)
     session.require_unchanged()
     return cast(CentroidSums, result.value)
