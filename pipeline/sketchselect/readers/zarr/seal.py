@@ -24,7 +24,6 @@ from sketchselect.readers.zarr.metadata import (
     parse_metadata,
     rows_when_sealed,
 )
-from sketchselect.readers.zarr.store import make_store
 
 ABSENT = "absent"
 CSR = "csr_matrix"
@@ -168,6 +167,8 @@ def _unequal(
 def _last_entry(location: Location, document: dict[str, Any]) -> int:
     """Return the last entry of an array, also of one whose document is not that which was sealed."""
     import zarr
+
+    from sketchselect.readers.zarr.store import make_store
 
     parse_metadata(document, location.address)  # refuses codecs that are not safe to run
     array: Any = zarr.open_array(make_store(location), mode="r")
