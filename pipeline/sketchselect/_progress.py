@@ -444,6 +444,34 @@ def reporting(verbosity: Literal["silent", "brief", "all"], *, logs_json: bool =
         _logs_json.reset(tokens[1])
 
 
+_computing: ContextVar[Progress | None] = ContextVar("_computing", default=None)
+
+STEP_SECONDS = 2.0
+"""Time from which on steps of a computation are counted, in lines of `LINE_SECONDS`."""
+
+
+@contextlib.contextmanager
+def reporting_steps(progress: Progress) -> Iterator[None]:
+    """Report the steps of long computations (`steps`), which read nothing, to this progress."""
+    token = _computing.set(progress)
+    try:
+        yield
+    finally:
+        _computing.reset(token)
+
+
+def steps(what: str, items: Iterable[T], total: int) -> Iterator[T]:
+    """Yield the items; where that takes seconds, note now and then how many are done: "lasso: folds: 2 of 5, 12 s"."""
+    progress, began = _computing.get(), time.monotonic()
+    due = began + STEP_SECONDS
+    for done, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if progress is not None and now >= due and done < total:
+            progress.note(f"{what}: {done} of {total}, {format_seconds(now - began)}")
+            due = now + LINE_SECONDS
+
+
 def log_line(level: str, text: str) -> str:
     """Return a line for standard error, as the user wants them: a JSON record, or the level and the text."""
     return record(level, text) if _logs_json.get() else f"{level}: {text}"

@@ -33,9 +33,9 @@ from simulation import simulate_pass
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.execution.clusters import local_cluster
-from sketchselect.execution.plan import Inputs, Plan
-from sketchselect.execution.source import Rows
-from sketchselect.execution.summarize import SummaryPasses
+from sketchselect.execution.plan import Plan
+from sketchselect.execution.source import Block
+from sketchselect.execution.summarize import plan_summary
 from sketchselect.execution.tasks import run_leaf, run_merge
 from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts, estimate_pass
 
@@ -58,7 +58,7 @@ def processor_seconds() -> float:
 def planned(path: str) -> Plan[Any]:
     """Return the pass over a store, as `summarize` plans it."""
     bundle, options = sks.Bundle(SPEC), PassOptions(LocalEngine(1))
-    return SummaryPasses.of(Source(sks.open_matrix(path)), bundle, options).plan(bundle)
+    return plan_summary(Source(sks.open_matrix(path)), bundle, options)[1][0]
 
 
 def leaf_costs(path: str, first: int) -> dict[str, float]:
@@ -73,9 +73,9 @@ def leaf_costs(path: str, first: int) -> dict[str, float]:
     seconds, parts = {"read": 0.0, "compute": 0.0}, []
     for i, span in enumerate(spans):
         start = processor_seconds()
-        rows = Rows(work.context.source.matrix.read_rows(span.start, span.stop))
+        values = work.source.matrix.read_rows(span.start, span.stop)
         middle = processor_seconds()
-        part = run_leaf(work.context, [span], rows)
+        part = run_leaf(work.context, [span], Block(values, None, None, span.start, span.stop))
         if i >= 2:
             parts.append(part)
             seconds["read"] += (middle - start) / count
@@ -298,10 +298,10 @@ def graph(n_partitions: int, whole: bool) -> None:
     columns = source.n_columns
     rows = source.n_rows // n_partitions
     options = PassOptions(LocalEngine(1), partition_bytes=8 * rows * columns)
-    work = SummaryPasses.of(source, sks.ColumnStats(), options).plan(sks.ColumnStats())
-    inputs, ready, n_tasks = Inputs(source), {}, 0
+    _, (work,) = plan_summary(source, sks.ColumnStats(), options)
+    ready, n_tasks = {}, 0
     for node in [work.tree.root] if whole else work.cuts(512):
-        tasks = work.graph(node, inputs, ready)
+        tasks = work.graph(node, ready)
         n_tasks += len(tasks)
         ready[node] = None
     print(

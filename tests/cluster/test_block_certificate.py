@@ -17,7 +17,7 @@ import sketchselect as sks
 from sketchselect.cli.certify import certify as certify_command
 from sketchselect.cluster import blocks_certificate
 from sketchselect.cluster.certificates import block as block_certificate
-from sketchselect.errors import BadParameter, Incompatible, Interrupted
+from sketchselect.errors import BadBlock, BadParameter, Incompatible, Interrupted, NotFinite
 from sketchselect.execution import Checkpoint, Source
 from sketchselect.execution.engine import source_partitions
 from sketchselect.job.schema import CertificateSettings
@@ -330,3 +330,25 @@ def test_rows_in_tall_chunks_are_certified(tmp_path, n_columns):
     size = block_certificate.block_partition_bytes(BlockBound(5, block_rows=40), source)
     partitions = source_partitions(source, size)
     assert 1 < partitions.read_amplification <= 4
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_rows_and_labels_without_a_bound_are_named(form):
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    with pytest.raises(BadBlock, match=r"shape \(19,\).* 20 rows"):
+        BlockBound(2).from_block(form(X), np.zeros(19))
+    for value, weights in ((1e200, None), (-1e160, None), (1e100, np.full(20, 1e150))):
+        X[7, 1] = value
+        with pytest.raises(BadBlock, match=r"row 107, column 1"):
+            BlockBound(2).from_block(form(X), start=100, sample_weight=weights)
+    X[7, 1] = np.nan
+    with pytest.raises(NotFinite, match=r"row 107, column 1"):
+        BlockBound(2).from_block(form(X), start=100)
+
+
+@pytest.mark.parametrize("label", [0.5, np.nan, -0.5])
+def test_a_label_that_is_no_whole_number_is_named(label):
+    labels = np.arange(20) % 2.0
+    labels[7] = label
+    with pytest.raises(BadBlock, match=rf"row 7 has the label {label}"):
+        sks.certify_labels(np.random.default_rng(0).standard_normal((20, 3)), labels, 2)

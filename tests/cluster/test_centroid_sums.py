@@ -140,8 +140,8 @@ def test_bad_parameters(arguments, match):
         (None, "label"),
         (np.array([0, 1]), "shape"),
         (np.array([0, 1, 2]), "below n_clusters = 2"),
-        (np.array([0, 0.5, 1]), "whole numbers"),
-        (np.array([0, np.nan, 1]), "whole numbers"),
+        (np.array([0, 0.5, 1]), "whole numbers, unlike 0.5 of row 1"),
+        (np.array([0, 1, np.nan]), "whole numbers, unlike nan of row 2"),
         (np.array(["a", "b", "c"]), "whole numbers"),
     ],
 )

@@ -18,7 +18,7 @@ from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.errors import BadParameter, Interrupted, PartitionFailed
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
 from sketchselect.execution.checkpoints import LEAST_RATIO, WRITE_RATE, WRITE_SECONDS, list_nodes, read_node
-from sketchselect.execution.engine import local_build
+from sketchselect.execution.plan import local_build
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.readers import open_vector
 from sketchselect.summaries import Bundle, FrequentDirections, Moments

@@ -87,7 +87,7 @@ def test_a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out(tmp_p
     from distributed import Client, LocalCluster
 
     from sketchselect.execution import dask_engine
-    from sketchselect.execution.engine import local_build
+    from sketchselect.execution.plan import local_build
 
     marker = tmp_path / "died"
 

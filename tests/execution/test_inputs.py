@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from sketchselect._progress import Result
-from sketchselect.execution import Source
-from sketchselect.execution.plan import plan_inputs
-from sketchselect.execution.source import Rows
+from sketchselect.execution import Block, LocalEngine, PassOptions, Reduction, Source
+from sketchselect.execution.engine import make_plan
 from sketchselect.execution.tasks import Span
 from sketchselect.linalg.validation import canonical
 from sketchselect.readers import MatrixMetadata, Partitions, open_matrix, open_vector
@@ -30,7 +29,7 @@ def unaligned(array):
 def test_rows_that_were_sent_are_read_aligned():
     X = np.random.default_rng(0).normal(size=(50, 7))
     source = Source(MatrixMetadata(open_matrix(X)))
-    block = source.block(20, 40, Rows(unaligned(X[20:40])))
+    block = source.block(20, 40, Block(unaligned(X[20:40]), None, None, 20, 40))
     assert block.values.flags.aligned
     assert block.values.flags.c_contiguous
     assert block.values.tobytes() == X[20:40].tobytes()
@@ -65,7 +64,9 @@ def test_merging_unaligned_states_gives_the_bits_of_aligned_ones(description):
 
 
 def inputs_of(source, *, remote=True):
-    return plan_inputs(source, Partitions(tuple(range(0, source.n_rows + 1, 10))), remote=remote)
+    partitions = Partitions(tuple(range(0, source.n_rows + 1, 10)))
+    options = PassOptions(LocalEngine(1))
+    return make_plan(source, Reduction(len, max), options, partitions=partitions).bound(remote=remote)
 
 
 def test_only_what_has_no_address_is_sent(tmp_path):
@@ -74,11 +75,11 @@ def test_only_what_has_no_address_is_sent(tmp_path):
     stored = open_matrix(tmp_path / "x.npy")
     assert inputs_of(Source(stored)).prefetched is None
     assert inputs_of(Source(open_matrix(X)), remote=False).prefetched is None
-    assert inputs_of(Source(open_matrix(X))).sends
-    assert inputs_of(Source(stored, target=open_vector(X[:, 0], 40))).sends
+    assert inputs_of(Source(open_matrix(X))).sends_rows
+    assert inputs_of(Source(stored, target=open_vector(X[:, 0], 40))).sends_rows
     lazy = inputs_of(Source(open_matrix(da.from_array(X, chunks=(10, 3)))))
-    assert not lazy.sends
-    assert lazy.graph
+    assert not lazy.sends_rows
+    assert lazy.inputs
     assert futures_client(da.from_array(X, chunks=(10, 3))) is None
 
 
@@ -86,9 +87,9 @@ def test_rows_that_are_sent_are_those_of_their_partition():
     X = np.random.default_rng(0).normal(size=(4000, 16))
     source = Source(open_matrix(X), target=open_vector(X[:, 0], 4000), weight=open_vector(X[:, 1] ** 2, 4000))
     inputs = inputs_of(source)
-    assert len(pickle.dumps(inputs.source)) < 4000
+    assert len(pickle.dumps(inputs.task_source)) < 4000
     rows = pickle.loads(pickle.dumps(inputs.prefetched(Span(10, 100, 110, 0))()))
-    whole, moved = source.block(100, 110), inputs.source.block(100, 110, rows)
+    whole, moved = source.block(100, 110), inputs.task_source.block(100, 110, rows)
     assert moved.values.tobytes() == whole.values.tobytes()
     assert np.array_equal(moved.target, whole.target)
     assert np.array_equal(moved.weight, whole.weight)

@@ -11,7 +11,7 @@ from tests.passing import serial
 from sketchselect._progress import Progress
 from sketchselect.errors import NotFinite, SourceChanged, WillNotFit
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
-from sketchselect.execution.summarize import SummaryPasses, summary_projection
+from sketchselect.execution.summarize import plan_summary, summary_projection
 from sketchselect.linalg.comoments import panel_edges
 from sketchselect.linalg.csr import as_csr
 from sketchselect.readers import open_matrix, open_vector
@@ -63,10 +63,13 @@ def test_a_row_wider_than_a_panel_still_goes_in():
 
 
 def test_nothing_is_in_panels_that_needs_not_be(narrow):
-    assert tiles.make_panels(Moments(), 8, 2) is None
-    assert tiles.make_panels(Moments(), 9, 2) is not None
-    assert tiles.make_panels(ColumnStats(), 100, 0) is None
-    assert tiles.make_panels(Bundle(ColumnStats(), FrequentDirections(4)), 100, 0) is None
+    for whole, shape in [
+        (Moments(), (8, 2)),
+        (ColumnStats(), (100, 0)),
+        (Bundle(ColumnStats(), FrequentDirections(4)), (100, 0)),
+    ]:
+        assert tiles.split_in_passes(whole, *shape) == {None: [whole]}
+    assert None not in tiles.split_in_passes(Moments(), 9, 2)
 
 
 # --- the answer --------------------------------------------------------------------------------------------------
@@ -179,9 +182,8 @@ def test_the_projection_counts_the_result_where_it_is_held(narrow, data):
 
 @pytest.mark.parametrize("d", [5_001, 10_000, 20_000])
 def test_no_task_holds_the_whole_co_moment(d):
-    plan = tiles.make_panels(Moments(), d, 1)
     whole = Moments().projected_nbytes(d, 1)
-    for panel in plan.of(Moments()):
+    for panel in tiles.split_in_passes(Moments(), d, 1)["moments"]:
         assert panel.projected_nbytes(d, 1) <= max(tiles.PANEL_NBYTES, whole // 16) + 16 * d + 64
 
 
@@ -306,9 +308,9 @@ def test_rows_of_dask_arrays_are_summarised_as_before(in_panels):
     """Tasks of the user's graph would run ahead of the shrinks, and fill the memory."""
     X = words()
     lazy = da.from_array(X.toarray(), chunks=(300, 900)).map_blocks(sp.csr_array, meta=sp.csr_array((0, 0)))
-    passes = [SummaryPasses.of(Source(open_matrix(rows)), SKETCH, serial()) for rows in (lazy, X)]
-    assert [one.source.is_sparse for one in passes] == [True, True]
-    assert [one.plan(SKETCH).leaf_tasks for one in passes] == [1, 8 - 1]
+    plans = [plan for rows in (lazy, X) for plan in plan_summary(Source(open_matrix(rows)), SKETCH, serial())[1]]
+    assert [plan.source.is_sparse for plan in plans] == [True, True]
+    assert [plan.leaf_tasks for plan in plans] == [1, 8 - 1]
 
 
 def test_progress_is_that_of_the_sketch_and_all_of_its_time_is_counted(in_panels, monkeypatch):

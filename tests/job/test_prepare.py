@@ -207,7 +207,7 @@ def test_random_features_replace_the_columns(text_job: Job, documents: np.ndarra
     ("sections", "message"),
     [
         ({"select": {"n_features": 9}}, r"select\.n_features: 9 asked for, .*documents\.zarr has 8 columns"),
-        ({"output": {"image_shape": [5, 6]}}, r"output\.image_shape: after 'fourier' the columns are random features"),
+        ({"output": {"image_shape": [5, 6]}}, r"output\.image_shape: after 'fourier' the columns are others"),
         (
             {"select": {"method": "online-leverage"}},
             r"online-leverage: the step 'fourier' needs whole rows, but this method reads columns",

@@ -143,7 +143,7 @@ def test_the_report_draws_what_rose_and_fell(along: Job) -> None:
     for j in (2, 5):
         assert f"word &lt;{j}&gt;" in fell
     before = page
-    from sketchselect.workflow.pages import render_folder
+    from sketchselect.workflow.job import render_folder
 
     render_folder(result.folder)
     assert (result.folder / "report.html").read_text() == before

@@ -1,5 +1,6 @@
 """Column selection for k-means: certificates, factors and draws."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -438,7 +439,8 @@ def test_a_stream_may_begin_with_one_row(cls):
 def test_a_pass_of_a_subclass_begins_at_its_first_row(cls):
     class LateRows(cls):
         def single_pass(self, source):
-            return super().single_pass(source)._replace(first_row=100)
+            source, description = super().single_pass(source)
+            return replace(source, first_row=100), description
 
     X, _ = blobs()
     parameters = {"n_clusters": 4} if cls is sks.DeterministicSelector else {}

@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, NotFinite
+from sketchselect.selectors import LogisticPath, SketchedPCA, TargetAutoSelector, ThresholdedOLS
 from sketchselect.selectors.registry import METHODS
 
 RNG = np.random.default_rng(1)
@@ -92,3 +94,15 @@ def test_what_cannot_be_prepared_is_refused():
         model.fit(HOLES, Y)
     with pytest.raises((NotFinite, ValueError)):
         sks.LassoPath(n_features_to_select=3).fit(HOLES, Y, prepare=["standardise"])
+    for made in (sks.GreedySelector(2), sks.LassoPath(), sks.KMeans(2), SketchedPCA(2), sks.OnlineLeverageSelector()):
+        with pytest.raises(BadParameter, match="partial_fit takes no prepare"):
+            made.partial_fit(CLEAN, Y, prepare=["l2"])
+        with pytest.raises(TypeError, match="'chekpoint'"):
+            made.partial_fit(CLEAN, Y, chekpoint="here")
+
+
+@pytest.mark.parametrize("method", ["score", "predict", "transform"])
+def test_models_that_are_not_fitted_say_so(method):
+    for model in (sks.LassoPath(), LogisticPath(), ThresholdedOLS(), TargetAutoSelector()):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)(CLEAN, *([Y] if method == "score" else []))

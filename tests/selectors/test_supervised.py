@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, MultiTaskLasso, enet_path, lars_path, lasso_path
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from tests.passing import Recorder
 from tests.selectors.conftest import TRUE, linear
 
 import sketchselect as sks
+from sketchselect import _progress
 from sketchselect.errors import BadParameter
 
 PATHS = {"lasso": sks.LassoPath, "elastic-net": sks.ElasticNetPath, "mcp": sks.MCPPath, "scad": sks.SCADPath}
@@ -20,7 +22,7 @@ def in_original_units(X, y, coefs):
 
 
 @pytest.mark.parametrize("name", ["lasso", "elastic-net"])
-@pytest.mark.parametrize(("n", "p"), [(400, 25), (40, 60)])
+@pytest.mark.parametrize(("n", "p"), [(400, 25), (40, 60), (40, 1100)])
 def test_paths_equal_those_of_scikit_learn_on_the_rows(name, n, p):
     X, y = linear(n, p)
     alphas = np.geomspace(2.0, 0.01, 30)
@@ -188,3 +190,19 @@ def test_moments_that_keep_a_factor_give_the_refit_its_digits():
     plain = sks.ThresholdedOLS(8).fit_summary(sks.Moments().from_block(X, y))
     assert np.abs(model.coef_ - 1).max() < 1e-5 < np.abs(plain.coef_ - 1).max()
     assert model.intercept_ == pytest.approx(3.0, abs=1e-5)
+
+
+def test_long_fits_say_how_far_they_are_and_short_ones_nothing(monkeypatch):
+    X, y = linear()
+    fits = {"folds: 2 of 5": sks.LassoPath(), "models: 9 of 10": sks.LassoPath(n_alphas=10)}
+    fits |= {
+        "halves: 2 of 3": sks.StabilitySelector(n_pairs=3),
+        "sample: 4 of 5": sks.selectors.LogisticPath(n_alphas=5),
+    }
+    for seconds in (1e9, 0.0):
+        monkeypatch.setattr(_progress, "STEP_SECONDS", seconds)
+        monkeypatch.setattr(_progress, "LINE_SECONDS", seconds)
+        for text, estimator in fits.items():
+            progress = Recorder()
+            estimator.fit(X, y > 0 if "sample" in text else y, progress=progress)
+            assert any(text in note for note in progress.notes) == (seconds == 0.0), progress.notes

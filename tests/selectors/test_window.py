@@ -1,5 +1,7 @@
 """Selectors with a window: whatever the batches, they select as a fit to just the rows that are in it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -138,7 +140,7 @@ def test_a_pass_over_the_last_rows_is_the_same_on_every_engine_and_resumes(tmp_p
     options = serial(partition_bytes=8 * 90 * 10)
 
     def read(options, first_row=215):
-        return summarize_source(source, sks.FrequentDirections(4), options, first_row=first_row)
+        return summarize_source(replace(source, first_row=first_row), sks.FrequentDirections(4), options)
 
     reference = read(options)
     assert reference.value.n_rows == reference.stats.rows_read == 385

@@ -15,6 +15,7 @@ from sketchselect.solvers import (
     ridge,
     solve_path,
     standardize,
+    standardize_rows,
 )
 from sketchselect.solvers.descent_kernels import _newton_step
 
@@ -36,6 +37,22 @@ def test_convex_paths_equal_those_on_the_rows(make, n, p, l1_ratio):
         _, theirs, _ = lasso_path(data.z, y, **options)
     np.testing.assert_allclose(dense(mine), theirs, atol=1e-6)
     assert mine.optimality.max() <= 1e-10
+
+
+@pytest.mark.parametrize("penalty", [Lasso(), ElasticNet(0.5), MCP(), SCAD()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("q", [1, 3])
+def test_few_rows_have_the_models_of_their_correlations(make, penalty, q):
+    data = make(30, 60, 5, q)
+    whole = data.problem
+    rows = (data.x - whole.mean) / np.sqrt(len(data.x))
+    few = standardize_rows(
+        rows, whole.xy * whole.scale[:, None], whole.yy, mean=whole.mean, y_mean=whole.y_mean, n=whole.n
+    )
+    np.testing.assert_allclose(few.correlation, whole.correlation, atol=1e-14)
+    ours, theirs = (solve_path(p, penalty, n_alphas=10, target=0 if q == 1 else None) for p in (few, whole))
+    np.testing.assert_allclose(ours.data, theirs.data, atol=1e-7)
+    assert np.array_equal(ours.indices, theirs.indices)
+    assert few.rss(ours.coef(-1)) == pytest.approx(whole.rss(theirs.coef(-1)), rel=1e-6)
 
 
 def test_first_alpha_is_the_smallest_that_leaves_nothing(make):

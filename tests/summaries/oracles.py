@@ -242,6 +242,18 @@ def check_histogram(s, X, y, w):
     assert s.weight == w.sum()
 
 
+def check_levels(s, X, y, w):
+    """Brute force: the distinct values of a column, or none of too many, with counts of rows of positive weight."""
+    for j, column in enumerate(X.astype(float)[w > 0].T):
+        values, first, counts = np.unique(column, return_index=True, return_counts=True)
+        assert s.is_crowded[j] == (values.size > s.limit)
+        if s.is_crowded[j]:
+            values, first, counts = values[:0], first[:0], counts[:0]
+        assert (s.levels(j)[0] == values).all()
+        assert (s.levels(j)[1] == counts).all()
+        assert (s.first_rows(j) == np.flatnonzero(w > 0)[first]).all()
+
+
 def check_bundle(s, X, y, w):
     check_columns(s["stats"], X, y, w)
     check_moments(s["moments"], X, y, w)

@@ -18,6 +18,7 @@ from tests.summaries.oracles import (
     check_groups,
     check_histogram,
     check_labels,
+    check_levels,
     check_likelihood,
     check_moments,
     check_pairs,
@@ -47,6 +48,7 @@ from sketchselect.summaries import (
     Folds,
     FrequentDirections,
     Groups,
+    LevelCounts,
     LeverageSample,
     LeverageScores,
     LikelihoodSums,
@@ -55,6 +57,7 @@ from sketchselect.summaries import (
     StepStatistics,
     TargetHistogram,
     TopValues,
+    moment_forms,
 )
 from sketchselect.testing.laws import SummaryLaws
 from sketchselect.testing.nasty import nasty_matrices, nasty_sparse_matrices
@@ -132,6 +135,7 @@ LAWS = {
         targets=three_labels,
         other=Groups(ColumnStats(), [0, 2, 1]),
     ),
+    "level-counts": SummaryLaws(LevelCounts(30), check_levels, other=LevelCounts(31)),
     "top-values": SummaryLaws(TopValues(7), check_top, other=TopValues(8)),
     "target-histogram": SummaryLaws(
         TargetHistogram(range(5), classes=[0, 1, 2]),
@@ -200,6 +204,15 @@ def test_laws(law, matrix):
 @pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.sparse])
 def test_sparse_laws(law, matrix):
     LAWS[law].verify_sparse(matrix)
+
+
+@pytest.mark.parametrize("law", ["moments", "decayed-moments", "folds"])
+def test_laws_of_few_rows_of_many_columns(law, monkeypatch):
+    monkeypatch.setattr(moment_forms, "_WIDE", 2)
+    for name in LAWS[law].matrices:
+        LAWS[law].verify(name)
+    for name in LAWS[law].sparse:
+        LAWS[law].verify_sparse(name)
 
 
 def test_every_registered_kind_is_under_the_laws():

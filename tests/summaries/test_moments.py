@@ -1,13 +1,15 @@
 """Moments in all their forms against NumPy: merging, taking away, class labels, memory."""
 
 import tracemalloc
+from itertools import accumulate
 
 import numpy as np
 import pytest
+import scipy
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
-from sketchselect.summaries import DecayedMoments, Folds, Moments, decode, encode
+from sketchselect.summaries import DecayedMoments, Folds, Moments, decode, encode, moment_forms
 from sketchselect.summaries.moment_forms import expand, polynomial_names, recentre
 
 from .moment_data import FORMS, blocks, merged, some_rows
@@ -31,6 +33,35 @@ def test_equal_to_numpy_for_blocks_weights_and_several_targets(form, weighted):
     if form != "pairwise":
         A = X * np.sqrt(w)[:, None] if weighted else X
         assert np.allclose(m.gram(), A.T @ A, rtol=1e-11)
+
+
+@pytest.mark.parametrize("half_life", [None, 20.0])
+@pytest.mark.parametrize("read", [np.asarray, np.float32, scipy.sparse.csr_array])
+def test_few_rows_of_many_columns_are_rows_until_their_scatter_is_smaller(monkeypatch, read, half_life):
+    monkeypatch.setattr(moment_forms, "_WIDE", 30)
+    X, y, w = some_rows(60)
+    X = read(np.hstack([X + 3.0] * 40))
+    description = Moments(half_life=half_life)
+    parts = [
+        description.from_block(X[a : a + 6], y[a : a + 6], sample_weight=w[a : a + 6], start=a) for a in range(0, 60, 6)
+    ]
+    states = list(accumulate(parts, lambda a, b: decode(encode(a)).merge(b)))
+    d = states[0].record.mean.size
+    # Rows of blocks, and one for each merge.
+    assert [s.few_rows is not None for s in states] == [4 * (7 * i + 6) <= d for i in range(10)]
+    assert all(s.nbytes <= d * (d / 4 + 1) * 8 + 200 for s in states if s.few_rows is not None)
+    for i, state in enumerate(states):
+        rows, end = slice(0, 6 * i + 6), 6 * i + 6
+        decay = 1.0 if half_life is None else 0.5 ** (np.arange(end)[::-1] / half_life)
+        dense = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X, dtype=float)
+        whole = np.cov(np.hstack([dense[rows], y[rows]]).T, aweights=w[rows] * decay, ddof=0)
+        assert np.allclose(state.covariance(), whole[:240, :240], rtol=1e-11, atol=1e-11)
+        assert np.allclose(state.covariance(columns=np.array([5, 99])), whole[np.ix_([5, 99], [5, 99])], atol=1e-11)
+        assert np.allclose(state.xy, whole[:240, 240:], rtol=1e-11, atol=1e-11)
+        assert np.allclose(state.centered_column_squared_norms, whole.diagonal()[:240] * state.weight, rtol=1e-11)
+        assert encode(decode(encode(state))) == encode(state)
+    if half_life is None:
+        assert np.allclose(states[3].unmerge(states[1]).covariance(), merged(parts[2:4]).covariance(), atol=1e-11)
 
 
 @pytest.mark.parametrize("form", FORMS)

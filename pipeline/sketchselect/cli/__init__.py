@@ -52,7 +52,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
 ) -> Outcome:
     """Draw report.html of a finished run again."""
-    from sketchselect.workflow.pages import render_folder
+    from sketchselect.workflow.job import render_folder
 
     page = render_folder(folder)
     return Outcome(f"report: {page}", {"report": page})

@@ -83,6 +83,7 @@ def certify(
     from sketchselect.execution import make_progress
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
+    from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.workflow.folder import MARKER
@@ -116,7 +117,8 @@ def certify(
         return _outcome(certify_summary(path, bound, clusters, objective, prepare))
     if (labels is None) == (objective is None):
         raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
-    matrix = open_matrix(target, **inputs, vectors=(labels, weight))
+    encode = encodings(resolve(prepare))
+    matrix = open_matrix(target, **inputs, vectors=(labels, weight), encode=encode)
     vector = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
     weights = None if weight is None else vector(weight, name="sample_weight")
     with engine_for(ExecutionSettings(**runs_on)) as engine:

@@ -107,7 +107,7 @@ def summarize(
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
-    from sketchselect.prepare import resolve
+    from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.selectors.supervised.target import classes_of, require_several
@@ -162,6 +162,7 @@ def summarize(
     inputs |= {"nonfinite": "error" if missing else nonfinite, "storage_options": storage_options(storage)}
     execution = {"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes}
     config = _job(source, inputs, {"steps": prepare or [], "fitted": fitted}, execution)
+    steps = resolve(config.prepare.entries, () if selector is None else selector.prepare_steps())
     label = target if batches is None else batches
     options = config.input.storage_options or None
     matrix = open_matrix(
@@ -172,6 +173,7 @@ def summarize(
         nonfinite="missing" if missing else config.input.nonfinite,
         vectors=(label,),
         feature_names=feature_names,
+        encode=encodings(steps),
     )
     vector = None
     if label is not None:
@@ -184,12 +186,8 @@ def summarize(
     for text in matrix.notes:
         progress.note(f"note: {text}")
     statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
-    steps = resolve(config.prepare.entries)
-    if selector is not None:
-        own = [step for step in resolve(selector.prepare_steps()) if step.name not in {s.name for s in steps}]
-        steps = resolve((*steps, *own))
-        if vector is not None and selector.uses_target:
-            selector.inspect_target(vector)
+    if selector is not None and vector is not None and selector.uses_target:
+        selector.inspect_target(vector)
     with library_logs(None), engine_for(config.execution) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
@@ -368,10 +366,10 @@ def cluster(
     """Cluster the rows of a matrix on selected columns."""
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.job import run_config
-    from sketchselect.workflow.stages.columns import FILE
+    from sketchselect.workflow.stages.columns import STEPS_FILE
     from sketchselect.workflow.tables import read_selection
 
-    selection_read, statistics = read_selection(selection), selection.parent / FILE
+    selection_read, statistics = read_selection(selection), selection.parent / STEPS_FILE
     steps = list(selection_read.prepare if prepare is None else prepare)
     # Steps fitted to all rows (their labels have a #) need the statistics in the folder of the selection's run.
     if fitted is None and prepare is None and statistics.exists() and any("#" in label for label in steps):
@@ -482,7 +480,7 @@ def assign(
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
     from sketchselect.location import write_atomically
-    from sketchselect.prepare import resolve
+    from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.workflow.assignment import (
@@ -502,7 +500,9 @@ def assign(
     options = storage_options(storage)
     rules = read_assignment(target)
     vectors = (*rules["no_features"], row_names)
-    matrix = open_matrix(source, key=key, storage_options=options, nonfinite=rules["nonfinite"], vectors=vectors)
+    entries = resolve(rules["prepare"])
+    inputs: dict[str, Any] = {"key": key, "storage_options": options, "nonfinite": rules["nonfinite"]}
+    matrix = open_matrix(source, **inputs, vectors=vectors, encode=encodings(entries))
     names, title = names_of_rows(matrix, row_names, rules, options)
     header = assigned_header(rules, title)
     require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,")
@@ -518,7 +518,7 @@ def assign(
     n_outputs = 0 if model is None else len(model["intercepts"])
     with engine_for(ExecutionSettings(cluster=where)) as engine:
         passes = PassOptions(engine, progress=make_progress(True))
-        plain = Source(matrix, prepare=resolve(rules["prepare"]), takes_missing=rules["nonfinite"] == "missing")
+        plain = Source(matrix, prepare=entries, takes_missing=rules["nonfinite"] == "missing")
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)

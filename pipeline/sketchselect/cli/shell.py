@@ -254,7 +254,7 @@ def _fail(lines: list[str], code: int, as_json: bool) -> NoReturn:
 
 def _print_failure(lines: list[str], code: int, as_json: bool) -> None:
     for line in lines:
-        _print_error(line)
+        print(log_line("error", printable(line)), file=sys.stderr, flush=True)
     if as_json:
         _print_json({"error": "\n".join(lines), "exit_code": code})
 
@@ -264,10 +264,6 @@ def _print_json(data: Any) -> None:
     import json
 
     typer.echo(json.dumps(data, indent=1 if sys.stdout.isatty() else None, default=str))
-
-
-def _print_error(line: str) -> None:
-    print(log_line("error", printable(line)), file=sys.stderr, flush=True)
 
 
 def _one_line(error: BaseException | str) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from dask.base import tokenize
@@ -25,13 +26,15 @@ from sketchselect.execution.engine import (
     require_unchanged,
     source_identities,
 )
-from sketchselect.execution.plan import Graph, plan_inputs
+from sketchselect.execution.plan import Graph
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import (
     FittedSteps,
-    SummaryPasses,
+    Passes,
     fit_steps,
     fitted_source,
+    plan_summary,
+    rows_of,
     step_view,
     summarize_source,
     summary_key,
@@ -42,7 +45,7 @@ from sketchselect.linalg.validation import require_positive
 from sketchselect.prepare import Step
 from sketchselect.summaries import Bundle, Summary
 from sketchselect.summaries.base import Ranges
-from sketchselect.summaries.moment_panels import Panels, assemble
+from sketchselect.summaries.moment_panels import assemble
 
 
 def summarize(
@@ -132,9 +135,9 @@ def summarize(
         return summarize_source(fitted_source(source, options), description, options, start=start).value
 
 
-def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
+def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Step], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
-    matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
+    matrix = readers.open_matrix(rows, vectors=(y, sample_weight), encode=prepare_steps.encodings(steps))
     open_beside = partial(readers.open_vector, n_rows=matrix.shape[0], matrix=matrix)
     target = None if y is None else open_beside(y, name=target_name)
     weight = None if sample_weight is None else open_beside(sample_weight, name="sample_weight")
@@ -208,14 +211,13 @@ def delayed_summary(
     source: Source,
     description: Summary[Any],
     *,
-    first_row: int = 0,
     start: int = 0,
     partition_bytes: int | str | None = None,
 ) -> Any:
     """Return the summary of a source as a `Delayed`, passes that fit prepare steps included.
 
-    The same bits as `summarize_source`. Rows in this process's memory travel inside the graph; those before `first_row`
-    are not read, and the first row of the source has the global index `start`. Equal arguments give equal keys.
+    The same bits as `summarize_source`. Rows in this process's memory travel inside the graph. The first row of the
+    source has the global index `start`. Equal arguments give equal keys.
     """
     from dask.delayed import Delayed
 
@@ -225,28 +227,35 @@ def delayed_summary(
     earlier: list[Step] = []
     for step in source.prepare:
         if not step.is_fitted:
+            if step.encodes is not None:
+                raise BadParameter(f"compute=False: fit the prepare step {step.name!r} with fit_prepare first")
             view, needed = step_view(source, step, tuple(earlier), options)
-            passes = SummaryPasses.of(view, needed, options)
-            statistics.append(_add_summary(graph, passes, statistics))
+            statistics.append(_add_summary(graph, view, needed, options, statistics))
         earlier.append(step)
-    passes = SummaryPasses.of(source, description, options, first_row, start)
-    key = _add_summary(graph, passes, statistics).key
-    return Delayed(key, graph)
+    return Delayed(_add_summary(graph, source, description, options, statistics, start).key, graph)
 
 
-def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskRef]) -> TaskRef:
+def _add_summary(
+    graph: Graph,
+    source: Source,
+    description: Summary[Any],
+    options: PassOptions,
+    statistics: Sequence[TaskRef],
+    start: int = 0,
+) -> TaskRef:
     """Add the tasks of a summary, of rows prepared by steps that tasks before fit to `statistics`."""
-    contexts, outputs, remaining = [], [], passes.source
-    for description in passes.descriptions:
-        earlier = [task.key for task in statistics]
-        token = tokenize(passes.source, summary_key(description), passes.rows, passes.partitions, earlier)
-        plan = replace(passes.plan(description), token=token)
-        inputs = plan_inputs(passes.source, plan.partitions, remote=True)
-        remaining = inputs.source
-        graph.update(inputs.graph)
-        context, key = replace(plan.context, source=remaining), plan.context_key
+    passes, plans = plan_summary(source, description, options, start=start)
+    source, rows = plans[0].source, rows_of(plans[0], start)
+    contexts, outputs, remaining = [], [], source
+    earlier = [task.key for task in statistics]
+    for part, plan in zip(chain(*passes.values()), plans, strict=True):
+        token = tokenize(source, summary_key(part), rows, plan.partitions, earlier)
+        plan = replace(plan, token=token).bound(remote=True)
+        graph.update(plan.inputs)
+        context, key = plan.task_context(), plan.context_key
+        remaining = context.source
         graph[key] = Task(key, _with_fitted, context, List(*statistics))
-        graph.update(plan.graph(plan.tree.root, inputs, plan.ready))
+        graph.update(plan.graph(plan.tree.root, plan.ready))
         *pieces, last = map(TaskRef, plan.keys(plan.tree.root))
         if plan.join is not None:
             graph[f"whole-{token}"] = Task(f"whole-{token}", plan.join, last, List(*pieces))
@@ -254,8 +263,8 @@ def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskR
         outputs.append(last)
         contexts.append(TaskRef(key))
     key = str(contexts[0].key).replace("context", "summary", 1)
-    shape = passes.source.n_columns, passes.source.n_targets
-    labels = (passes.panels, shape, passes.rows, source_identities(remaining))
+    shape = source.n_columns, source.n_targets
+    labels = (description, passes, shape, rows, source_identities(remaining))
     graph[key] = Task(key, _whole_summary, contexts[0], List(*outputs), *labels)
     return TaskRef(key)
 
@@ -270,13 +279,13 @@ def _with_fitted(context: TaskContext[Any], results: Sequence[Summary[Any]]) -> 
 def _whole_summary(
     context: TaskContext[Any],
     results: Sequence[Result[Any]],
-    panels: Panels | None,
+    description: Summary[Any],
+    passes: Passes,
     shape: tuple[int, int],
     rows: Ranges,
     before: Identities,
 ) -> Summary[Any]:
     """Return the summary that the passes make together, of rows that are as they were `before`."""
     require_unchanged(before, context.source)
-    values = iter(result.value for result in results)
-    summary = next(values) if panels is None else assemble(panels, *shape, lambda *_: next(values))
+    summary = assemble(description, passes, *shape, (result.value for result in results))
     return with_labels(summary, context.source, rows)

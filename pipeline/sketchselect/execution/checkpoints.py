@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from dask.task_spec import Task
@@ -98,11 +98,11 @@ def write_node(value: Any, directory: str | os.PathLike[str], name: str) -> str 
     The digest in the name tells a file that another node's file was copied over from the node's own.
     """
     raw = codec.encode(value)
-    place = location_of(f"{directory}/{name[:2]}/{name}.{_ending(raw)}{SUFFIX}")
+    file = location_of(f"{directory}/{name[:2]}/{name}.{_ending(raw)}{SUFFIX}")
     try:
-        if place.is_local:
-            os.makedirs(os.path.dirname(place.url), exist_ok=True)
-        place.write(raw)
+        if file.is_local:
+            os.makedirs(os.path.dirname(file.url), exist_ok=True)
+        file.write(raw)
     except (OSError, SourceError) as error:
         number = getattr(error, "errno", None)
         reason = os.strerror(number) if number else type(error).__name__
@@ -140,14 +140,7 @@ def entries_identity(vector: Vector | None, runs: list[tuple[int, int]]) -> str:
     return "none" if vector is None else fingerprint([fingerprint(np.asarray(vector.read(*run))) for run in runs])
 
 
-class SavedName(NamedTuple):
-    """The name of a node in a checkpoint, and for a leaf the identity of its rows when the pass began."""
-
-    name: str
-    identity: str | None = None
-
-
-def save_if_due(node: Result[T], saving: Checkpoint | None, name: SavedName | None) -> Result[T]:
+def save_if_due(node: Result[T], saving: Checkpoint | None, name: str | None) -> Result[T]:
     """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
     stats = node.stats
     if saving is None or name is None or stats.n_changed:
@@ -156,7 +149,7 @@ def save_if_due(node: Result[T], saving: Checkpoint | None, name: SavedName | No
         return node
     laps = Laps(stats.profile)
     with laps.step("save"):
-        note = write_node(node.value, saving.directory, name.name)
+        note = write_node(node.value, saving.directory, name)
     if note is not None:
         return Result(node.value, stats + Statistics(notes=(note,)))
     return Result(node.value, replace(stats, unsaved_seconds=0.0, n_saved=stats.n_saved + 1, profile=laps))
@@ -202,16 +195,22 @@ class SavedNodes:
             tree.chain,
             tree.fan_in,
         )
-        self._names: dict[Node, SavedName] = {}
+        self._names: dict[Node, str] = {}
+        self._identities: dict[Node, str | None] = {}
 
-    def name(self, node: Node) -> SavedName:
+    def name(self, node: Node) -> str:
         """Return the name of a node's file without digest and ending."""
         for below in self._tree.post_order(node, skip=self._names):
-            children = [self._names[child].name for child in self._tree.children(below)]
-            self._names[below] = SavedName(fingerprint(self._common, children)) if children else self._leaf_name(below)
+            children = [self._names[child] for child in self._tree.children(below)]
+            self._names[below] = fingerprint(self._common, children) if children else self._leaf_name(below)
         return self._names[node]
 
-    def _leaf_name(self, node: Node) -> SavedName:
+    def identity(self, leaf: Node) -> str | None:
+        """Return the identity that a leaf's stored rows had when the leaf was named; None where they cannot change."""
+        self.name(leaf)
+        return self._identities[leaf]
+
+    def _leaf_name(self, node: Node) -> str:
         below, source = self._tree.partitions(node), self._source
         edges = self._partitions.edges[below.start : below.stop + 1]
         identity = source.matrix.identity(edges[0], edges[-1])
@@ -220,8 +219,9 @@ class SavedNodes:
             entries_identity(vector, [self._partitions[i] for i in below]) for vector in (source.target, source.weight)
         ]
         # Where partitions begin and end decides the bits too.
-        name = fingerprint(self._common, identity, vectors, edges[0], [edge - edges[0] for edge in edges])
-        return SavedName(name, None if source.matrix.in_memory or source.matrix.dask_rows() is not None else identity)
+        fixed = source.matrix.in_memory or source.matrix.dask_rows() is not None
+        self._identities[node] = None if fixed else identity
+        return fingerprint(self._common, identity, vectors, edges[0], [edge - edges[0] for edge in edges])
 
     def resume(self, *, by_tasks: bool = False) -> dict[Node, Any]:
         """Return the topmost nodes whose files are there and sound.
@@ -234,13 +234,13 @@ class SavedNodes:
     def n_saved(self) -> int:
         """Return the number of partitions below the nodes that have files now."""
         listing = self._listing()
-        saved = self._tree.topmost(lambda node: listing.get(self.name(node).name)) if listing else {}
+        saved = self._tree.topmost(lambda node: listing.get(self.name(node))) if listing else {}
         return sum(len(self._tree.partitions(node)) for node in saved)
 
     def unread(self, nodes: Iterable[Node]) -> dict[Node, Any]:
         """Return tasks that load those of some nodes whose files are there."""
         listing = self._listing()
-        paths = {node: listing.get(self.name(node).name) for node in nodes} if listing else {}
+        paths = {node: listing.get(self.name(node)) for node in nodes} if listing else {}
         return {
             node: Task(None, load_result, path, self._source.matrix.stored_nbytes(*self._rows(node)))
             for node, path in paths.items()
@@ -261,7 +261,7 @@ class SavedNodes:
 
     def _sound(self, listing: dict[str, str], by_tasks: bool, node: Node) -> Any | None:
         """Return a node whose file is there and sound, or the task that loads it."""
-        path = listing.get(self.name(node).name)
+        path = listing.get(self.name(node))
         if path is None:
             return None
         try:

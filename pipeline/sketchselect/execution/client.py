@@ -14,7 +14,8 @@ from sketchselect._progress import make_progress
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import as_checkpoint
-from sketchselect.execution.engine import CLIENTS, Engine, LocalEngine, PassOptions, RunKeywords
+from sketchselect.execution.engine import CLIENTS, FitKeywords, LocalEngine, PassOptions, RunKeywords
+from sketchselect.execution.plan import Engine
 from sketchselect.location import is_scheduler_file
 from sketchselect.readers.base import Matrix, Vector
 from sketchselect.readers.dask import futures_client
@@ -118,6 +119,18 @@ def check_run(run: Mapping[str, Any]) -> None:
         known = list(RunKeywords.__annotations__)
         hint = did_you_mean(name, [*known, "sample_weight"], f"; known: {', '.join(known)}")
         raise TypeError(f"{name!r} is not an option{hint}")
+
+
+def check_batch(unknown: Mapping[str, Any]) -> None:
+    """Raise for keywords that no `partial_fit` takes; `BadParameter` for those of `fit`, with what to do instead."""
+    for name in unknown:
+        if name == "prepare":
+            raise BadParameter(
+                "partial_fit takes no prepare, whose steps may need all rows: pass batches that are prepared "
+                "(sketchselect.prepare.apply(steps, X)), or use fit"
+            )
+        known = f"; {name} is an option of fit" * (name in FitKeywords.__annotations__)
+        raise TypeError(f"partial_fit() got an unexpected keyword argument {name!r}{known}")
 
 
 def _client_for(sources: list[Matrix | Vector]) -> Any | None:

@@ -215,19 +215,19 @@ def connect(
     """
     from distributed import Client
 
-    place = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
-    if not place:
+    where = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
+    if not where:
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
-    if isinstance(place, str) and is_scheduler_file(place):
-        place = _address_in(place)
+    if isinstance(where, str) and is_scheduler_file(where):
+        where = _address_in(where)
     with quiet_logs():
-        if isinstance(place, str):
-            require_understood(place, security)
+        if isinstance(where, str):
+            require_understood(where, security)
         try:
-            client = Client(place, security=security, timeout=timeout, set_as_default=False)
+            client = Client(where, security=security, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
             raise NoScheduler(
-                f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
+                f"{where}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
                 "`dask scheduler` runs, and for tls:// the certificates"
             ) from error
         try:

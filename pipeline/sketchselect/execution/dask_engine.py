@@ -35,8 +35,8 @@ from sketchselect.errors import (
     PartitionFailed,
     SketchSelectError,
 )
-from sketchselect.execution.engine import CLIENTS, Engine, local_build
-from sketchselect.execution.plan import SENT_AHEAD, Graph, Plan, drain, plan_inputs
+from sketchselect.execution.engine import CLIENTS
+from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, drain, local_build
 from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
 from sketchselect.execution.watch import TOPIC, ClusterWatch, no_workers
@@ -129,25 +129,25 @@ def ask_workers(client: Any, question: Any) -> list[Any]:
 
 def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool:
     """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
-    place = location_of(directory)
+    folder = location_of(directory)
 
     def write() -> str | None:
         name = f".probe-{uuid4().hex}"
         with contextlib.suppress(Exception):
-            place.join(name).write(b"probe", durable=False)
+            folder.join(name).write(b"probe", durable=False)
             return name
         return None
 
     try:
-        if place.is_local:
-            os.makedirs(place.url, exist_ok=True)
+        if folder.is_local:
+            os.makedirs(folder.url, exist_ok=True)
     except OSError:
         return False
     answers, seen = ask_workers(client, write), 0
     for name in answers:
         if name is not None:
             with contextlib.suppress(Exception):
-                place.join(name).remove()
+                folder.join(name).remove()
                 seen += 1
     return seen == len(answers) > 0
 
@@ -173,7 +173,7 @@ class ClusterPass(Generic[T]):
     """The state of one pass; used once."""
 
     def __init__(self, client: Any, plan: Plan[T], watch: ClusterWatch, n_slots: int) -> None:
-        self.client, self.plan, self.watch = client, plan, watch
+        self.client, self.watch = client, watch
         self.ready: dict[Node, Any] = dict(plan.ready)
         self.flying: dict[Node, Any] = {}
         self.pieces: dict[Node, list[Any]] = {}  # Futures of the pieces that nodes send with their results
@@ -182,18 +182,19 @@ class ClusterPass(Generic[T]):
         self.losses: dict[Node, int] = {}
         self.counted: set[int] = set()
         self.n_tasks = 0
-        self.inputs = plan_inputs(plan.source, plan.partitions, remote=True)
+        plan = plan.bound(remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
         on_task_end = functools.partial(report_to_client, plan.token)
-        context = replace(plan.context, source=self.inputs.source, on_task_end=on_task_end)
+        context = plan.task_context(on_task_end=on_task_end)
         if context.reads_ahead:
             context = replace(context, compute_slot=seceded)
-            if self.inputs.prefetched is None:
+            if plan.prefetched is None:
                 # One task a partition: a compute slot is held until the end of its task.
-                self.inputs = replace(self.inputs, prefetched=lambda span: None)
+                plan = replace(plan, prefetched=lambda span: None)
+        self.plan = plan
         self.context = dumps(context)
         ahead, most = AHEAD * n_slots, MOST_LEAVES
-        if self.inputs.sends:
+        if plan.sends_rows:
             # Rows travel inside the graph, and wait on the scheduler.
             fitting = SENT_NBYTES // max(1, max(plan.span(i).nbytes for i in range(len(plan.partitions))))
             ahead = max(2, min(SENT_AHEAD * n_slots, fitting))
@@ -297,8 +298,8 @@ class ClusterPass(Generic[T]):
             self._count_loss(node)
         elif isinstance(error, CancelledError):
             self._count_loss(node)
-        elif (cause := self._cause(future)) in self.inputs.graph:
-            raise self.plan.user_error(cause, self.inputs, error) from error
+        elif (cause := self._cause(future)) in self.plan.inputs:
+            raise self.plan.user_error(cause, error) from error
         else:
             what = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
             raise PartitionFailed(
@@ -327,9 +328,10 @@ class ClusterPass(Generic[T]):
                     self.ready[done] = self.plan.ready[done]
 
     def _start(self, node: Node) -> None:
-        graph = self.plan.graph(node, self.inputs, self.ready)
+        graph = self.plan.graph(node, self.ready)
         self.n_tasks += len(graph)
-        graph = {**self.inputs.culled(graph), self.plan.context_key: Task(self.plan.context_key, loads, self.context)}
+        context_key = self.plan.context_key
+        graph = {**self.plan.with_inputs(graph), context_key: Task(context_key, loads, self.context)}
         *self.pieces[node], future = self.client.get(graph, self.plan.keys(node), sync=False)
         self.flying[node] = future
         events = self.watch.events
@@ -356,9 +358,9 @@ def persist_blocks(client: Any, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
     What a worker loses is read again wherever there is room; when the futures are released, or the client dies, the
     memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
     """
-    inputs = plan_inputs(plan.source, plan.partitions, remote=True)
+    plan = plan.bound(remote=True)
     slot = functools.partial(seceded, waits=False) if plan.context.reads_ahead else plan.context.compute_slot
-    packed = dumps(replace(plan.context, source=inputs.source, compute_slot=slot))
+    packed = dumps(plan.task_context(compute_slot=slot))
     (context,) = client.get({plan.context_key: Task(plan.context_key, loads, packed)}, [plan.context_key], sync=False)
     graphs: dict[str, Graph] = {}
     workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -366,15 +368,15 @@ def persist_blocks(client: Any, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
     for index in range(len(plan.partitions)):
         span = plan.span(index)
         key = (f"block-{plan.token}", index)
-        rows = None if inputs.prefetched is None else inputs.prefetched(span)
+        sent = None if plan.prefetched is None else plan.prefetched(span)
         graphs.setdefault(slots[index * len(slots) // len(plan.partitions)], {})[key] = Task(
-            key, read_cached, TaskRef(plan.context_key), span, rows
+            key, read_cached, TaskRef(plan.context_key), span, sent
         )
     futures = {}
     for worker, graph in graphs.items():
         keys = list(graph)
         # The workers are a preference: when one is gone, any other will do.
-        results = client.get(inputs.culled(graph), keys, workers=[worker], allow_other_workers=True, sync=False)
+        results = client.get(plan.with_inputs(graph), keys, workers=[worker], allow_other_workers=True, sync=False)
         futures.update({plan.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
     context.release()
     return futures

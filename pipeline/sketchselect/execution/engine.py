@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from dask.system import CPU_COUNT
 
 from sketchselect._byte_sizes import parse_bytes
-from sketchselect._memory import peak_nbytes
 from sketchselect._progress import Progress, Result, Statistics
-from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged, Terminated
 from sketchselect.execution.checkpoints import Checkpoint, SavedNodes, save_if_due
-from sketchselect.execution.plan import Plan, drain, plan_inputs, projection, require_fit
+from sketchselect.execution.plan import Engine, Plan, drain, projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
 from sketchselect.execution.tree import UserTaskFailed, make_tree, naming_failures
-from sketchselect.linalg.threads import blas_builds, one_blas_thread
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import stacked
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 
@@ -40,49 +35,6 @@ CLIENTS = (
 
 LOCAL_LEAVES = 4096
 """Leaves of one graph; a larger tree is computed subtree by subtree."""
-
-
-class Engine(ABC):
-    """Runs plans; all engines give the same bits. The defaults are those of this process."""
-
-    kind: str
-    n_workers: int = 1  # Processes
-    n_slots: int = 1  # Tasks at a time
-    slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
-    memory_limit: int | None = None  # Bytes per process, where a limit is known
-
-    @abstractmethod
-    def run(self, plan: Plan[T]) -> Result[T]:
-        """Run a plan; the statistics are those of its tasks."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return kind, workers and settings in effect, for the manifest."""
-        return {
-            "kind": self.kind,
-            "n_workers": self.n_workers,
-            "threads_per_worker": self.slots_per_process,
-            "memory_limit": self.memory_limit,
-        }
-
-    def can_write(self, directory: str | os.PathLike[str]) -> bool:
-        """Return whether the processes that run tasks can write files there that this process can read."""
-        return True
-
-    def build(self) -> tuple[str, ...]:
-        """Return the versions that decide the bits: of the libraries, BLAS builds and CPU kernels."""
-        return local_build()
-
-    def peak_nbytes(self) -> int | None:
-        """Return the largest resident memory that a process which runs tasks ever had; None where it is unknown."""
-        return peak_nbytes()
-
-
-@functools.cache
-def local_build() -> tuple[str, ...]:
-    """Return versions of the numeric libraries, BLAS builds with the CPU kernel they chose, and the machine type."""
-    versions = (f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "numba"))
-    ours = f"sketchselect {__version__} kernels {KERNEL_VERSION}"
-    return tuple(sorted((ours, *versions, *blas_builds(), platform.machine())))
 
 
 def available_cores() -> int:
@@ -123,8 +75,8 @@ class LocalEngine(Engine):
             if span is not None:
                 plan.progress.advance(span.nbytes)
 
-        inputs = plan_inputs(plan.source, plan.partitions, remote=False)
-        context = replace(plan.context, source=inputs.source, on_task_end=on_task_end)
+        plan = plan.bound(remote=False)
+        context = plan.task_context(on_task_end=on_task_end)
         ready, n_tasks, pool = dict(plan.ready), 0, None
         if self.kind != "serial":
             slots, n_threads = threading.BoundedSemaphore(self.n_slots), (1 + context.reads_ahead) * self.n_slots
@@ -136,16 +88,16 @@ class LocalEngine(Engine):
                 for output in plan.cuts(LOCAL_LEAVES):
                     if isinstance(ready.get(output), Result):
                         continue
-                    graph = plan.graph(output, inputs, ready)
+                    graph = plan.graph(output, ready)
                     n_tasks += len(graph)
-                    tasks = {**inputs.culled(graph), plan.context_key: context}
-                    if inputs.graph:
-                        tasks |= naming_failures({key: tasks[key] for key in inputs.graph if key in tasks})
+                    tasks = {**plan.with_inputs(graph), plan.context_key: context}
+                    if plan.inputs:
+                        tasks |= naming_failures({key: tasks[key] for key in plan.inputs if key in tasks})
                     *pieces, result = get(tasks, plan.keys(output))
                     ready[output] = result if plan.join is None else plan.join(result, drain(pieces))
         except UserTaskFailed as failure:
             error = failure.__cause__ or failure
-            raise plan.user_error(failure.args[0], inputs, error) from error
+            raise plan.user_error(failure.args[0], error) from error
         finally:
             # Running tasks stop at their next partition; none should compute, or report, after this returns.
             stop.set()
@@ -206,12 +158,11 @@ def reduce_blocks(
     options: PassOptions,
     *,
     partitions: Partitions | None = None,
-    before: Identities | None = None,
 ) -> Result[T]:
     """Reduce a source, block by block, in one fixed tree: the same bits on every engine.
 
     A checkpoint needs states that are summaries, and a reduction with a key. `partitions` are given where the caller
-    cuts them, or begins at a later row; `before` are the source's identities, where the caller knows them.
+    cuts them.
 
     Raises
     ------
@@ -219,21 +170,29 @@ def reduce_blocks(
         See `sketchselect.errors`.
     """
     plan = make_plan(source, reduction, options, partitions=partitions)
-    require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
-    before = source_identities(source) if before is None else before
-    nodes = saved_nodes(plan, options, reduction.key, before)
-    if nodes is not None:
-        saves = options.engine.can_write(nodes.directory)
+    return compute_plan(plan, options, source_identities(source))
+
+
+def compute_plan(plan: Plan[T], options: PassOptions, before: Identities) -> Result[T]:
+    """Run a plan that fits into memory, resumed from the checkpoint and saved there; see `reduce_blocks`.
+
+    `before` are the identities of its source.
+    """
+    require_fit(plan.projected, options.engine.memory_limit, plan.source.matrix.address)
+    plan = with_nodes(plan, options, plan.context.reduction.key, before)
+    if plan.nodes is not None:
+        directory = plan.nodes.directory
+        saves = options.engine.can_write(directory)
         # Only processes that can write there can be expected to read there.
-        plan = replace(plan, ready=nodes.resume(by_tasks=saves and options.engine.kind == "dask"))
+        plan = replace(plan, ready=plan.nodes.resume(by_tasks=saves and options.engine.kind == "dask"))
         if saves:
-            plan = plan.saved_in(nodes)
+            plan = plan.saving()
         else:
             plan.progress.note(
-                f"{nodes.directory}: the workers cannot write there, so only the finished pass is saved; give a folder "
-                "or URL that every worker can write"
+                f"{directory}: the workers cannot write there, so only the finished pass is saved; give a folder or "
+                "URL that every worker can write"
             )
-    return run_plan(plan, options.engine, nodes, before)
+    return run_plan(plan, options.engine, before)
 
 
 def map_blocks(source: Source, function: Callable[[Block], Any], stage: str, options: PassOptions) -> Any:
@@ -270,18 +229,18 @@ def make_plan(
     return sketch_plan(plan, reduction.in_panels, engine)
 
 
-def saved_nodes(plan: Plan[Any], options: PassOptions, key: str | None, before: Identities) -> SavedNodes | None:
-    """Return the nodes of a plan in its checkpoint; None where it has none, with a note if the source has no identity.
+def with_nodes(plan: Plan[T], options: PassOptions, key: str | None, before: Identities) -> Plan[T]:
+    """Return a plan with its nodes in the checkpoint, if it has one; a note says so if the source has no identity.
 
     `key` is the fingerprint of leaf and merge, `before` the identities of what is not in memory.
     """
     if options.checkpoint is None or key is None:
-        return None
+        return plan
     source = plan.source
     if any(identity is None for _, identity in [*before, *source_identities(source, in_memory=True)]):
         plan.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
-        return None
-    return SavedNodes(
+        return plan
+    nodes = SavedNodes(
         options.checkpoint,
         source,
         plan.tree,
@@ -291,16 +250,15 @@ def saved_nodes(plan: Plan[Any], options: PassOptions, key: str | None, before: 
         state_nbytes=plan.context.reduction.state_nbytes,
         note=plan.progress.note,
     )
+    return replace(plan, nodes=nodes)
 
 
-def run_plan(
-    plan: Plan[T], engine: Engine, nodes: SavedNodes | None = None, before: Identities | None = None
-) -> Result[T]:
-    """Run a plan, with its beginning, notes and end reported.
+def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
+    """Run a plan, with its beginning, notes and end reported; the root at least is saved in its checkpoint.
 
-    `nodes` are those of its checkpoint, where it has one: the root at least is saved there. Raises `SourceChanged`
-    unless the source still has the identities that it had `before`.
+    Raises `SourceChanged` unless the source still has the identities that it had `before`.
     """
+    began, nodes = time.perf_counter(), plan.nodes
     tree, progress = plan.tree, plan.progress
     axis = plan.source.matrix.axes[0]
     missing = {i for node in tree.children(tree.root) or [tree.root] for i in tree.partitions(node)}
@@ -314,7 +272,7 @@ def run_plan(
     try:
         result = engine.run(plan)
     except KeyboardInterrupt as error:
-        n_saved = 0 if nodes is None or plan.name is None else nodes.n_saved()
+        n_saved = 0 if nodes is None or plan.context.saving is None else nodes.n_saved()
         saved = f"{plan.stage}: {n_saved} of {len(plan.partitions)} partitions are in checkpoints"
         then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
         interrupted = Interrupted(f"interrupted; {saved}; {then}", saved)
@@ -323,15 +281,14 @@ def run_plan(
         raise interrupted from None
     finally:
         progress.finish(plan.stage)
-    if before is not None:
-        require_unchanged(before, plan.source)
-    if nodes is not None and plan.name is None and tree.root not in plan.ready:
+    require_unchanged(before, plan.source)
+    if nodes is not None and plan.context.saving is None and tree.root not in plan.ready:
         result = save_if_due(result, nodes.rules, nodes.name(tree.root))
     for note in result.stats.notes:
         progress.note(note)
     stats = replace(
         result.stats,
-        seconds=time.perf_counter() - plan.began,
+        seconds=time.perf_counter() - began,
         n_partitions=len(plan.partitions),
         n_resumed=len(plan.ready),
         projected_nbytes=plan.projected.nbytes,
@@ -345,7 +302,11 @@ def source_partitions(source: Source, partition_bytes: int | str | None = None) 
     if n_rows == 0 or n_features == 0:
         raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
     n_chosen = 1 if source.columns is None else len(source.columns)
-    return row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
+    partitions = row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
+    if source.first_row:
+        edges = (source.first_row, *(edge for edge in partitions.edges if edge > source.first_row))
+        partitions = replace(partitions, edges=edges)
+    return partitions
 
 
 def source_identities(source: Source, *, in_memory: bool = False) -> Identities:

@@ -7,7 +7,7 @@ one task, and sends the small matrix back; a panel need never leave the worker t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -20,17 +20,8 @@ from dask.task_spec import List, Task, TaskRef
 from scipy.sparse import csr_array
 
 from sketchselect._progress import Laps, Result, Statistics
-from sketchselect.execution.plan import (
-    Graph,
-    Inputs,
-    Plan,
-    Projection,
-    Ready,
-    WorkerLayout,
-    process_nbytes,
-    sparse_reading,
-)
-from sketchselect.execution.source import Rows, Source, aligned
+from sketchselect.execution.plan import Engine, Graph, Plan, Projection, process_nbytes, sparse_reading
+from sketchselect.execution.source import Block, Source, aligned
 from sketchselect.execution.tasks import Span, TaskContext, naming, read_block, with_total
 from sketchselect.execution.tree import MergeTree, Node
 from sketchselect.linalg.csr import arrays_of, take_rows
@@ -123,7 +114,7 @@ class SketchPlan(Plan[Any]):
         """Return the number of steps of every partition."""
         return [n_steps(stop - start, self.description.size) for start, stop in pairwise(self.partitions.edges)]
 
-    def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
+    def graph(self, output: Node, ready: Mapping[Node, Any]) -> Graph:
         """Return all tasks of the pass."""
         tasks: Graph = {}
 
@@ -138,9 +129,9 @@ class SketchPlan(Plan[Any]):
         totals: list[TaskRef] = []
         for i, count in enumerate(self._counts()):
             span = self.span(i)
-            rows = None if inputs.prefetched is None else inputs.prefetched(span)
+            sent = None if self.prefetched is None else self.prefetched(span)
             late = totals[i - READ_AHEAD] if i >= READ_AHEAD else None
-            read = add(self._key("read", i), read_steps, context, span, rows, self.edges, count, late)
+            read = add(self._key("read", i), read_steps, context, span, sent, self.edges, count, late)
             statistics.append(add(self._key("statistics", i), _statistics, read))
             for s in range(count):
                 step += 1
@@ -166,7 +157,7 @@ class SketchPlan(Plan[Any]):
         return tasks
 
 
-def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: WorkerLayout) -> SketchPlan:
+def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: Engine) -> SketchPlan:
     """Return the plan of a pass over sparse rows that keeps its sketch in panels."""
     source = plan.source
     edges = description.column_panels(source.n_columns)
@@ -195,7 +186,7 @@ def _projection(
     partitions: Partitions,
     description: FrequentDirections,
     edges: Sequence[int],
-    engine: WorkerLayout,
+    engine: Engine,
 ) -> Projection:
     """Return what each process will need at most for a sketch in panels."""
     slots, size, n_panels = engine.slots_per_process, description.size, len(edges) - 1
@@ -215,12 +206,12 @@ def _projection(
 
 
 def read_steps(
-    context: TaskContext[Any], span: Span, rows: Rows | None, edges: Sequence[int], count: int, late: Any = None
+    context: TaskContext[Any], span: Span, sent: Block | None, edges: Sequence[int], count: int, late: Any = None
 ) -> Result[Steps]:
     """Return the rows of a partition as `count` steps; `late` is only waited for."""
     source, laps, steps = context.source, Laps(), Steps()
     with one_blas_thread(), naming(source, f"partition {span.partition}", span.start, span.stop):
-        block = read_block(source, span.start, span.stop, context.retries, rows, laps)
+        block = read_block(source, span.start, span.stop, context.retries, sent, laps)
         with laps.step("kernel"):
             weights = as_weights(block.weight, block.values.shape[0])
             require_summable(block.values, weights, block.position)
@@ -297,6 +288,6 @@ def _finished(
 @contextmanager
 def _kernel(context: TaskContext[Any], span: Span) -> Iterator[Laps]:
     laps = Laps()
-    place = naming(context.source, f"partition {span.partition}", span.start, span.stop)
-    with one_blas_thread(), place, laps.step("kernel"):
+    named = naming(context.source, f"partition {span.partition}", span.start, span.stop)
+    with one_blas_thread(), named, laps.step("kernel"):
         yield laps

@@ -1,4 +1,4 @@
-"""The plan of a pass: its projected memory, stated before it starts, and its Dask graph.
+"""The plan of a pass: its projected memory, stated before it starts, its Dask graph, and the engine that runs it.
 
 ``{("summarize-3f2a", 0, 17): read and summarise, ("merge-3f2a", 1, 4): merge, ...}``: a pure function of partitions,
 tree, reduction and what a checkpoint holds, which any Dask scheduler computes.
@@ -6,12 +6,16 @@ tree, reduction and what a checkpoint holds, which any Dask scheduler computes.
 
 from __future__ import annotations
 
+import functools
+import os
+import platform
 import re
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from importlib import metadata
+from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -19,12 +23,15 @@ from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import prepare
 from sketchselect._byte_sizes import format_bytes
+from sketchselect._memory import peak_nbytes
 from sketchselect._progress import Progress, Result
+from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import PartitionFailed, WillNotFit
-from sketchselect.execution.checkpoints import SavedName, SavedNodes
-from sketchselect.execution.source import CachedSource, Rows, Source
+from sketchselect.execution.checkpoints import SavedNodes
+from sketchselect.execution.source import Block, CachedSource, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
+from sketchselect.linalg.threads import blas_builds
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
 from sketchselect.readers.views import MatrixMetadata
@@ -46,13 +53,50 @@ SENT_AHEAD = 4
 """Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""
 
 
-class WorkerLayout(Protocol):
-    """The fields of an engine that the projection depends on."""
+T = TypeVar("T")
+
+
+class Engine(ABC):
+    """Runs plans; all engines give the same bits. The defaults are those of this process."""
 
     kind: str
-    n_workers: int  # Processes
-    n_slots: int  # Tasks at a time
-    slots_per_process: int  # Tasks at a time in one process, which share its memory
+    n_workers: int = 1  # Processes
+    n_slots: int = 1  # Tasks at a time
+    slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
+    memory_limit: int | None = None  # Bytes per process, where a limit is known
+
+    @abstractmethod
+    def run(self, plan: Plan[T]) -> Result[T]:
+        """Run a plan; the statistics are those of its tasks."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, workers and settings in effect, for the manifest."""
+        return {
+            "kind": self.kind,
+            "n_workers": self.n_workers,
+            "threads_per_worker": self.slots_per_process,
+            "memory_limit": self.memory_limit,
+        }
+
+    def can_write(self, directory: str | os.PathLike[str]) -> bool:
+        """Return whether the processes that run tasks can write files there that this process can read."""
+        return True
+
+    def build(self) -> tuple[str, ...]:
+        """Return the versions that decide the bits: of the libraries, BLAS builds and CPU kernels."""
+        return local_build()
+
+    def peak_nbytes(self) -> int | None:
+        """Return the largest resident memory that a process which runs tasks ever had; None where it is unknown."""
+        return peak_nbytes()
+
+
+@functools.cache
+def local_build() -> tuple[str, ...]:
+    """Return versions of the numeric libraries, BLAS builds with the CPU kernel they chose, and the machine type."""
+    versions = (f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "numba"))
+    ours = f"sketchselect {__version__} kernels {KERNEL_VERSION}"
+    return tuple(sorted((ours, *versions, *blas_builds(), platform.machine())))
 
 
 @dataclass(frozen=True)
@@ -90,7 +134,7 @@ def projection(
     partitions: Partitions,
     tree: MergeTree,
     reduction: Reduction[Any],
-    engine: WorkerLayout,
+    engine: Engine,
     *,
     reads_ahead: bool = False,
 ) -> Projection:
@@ -175,36 +219,13 @@ def require_fit(projected: Projection, limit: int | None, address: str) -> None:
     )
 
 
-T = TypeVar("T")
-
 Graph = dict[Any, Any]
-
-Ready = Mapping[Node, Any]
-"""Nodes that need not be computed: a `Result`, a future of one, or a task that loads one."""
 
 
 def drain(items: list[T]) -> Iterator[T]:
     """Yield the items of a list and release each of them: they may be most of the memory there is."""
     while items:
         yield items.pop(0)
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What leaves depend on: the source as tasks know it, and the rows that they do not read from it."""
-
-    source: Source
-    # The `rows` of `run_leaf` for a partition: an object, or a node that refers to tasks of `graph`
-    prefetched: Callable[[Span], Any] | None = None
-    graph: Graph = field(default_factory=dict)  # Of the user's Dask arrays
-    keys: list[list[Any]] = field(default_factory=list)  # Of `graph`, for each array and partition
-    sends: bool = False  # Whether rows of this process's memory are among those prefetched
-
-    def culled(self, graph: Graph) -> Graph:
-        """Return a graph with the tasks of the inputs that it needs."""
-        from dask.optimization import cull
-
-        return cull({**self.graph, **graph}, list(graph))[0] if self.graph else graph
 
 
 @dataclass(frozen=True)
@@ -216,12 +237,19 @@ class Plan(Generic[T]):
     partitions: Partitions
     progress: Progress
     projected: Projection
-    ready: Ready = field(default_factory=dict)
-    name: Callable[[Node], SavedName] | None = None  # The name of a node in the checkpoint, where nodes are saved
+    # Nodes that need not be computed: a `Result`, a future of one, or a task that loads one
+    ready: Mapping[Node, Any] = field(default_factory=dict)
+    nodes: SavedNodes | None = None  # The nodes in the checkpoint; tasks save theirs by `context.saving`
     stall_timeout: float = 300.0
     token: str = field(default_factory=lambda: uuid4().hex)
-    began: float = field(default_factory=time.perf_counter)
     join: Callable[[Result[Any], Iterable[Any]], Result[T]] | None = None  # Of a result and the pieces sent with it
+    # Set by `bound`: the source as tasks know it, and the `sent` of `run_leaf` for a partition: an object, or a node
+    # that refers to tasks of `inputs`
+    task_source: Source | None = None
+    prefetched: Callable[[Span], Any] | None = None
+    inputs: Graph = field(default_factory=dict)  # Tasks of the user's Dask arrays
+    input_keys: list[list[Any]] = field(default_factory=list)  # Of `inputs`, for each array and partition
+    sends_rows: bool = False  # Whether rows of this process's memory are among those prefetched
 
     @property
     def source(self) -> Source:
@@ -233,9 +261,66 @@ class Plan(Generic[T]):
         """The name of the pass."""
         return self.context.reduction.stage
 
-    def saved_in(self, nodes: SavedNodes) -> Self:
-        """Return the plan whose tasks save nodes by the rules of a checkpoint."""
-        return replace(self, name=nodes.name, context=replace(self.context, saving=nodes.rules))
+    def saving(self) -> Self:
+        """Return the plan whose tasks save nodes by the rules of its checkpoint."""
+        assert self.nodes is not None
+        return replace(self, context=replace(self.context, saving=self.nodes.rules))
+
+    def bound(self, *, remote: bool) -> Self:
+        """Return the plan with the rows that tasks do not read themselves: cached blocks, and those of Dask arrays.
+
+        With `remote`, tasks may run in other processes, and rows in this process's memory travel inside the graph.
+        """
+        source = self.source
+        if isinstance(source, CachedSource):
+            blocks = source.blocks
+            known = Source(MatrixMetadata(source.matrix))
+            return replace(self, task_source=known, prefetched=lambda span: blocks[span.start, span.stop])
+        parts = (source.matrix, source.target, source.weight)
+        arrays = [None if part is None else part.dask_rows() for part in parts]
+        is_sent = [
+            array is None and part is not None and remote and part.in_memory
+            for part, array in zip(parts, arrays, strict=True)
+        ]
+        elsewhere = [array is not None or sent for array, sent in zip(arrays, is_sent, strict=True)]
+        if not any(elsewhere):
+            return self
+        inputs, keys = cut_arrays([array for array in arrays if array is not None], self.partitions.edges)
+        following = iter(keys)
+        keys_of = [None if array is None else next(following) for array in arrays]
+
+        def entries(i: int, span: Span) -> Any:
+            part, pieces = parts[i], keys_of[i]
+            if pieces is not None:
+                return TaskRef(pieces[span.partition])
+            if not is_sent[i] or part is None:
+                return None
+            return (part.read if isinstance(part, Vector) else part.read_rows)(span.start, span.stop)
+
+        known = replace(
+            source,
+            matrix=MatrixMetadata(source.matrix) if elsewhere[0] else source.matrix,
+            target=None if elsewhere[1] else source.target,
+            weight=None if elsewhere[2] else source.weight,
+        )
+        return replace(
+            self,
+            task_source=known,
+            prefetched=lambda span: Task(None, Block, *(entries(i, span) for i in range(3)), span.start, span.stop),
+            inputs=inputs,
+            input_keys=keys,
+            sends_rows=any(is_sent),
+        )
+
+    def task_context(self, **changes: Any) -> TaskContext[T]:
+        """Return what the tasks share, with changes."""
+        return replace(self.context, source=self.task_source or self.source, **changes)
+
+    def with_inputs(self, graph: Graph) -> Graph:
+        """Return a graph with the tasks of the user's arrays that it needs."""
+        from dask.optimization import cull
+
+        return cull({**self.inputs, **graph}, list(graph))[0] if self.inputs else graph
 
     @property
     def leaf_tasks(self) -> int:
@@ -284,9 +369,9 @@ class Plan(Generic[T]):
         what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
         return place_in_words(self.source, f"merging {what}" if node.level else what, *self.rows(node))
 
-    def user_error(self, failed: Any, inputs: Inputs, error: BaseException) -> PartitionFailed:
+    def user_error(self, failed: Any, error: BaseException) -> PartitionFailed:
         """Return the error for a task of the user's graph, by its key: which partition needs it, and no value."""
-        partition = partition_of(failed, inputs.graph, inputs.keys)
+        partition = partition_of(failed, self.inputs, self.input_keys)
         if partition is None:
             where = place_in_words(self.source, "some partition", *self.rows(self.tree.root))
         else:
@@ -302,71 +387,36 @@ class Plan(Generic[T]):
             return Node(level, place) if level >= 0 else Node(0, place // self.tree.chain)
         return None
 
-    def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
+    def graph(self, output: Node, ready: Mapping[Node, Any]) -> Graph:
         """Return the tasks of a node and of all below it that is not ready; `context_key` is not one of them."""
         tasks: Graph = {}
         done = set(ready)
         for node in self.tree.post_order(output, skip=done):
-            self.add_node(tasks, node, inputs, ready)
+            self.add_node(tasks, node, ready)
             done.add(node)
         if output in ready:
             tasks[self.key(output)] = Task(self.key(output), copy, ready[output])
         return tasks
 
-    def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
+    def add_node(self, tasks: Graph, node: Node, ready: Mapping[Node, Any]) -> None:
         """Add the tasks of one node."""
-        key, context, name = self.key(node), TaskRef(self.context_key), None if self.name is None else self.name(node)
+        key, context = self.key(node), TaskRef(self.context_key)
+        nodes = None if self.context.saving is None else self.nodes
+        name = None if nodes is None else nodes.name(node)
         children = self.tree.children(node)
         if children:
             parts = List(*(ready[child] if child in ready else TaskRef(self.key(child)) for child in children))
             tasks[key] = Task(key, run_merge, context, parts, self.rows(node), name)
             return
+        saved = name, None if nodes is None else nodes.identity(node)
         spans = [self.span(i) for i in self.tree.partitions(node)]
-        if inputs.prefetched is None:
-            tasks[key] = Task(key, run_leaf, context, spans, None, None, name)
+        if self.prefetched is None:
+            tasks[key] = Task(key, run_leaf, context, spans, None, None, *saved)
             return
         # One task a partition, so that no more than one of them has to be in memory.
         before = None
-        for span in spans:
-            last = span is spans[-1]
-            step = key if last else (f"step-{self.token}", -1, span.partition)
-            tasks[step] = Task(step, run_leaf, context, [span], inputs.prefetched(span), before, name if last else None)
+        for span in spans[:-1]:
+            step = (f"step-{self.token}", -1, span.partition)
+            tasks[step] = Task(step, run_leaf, context, [span], self.prefetched(span), before)
             before = TaskRef(step)
-
-
-def plan_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inputs:
-    """Return what the leaves of a plan with these partitions depend on.
-
-    With `remote`, tasks may run in other processes, and rows in this process's memory travel inside the graph.
-    """
-    if isinstance(source, CachedSource):
-        blocks = source.blocks
-        return Inputs(Source(MatrixMetadata(source.matrix)), lambda span: blocks[span.start, span.stop])
-    parts = (source.matrix, source.target, source.weight)
-    arrays = [None if part is None else part.dask_rows() for part in parts]
-    sent = [
-        array is None and part is not None and remote and part.in_memory
-        for part, array in zip(parts, arrays, strict=True)
-    ]
-    elsewhere = [array is not None or is_sent for array, is_sent in zip(arrays, sent, strict=True)]
-    if not any(elsewhere):
-        return Inputs(source)
-    graph, keys = cut_arrays([array for array in arrays if array is not None], partitions.edges)
-    places = iter(keys)
-    keys_of = [None if array is None else next(places) for array in arrays]
-
-    def rows(place: int, span: Span) -> Any:
-        part, pieces = parts[place], keys_of[place]
-        if pieces is not None:
-            return TaskRef(pieces[span.partition])
-        if not sent[place] or part is None:
-            return None
-        return (part.read if isinstance(part, Vector) else part.read_rows)(span.start, span.stop)
-
-    remaining = replace(
-        source,
-        matrix=MatrixMetadata(source.matrix) if elsewhere[0] else source.matrix,
-        target=None if elsewhere[1] else source.target,
-        weight=None if elsewhere[2] else source.weight,
-    )
-    return Inputs(remaining, lambda span: Task(None, Rows, *(rows(i, span) for i in range(3))), graph, keys, any(sent))
+        tasks[key] = Task(key, run_leaf, context, spans[-1:], self.prefetched(spans[-1]), before, *saved)

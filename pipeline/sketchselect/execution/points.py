@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dask.task_spec import List, Task, TaskRef
 
 from sketchselect._progress import Result
-from sketchselect.execution.plan import Graph, Inputs, Plan, Ready
+from sketchselect.execution.plan import Graph, Plan
 from sketchselect.execution.tasks import with_total
 from sketchselect.execution.tree import MergeTree, Node
 from sketchselect.linalg.threads import one_blas_thread
@@ -63,10 +63,10 @@ class ScanPlan(Plan[Any]):
         cuts = (node for node in below if node in parts or (node.level <= level and node in self.tree.needed))
         return [*dict.fromkeys(cuts), self.tree.root]
 
-    def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
+    def add_node(self, tasks: Graph, node: Node, ready: Mapping[Node, Any]) -> None:
         """Add the tasks of one node; above the needed ones, those of all points."""
         if node != self.tree.root:
-            super().add_node(tasks, node, inputs, ready)
+            super().add_node(tasks, node, ready)
             return
         parts: dict[Node, Any] = {}
         for needed in self.tree.needed:
@@ -86,17 +86,17 @@ class ScanPlan(Plan[Any]):
         """Add a task for the state, and one for the value, of every point."""
         values = []
         prefixes: dict[tuple[Node, ...], TaskRef] = {}
-        for place, (first, stop) in enumerate(self.tree.points):
+        for i, (first, stop) in enumerate(self.tree.points):
             state: TaskRef | None = None
             prefix: tuple[Node, ...] = ()
             for node in cover(self.tree, first, stop):
                 prefix = (*prefix, node)
                 if prefix not in prefixes:
-                    key = (f"prefix-{self.token}", place, len(prefix))
+                    key = (f"prefix-{self.token}", i, len(prefix))
                     tasks[key] = Task(key, _merged, self.context.reduction.merge, parts[node], state)
                     prefixes[prefix] = TaskRef(key)
                 state = prefixes[prefix]
-            key = (f"point-{self.token}", place, 0)
+            key = (f"point-{self.token}", i, 0)
             tasks[key] = Task(key, _point, self.finish, state)
             values.append(TaskRef(key))
         return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,25 +12,18 @@ from scipy.sparse import csr_array
 
 from sketchselect import prepare
 from sketchselect._progress import Laps
-from sketchselect.errors import NotFinite
+from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.linalg.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
 from sketchselect.linalg.validation import Array, Floats, as_weights, canonical, first_nonfinite, global_rows
 from sketchselect.prepare import Step
 from sketchselect.prepare.steps import stored, with_stored
 from sketchselect.readers.base import Matrix, MatrixView, Vector, finish
-
-
-class Rows(NamedTuple):
-    """Rows of a partition that a task gets with its arguments; what is None the task reads from the source."""
-
-    values: Any = None
-    target: Any = None
-    weight: Any = None
+from sketchselect.readers.views import MatrixMetadata
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a source, read, screened and prepared."""
+    """Some rows of a source, read, screened and prepared; or as sent to a task, which reads the parts that are None."""
 
     values: Any  # The prepared rows (of the chosen columns); CSR only where what works on the block takes it
     # target, weight: The targets and weights of the same rows
@@ -81,10 +74,27 @@ class Source:
     takes_sparse: bool = False
     # Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are
     in_double: bool = False
+    first_row: int = 0  # Rows before are not read
 
     def __post_init__(self) -> None:
         if not all(isinstance(step, Step) for step in self.prepare):
             object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
+        if not isinstance(self.matrix, MatrixMetadata):
+            self._require_encoded()
+
+    def _require_encoded(self) -> None:
+        """Raise an error unless text columns of the matrix, which are codes, are those that a step makes columns of."""
+        matrix = self.matrix
+        step = next((step for step in self.prepare if step.encodes == "text"), None)
+        if step is None:
+            if matrix.text_columns and self.columns != matrix.text_columns:
+                name = _title(matrix, matrix.text_columns[0])
+                raise BadParameter(f'{matrix.address}: {name} is text; add "{prepare.TEXT_STEP}" to the prepare steps')
+        elif step.values is not None and (other := set(step.value("places").tolist()) ^ set(matrix.text_columns)):
+            name, was = _title(matrix, min(other)), "numbers" if min(other) in matrix.text_columns else "text"
+            raise Incompatible(
+                f"{matrix.address}: {name} was {was} when the prepare step {step.name!r} was fitted, and is not now"
+            )
 
     @property
     def prepare_labels(self) -> tuple[str, ...]:
@@ -123,18 +133,18 @@ class Source:
             return names
         return tuple(names[j] for j in self.columns)
 
-    def block(self, start: int, stop: int, rows: Rows | None = None, laps: Laps | None = None) -> Block:
-        """Return one block: read (unless `rows` holds it), screened for non-finite values, and prepared.
+    def block(self, start: int, stop: int, sent: Block | None = None, laps: Laps | None = None) -> Block:
+        """Return one block: read (unless it was `sent`), screened for non-finite values, and prepared.
 
         Raises `NotFinite` under the policy "error", naming the first bad row (global index) and column, and the counts;
         under "missing" for infinity, and for NaN where they are not taken as missing values.
         """
-        rows, laps = rows or Rows(), Laps() if laps is None else laps
+        sent, laps = sent or Block(None, None, None, start, stop), Laps() if laps is None else laps
         with laps.step("read"):
             matrix = self.matrix
-            values = matrix.read_rows(start, stop) if rows.values is None else _received(matrix, rows.values, start)
-            target = _entries(self.target, rows.target, start, stop)
-            weight = _entries(self.weight, rows.weight, start, stop)
+            values = matrix.read_rows(start, stop) if sent.values is None else _received(matrix, sent.values, start)
+            target = _entries(self.target, sent.target, start, stop)
+            weight = _entries(self.weight, sent.weight, start, stop)
         with laps.step("prepare"):
             return self._screened(Block(values, target, weight, start, stop))
 
@@ -194,6 +204,11 @@ class Source:
             f"{self.matrix.address}: {n_nan} NaN and {n_inf} infinite values in {axis}s {start} to {stop - 1}, "
             f"the first at {axis} {start + row}, {other} {column}; {cure}"
         )
+
+
+def _title(matrix: Matrix, column: int) -> str:
+    names = matrix.feature_names
+    return f"column {column if names is None or column >= len(names) else repr(names[column])}"
 
 
 def aligned(values: Any) -> Any:

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
 from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import (
-    PassOptions,
-    make_plan,
-    reduce_blocks,
-    source_identities,
-    source_partitions,
-)
+from sketchselect.execution.engine import PassOptions, compute_plan, make_plan, source_identities, source_partitions
 from sketchselect.execution.plan import Plan, Projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.prepare import Step
-from sketchselect.readers.base import Partitions, accepted_size
+from sketchselect.readers.base import accepted_size
 from sketchselect.readers.views import FirstRows, missing_allowed
 from sketchselect.summaries import KINDS, StepStatistics, Summary
 from sketchselect.summaries.base import Ranges
 from sketchselect.summaries.moment_panels import (
     PANEL_PARTITION_NBYTES,
-    Panels,
+    ComomentPanel,
     assemble,
     is_wide_sketch,
-    make_panels,
+    split_in_passes,
 )
 
 
@@ -104,109 +98,77 @@ def summary_reduction(
     )
 
 
-@dataclass(frozen=True)
-class SummaryPasses:
-    """The passes of one summary: one, or one for each panel of columns where its state is too large."""
+Passes = Mapping[str | None, Sequence[Summary[Any]]]
+"""What each pass of a summary summarises; see `split_in_passes`."""
 
-    source: Source  # As the summary reads it
-    description: Summary[Any]
-    options: PassOptions
-    partitions: Partitions
-    panels: Panels | None
-    start: int = 0  # Global index of the first row of the source
 
-    @classmethod
-    def of(
-        cls, source: Source, description: Summary[Any], options: PassOptions, first_row: int = 0, start: int = 0
-    ) -> Self:
-        """Return the passes over the rows from `first_row` on."""
-        source = source_for(source, description)
-        panels, sparse = None, source.is_sparse and source.matrix.dask_rows() is None
-        if sparse or description.has_panels:
-            panels = make_panels(description, source.n_columns, source.n_targets, sparse=sparse)
-        if panels is not None and panels.wide and options.partition_bytes is None:
-            options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
-        partitions = source_partitions(source, options.partition_bytes)
-        if first_row:
-            partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))
-        return cls(source, description, options, partitions, panels, start)
+def plan_summary(
+    source: Source, description: Summary[Any], options: PassOptions, *, stage: str = "summarize", start: int = 0
+) -> tuple[Passes, list[Plan[Summary[Any]]]]:
+    """Return the passes of a summary and their plans: one, or one for each panel of columns for a large state.
 
-    @property
-    def rows(self) -> Ranges:
-        """Range of the global indices of the rows that are read; dropped rows are among them."""
-        return ((self.start + self.partitions.edges[0], self.start + self.partitions.edges[-1]),)
-
-    @property
-    def in_panels(self) -> bool:
-        """Whether wide sketches are computed in panels: of sparse rows that the tasks of the pass read themselves.
-
-        The tasks of a Dask array would run ahead of the shrinks, and their rows would fill the memory.
-        """
-        return self.source.is_sparse and self.source.matrix.dask_rows() is None
-
-    @property
-    def descriptions(self) -> list[Summary[Any]]:
-        """The description of each pass."""
-        return [self.description] if self.panels is None else self.panels.descriptions()
-
-    def reduction(
-        self, description: Summary[Any], stage: str = "summarize", caller_nbytes: int = 0
-    ) -> Reduction[Summary[Any]]:
-        """Return what one of the passes computes."""
-        whole = summary_reduction(self.source, description, stage, SummariseBlock(description, self.start))
-        if self.in_panels and is_wide_sketch(description, self.source.n_columns):
-            # Checkpoints hold nodes of the merge tree, and there is none.
-            return replace(whole, in_panels=description)
-        key = summary_key(description)
-        key = fingerprint(key, self.start) if self.start else key
-        return replace(whole, caller_nbytes=caller_nbytes, merge_in_place=merge_summaries_in_place, key=key)
-
-    def plan(self, description: Summary[Any], caller_nbytes: int = 0) -> Plan[Summary[Any]]:
-        """Return the plan of one of the passes."""
-        reduction = self.reduction(description, caller_nbytes=caller_nbytes)
-        return make_plan(self.source, reduction, self.options, partitions=self.partitions)
-
-    def assemble(self, value: Callable[..., Summary[Any]]) -> Summary[Any]:
-        """Return the summary; ``value(description, part, caller_nbytes)`` gives that of each pass, in order."""
-        if self.panels is None:
-            return value(self.description)
-        return assemble(self.panels, self.source.n_columns, self.source.n_targets, value)
+    Nothing is read. Parameters are those of `summarize_source`.
+    """
+    source = source_for(source, description)
+    shape = source.n_columns, source.n_targets
+    # The tasks of a Dask array would run ahead of the shrinks of a sketch in panels, and their rows fill the memory.
+    sparse = source.is_sparse and source.matrix.dask_rows() is None
+    passes = split_in_passes(description, *shape, sparse=sparse)
+    is_wide = any(isinstance(part, ComomentPanel) for parts in passes.values() for part in parts)
+    if is_wide and options.partition_bytes is None:
+        options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
+    partitions = source_partitions(source, options.partition_bytes)
+    plans, caller_nbytes = [], 0
+    for member, parts in passes.items():
+        if isinstance(parts[-1], ComomentPanel):
+            caller_nbytes += 8 * parts[-1].stop ** 2
+        for i, part in enumerate(parts, 1):
+            name = "other members" if member is None else "the sketch, in panels of columns"
+            name = f"columns {i}/{len(parts)}" if isinstance(part, ComomentPanel) else name
+            in_stage = stage if part is description else f"{stage}, {name}"
+            reduction = summary_reduction(source, part, in_stage, SummariseBlock(part, start))
+            if sparse and is_wide_sketch(part, source.n_columns):
+                # Checkpoints hold nodes of the merge tree, and there is none.
+                reduction = replace(reduction, in_panels=part)
+            else:
+                key = summary_key(part)
+                key = fingerprint(key, start) if start else key
+                reduction = replace(reduction, merge_in_place=merge_summaries_in_place, key=key)
+            reduction = replace(reduction, caller_nbytes=caller_nbytes)
+            plans.append(make_plan(source, reduction, options, partitions=partitions))
+        if member is not None and not isinstance(parts[-1], ComomentPanel):
+            caller_nbytes += parts[-1].projected_nbytes(*shape)
+    return passes, plans
 
 
 def summarize_source(
-    source: Source,
-    description: Summary[Any],
-    options: PassOptions,
-    *,
-    first_row: int = 0,
-    stage: str = "summarize",
-    start: int = 0,
+    source: Source, description: Summary[Any], options: PassOptions, *, stage: str = "summarize", start: int = 0
 ) -> Result[Summary[Any]]:
     """Return the summary of a source, labelled with prepare steps, names and row indices, and statistics of the passes.
 
-    Rows before `first_row` are not read; the first row of the source has the global index `start`. See `reduce_blocks`
-    for errors.
+    The first row of the source has the global index `start`. See `reduce_blocks` for errors.
     """
-    passes = SummaryPasses.of(source, description, options, first_row, start)
-    before = source_identities(passes.source)
-    results: list[Statistics] = []
-    if passes.panels is not None:
-        # All of them before any of them reads.
-        for panel in passes.descriptions:
-            require_fit(passes.plan(panel).projected, options.engine.memory_limit, source.matrix.address)
+    passes, plans = plan_summary(source, description, options, stage=stage, start=start)
+    source = plans[0].source
+    before = source_identities(source)
+    statistics: list[Statistics] = []
+    # All of them before any of them reads.
+    for plan in plans:
+        require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
 
-    def run_pass(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
-        reduction = passes.reduction(description, f"{stage}, {part}" if part else stage, caller_nbytes)
-        if reduction.in_panels is not None and options.checkpoint is not None:
-            options.progress.note(f"{reduction.stage}: a sketch in panels of columns is not saved in checkpoints")
-        result = reduce_blocks(passes.source, reduction, passes.options, partitions=passes.partitions, before=before)
-        results.append(result.stats)
-        return result.value
+    def values() -> Iterator[Summary[Any]]:
+        for plan in plans:
+            if plan.context.reduction.in_panels is not None and options.checkpoint is not None:
+                options.progress.note(f"{plan.stage}: a sketch in panels of columns is not saved in checkpoints")
+            result = compute_plan(plan, options, before)
+            statistics.append(result.stats)
+            yield result.value
 
-    summary = with_labels(passes.assemble(run_pass), passes.source, passes.rows)
+    summary = assemble(description, passes, source.n_columns, source.n_targets, values())
+    summary = with_labels(summary, source, rows_of(plans[0], start))
     # All passes read the same rows.
-    rows = {name: max(getattr(stats, name) for stats in results) for name in ("rows_read", "rows_dropped")}
-    stats = replace(Statistics.total(results), **rows, n_partitions=len(passes.partitions))
+    rows = {name: max(getattr(stats, name) for stats in statistics) for name in ("rows_read", "rows_dropped")}
+    stats = replace(Statistics.total(statistics), **rows, n_partitions=len(plans[0].partitions))
     if options.on_statistics is not None:
         options.on_statistics(stats)
     return Result(summary, stats)
@@ -217,15 +179,18 @@ def with_labels(summary: Summary[Any], source: Source, rows: Ranges) -> Summary[
     return summary.with_context(prepare=source.prepare_labels, feature_names=source.feature_names).with_rows(rows)
 
 
+def rows_of(plan: Plan[Any], start: int) -> Ranges:
+    """Return the range of the global indices of the rows that a plan reads, dropped rows among them."""
+    return ((start + plan.partitions.edges[0], start + plan.partitions.edges[-1]),)
+
+
 def summary_projection(
     source: Source, description: Summary[Any], options: PassOptions
 ) -> tuple[Projection, int, float]:
     """Return what a process will need at most for this summary, the number of passes, and the read amplification."""
-    passes = SummaryPasses.of(source, description, options)
-    panels, descriptions = passes.panels, passes.descriptions
-    caller_nbytes = 0 if panels is None else 8 * panels.edges[-1] ** 2 * len(panels.wide)
-    largest = max((passes.plan(panel, caller_nbytes) for panel in descriptions), key=lambda plan: plan.projected.nbytes)
-    return largest.projected, len(descriptions), passes.partitions.read_amplification
+    _, plans = plan_summary(source, description, options)
+    largest = max((plan.projected for plan in plans), key=lambda projected: projected.nbytes)
+    return largest, len(plans), plans[0].partitions.read_amplification
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,18 +234,18 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
     earlier = None if statistics is None else StepStatistics.as_statistics(statistics, names)
     fitted: list[Step] = []
     collected: dict[str, Summary[Any]] = {}
-    for place, step in enumerate(source.prepare):
+    for i, step in enumerate(source.prepare):
         if step.is_fitted:
             fitted.append(step)
             continue
-        name = f"{place} {step.description}"
+        name = f"{i} {step.description}"
         if earlier is None:
             view, description = step_view(source, step, tuple(fitted), options)
             rows = f"{'the first ' if view.n_rows < source.n_rows else ''}{view.n_rows} rows"
             what = f"{step.description} needs {description.kind.replace('-', ' ')} of {rows}"
             options.progress.note(f"prepare: {what}: a pass before the others")
             reduced = summarize_source(view, description, options, stage=f"prepare, {step.name}")
-            collected[name] = reduced.value
+            collected[name] = step.completed(reduced.value, source.matrix)
         else:
             need = step.needs
             assert need is not None
@@ -304,8 +269,16 @@ def step_view(
     assert need is not None
     description = KINDS[need.kind](**need.parameters)
     weight = source.weight if need.weighted else None
-    view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=None)
-    if step.fills_missing:
+    columns = None
+    if step.encodes is not None:
+        columns = source.matrix.text_columns
+        if not columns:
+            raise BadParameter(
+                f"{source.matrix.address}: there are no text columns for the prepare step {step.name!r}; leave it out "
+                "(for tables in text files and Parquet, and data frames)"
+            )
+    view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=columns, first_row=0)
+    if step.fills_missing or step.encodes is not None:
         view = replace(view, matrix=missing_allowed(source.matrix))
     if not need.first_partition:
         return view, description

@@ -16,8 +16,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sketchselect._progress import Laps, Result, Statistics
 from sketchselect.errors import ChunkReadError, OutputFailed, PartitionFailed, SketchSelectError
-from sketchselect.execution.checkpoints import Checkpoint, SavedName, save_if_due
-from sketchselect.execution.source import Block, CachedBlock, Rows, Source
+from sketchselect.execution.checkpoints import Checkpoint, save_if_due
+from sketchselect.execution.source import Block, CachedBlock, Source
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")
@@ -71,14 +71,16 @@ class TaskContext(Generic[T]):
 def run_leaf(
     context: TaskContext[T],
     spans: Sequence[Span],
-    rows: Rows | CachedBlock | None = None,
+    sent: Block | None = None,
     before: Result[T] | None = None,
-    name: SavedName | None = None,
+    name: str | None = None,
+    identity: str | None = None,
 ) -> Result[T]:
     """Return the state of consecutive partitions of a leaf, merged in order.
 
-    `rows` are those of a single partition that were read elsewhere, `before` the state of the leaf's partitions before
-    these, and `name` that of the leaf in the checkpoint, where these are its last partitions.
+    `sent` are rows of a single partition that were read elsewhere, `before` the state of the leaf's partitions before
+    these. Where these are its last, `name` is that of the leaf in the checkpoint, and `identity` that of its rows when
+    the pass began: a leaf whose rows have another one now is not saved.
     """
     source, reduction, laps, dropped = context.source, context.reduction, Laps(), 0
     state = None if before is None else before.value
@@ -88,7 +90,7 @@ def run_leaf(
         for span in spans:
             slot.close()
             with naming(source, f"partition {span.partition}", span.start, span.stop):
-                block = read_block(source, span.start, span.stop, context.retries, rows, laps)
+                block = read_block(source, span.start, span.stop, context.retries, sent, laps)
                 if context.reads_ahead:
                     with laps.step("wait"):
                         slot.enter_context(context.compute_slot())
@@ -114,14 +116,14 @@ def run_leaf(
         )
         if before is not None:
             stats = before.stats + stats
-        if name is not None and name.identity is not None:
-            changed = source.matrix.identity(stop - stats.rows_read, stop) != name.identity
+        if identity is not None:
+            changed = source.matrix.identity(stop - stats.rows_read, stop) != identity
             stats = replace(stats, n_changed=int(changed))
         return save_if_due(Result(state, stats), context.saving, name)
 
 
 def run_merge(
-    context: TaskContext[T], parts: Sequence[Result[T]], rows: tuple[int, int], name: SavedName | None = None
+    context: TaskContext[T], parts: Sequence[Result[T]], rows: tuple[int, int], name: str | None = None
 ) -> Result[T]:
     """Return the states of some nodes merged in order; `rows` is the range they cover, for messages."""
     state, laps = parts[0].value, Laps()
@@ -139,11 +141,11 @@ def with_total(parts: Sequence[Result[Any]], value: T, stats: Statistics = Stati
     return Result(value, Statistics.total([*(part.stats for part in parts), stats]))
 
 
-def read_cached(context: TaskContext[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
+def read_cached(context: TaskContext[Any], span: Span, sent: Block | None = None) -> CachedBlock:
     """Return the prepared block of one partition, which stays where it was read."""
     where = f"partition {span.partition}"
     with one_blas_thread(), naming(context.source, where, span.start, span.stop), context.compute_slot():
-        return CachedBlock.of(read_block(context.source, span.start, span.stop, context.retries, rows))
+        return CachedBlock.of(read_block(context.source, span.start, span.stop, context.retries, sent))
 
 
 def read_block(
@@ -151,20 +153,20 @@ def read_block(
     start: int,
     stop: int,
     retries: int,
-    rows: Rows | CachedBlock | None = None,
+    sent: Block | None = None,
     laps: Laps | None = None,
 ) -> Block:
     """Return a block; errors of storage that may pass are tried again, each time after a longer pause."""
-    if isinstance(rows, CachedBlock):
-        return rows.aligned()
+    if isinstance(sent, CachedBlock):
+        return sent.aligned()
     for attempt in range(retries):
         try:
-            return source.block(start, stop, rows, laps)
+            return source.block(start, stop, sent, laps)
         except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
             raise
         except (OSError, ChunkReadError):
             time.sleep(FIRST_PAUSE * 4**attempt)
-    return source.block(start, stop, rows, laps)
+    return source.block(start, stop, sent, laps)
 
 
 class Stopped(BaseException):

@@ -120,13 +120,15 @@ def selector_problem(
     method: str, parameters: Mapping[str, Any], n_features: int | Literal["auto"] | None = None
 ) -> str | None:
     """Return a selector's message on wrong parameters; None if it accepts them."""
+    from sketchselect.prepare import resolve
+
     try:
         with warnings.catch_warnings():
             # `with_current_names` warns of former names, as it knows their line.
             warnings.simplefilter("ignore", FutureWarning)
             selector = make_selector(method, n_features, parameters)
         selector.check_parameters()
-        selector.prepare_steps()
+        resolve((), selector.prepare_steps())
         selector.summary_description(_WIDE)
     except BadParameter as error:
         return str(error)

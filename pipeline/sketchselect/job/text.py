@@ -40,8 +40,8 @@ class JobText:
     def where(self, path: Sequence[str]) -> str:
         """Return " (line n)" of the key or of the nearest table above it, an empty string if neither is known."""
         for stop in range(len(path), 0, -1):
-            if place := self.lines.get(tuple(path[:stop])):
-                return f" ({place})"
+            if origin := self.lines.get(tuple(path[:stop])):
+                return f" ({origin})"
         return ""
 
 

@@ -153,6 +153,24 @@ def centered_factor(
     return weight, mean, factor
 
 
+def centered_rows(
+    block: Array, targets: Floats, weights: Floats | None = None, start: int | Array = 0
+) -> tuple[float, Floats, Floats]:
+    """Return ``(W, mean, B)`` with the rows ``sqrt(w) (z - mean)`` as B, so that ``B'B`` is their scatter."""
+    n, p = block.shape
+    weight, shift = joint_mean(block, targets, weights, start)
+    d = shift.shape[0]
+    w = np.ones(n) if weights is None else weights
+    sums, squares, rows = np.zeros(d), np.zeros(d), np.empty((n, d))
+    for a, b in pieces(block):
+        _center(block, targets, shift, w, rows[a:b], sums, squares, a, b)
+        check_squares(squares[:p], block, start)
+        check_squares(squares[p:], targets, start, "target")
+    mean, residual, _ = centered_moments(weight, shift, sums, squares)
+    rows -= np.sqrt(w)[:, None] * residual
+    return weight, mean, rows
+
+
 def _center(
     block: Array,
     targets: Floats,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,28 @@ def words_of(values: Array) -> NDArray[np.uint64]:
     whole = (np.abs(numbers) < 2.0**63) & (numbers == np.floor(numbers))
     bits = numbers.view(np.int64)
     return np.where(whole, np.where(whole, numbers, 0.0).astype(np.int64), bits).view(np.uint64)
+
+
+MISSING_LEVEL = -1.0
+"""Code of a missing text; those of others are 0 or more."""
+
+_CODE_BITS = 52
+
+
+def level_codes(texts: Sequence[str]) -> Floats:
+    """Return a code for each text, a whole number below 2^52: the same in any order, file and process.
+
+    Two of n texts have the same code with a probability below n^2 / 2^53: of ten thousand, one in 10^8.
+
+    Examples
+    --------
+    >>> codes = level_codes(["red", "blue", "red"])
+    >>> bool(codes[0] == codes[2] != codes[1]), level_codes(["red"])[0] == codes[0]
+    (True, np.True_)
+    """
+    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    words = np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+    return (words >> np.uint64(64 - _CODE_BITS)).astype(np.float64)
 
 
 def uniforms(seed: int, items: NDArray[np.uint64]) -> Floats:

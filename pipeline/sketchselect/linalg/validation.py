@@ -160,6 +160,13 @@ def as_labels(labels: ArrayLike, n_rows: int) -> Array:
     return array
 
 
+def first_not_whole(labels: Array) -> int | None:
+    """Return the index of the first label that is no whole number, such as NaN; None if all are."""
+    if labels.dtype.kind != "f" or not (odd := labels != np.trunc(labels)).any():
+        return None
+    return int(np.argmax(odd))
+
+
 def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
     """Return targets as a float64 array of shape (n_rows, n_targets); None gives no targets."""
     if targets is None:

@@ -8,6 +8,7 @@ from sketchselect.prepare.entries import (
     apply_steps,
     check_steps,
     columns_after,
+    encodings,
     labels,
     names_after,
     resolve,
@@ -15,18 +16,21 @@ from sketchselect.prepare.entries import (
 )
 from sketchselect.prepare.fitted import FILLING_STEP
 from sketchselect.prepare.steps import Need, Step
+from sketchselect.prepare.tables import TEXT_STEP
 
 __all__ = [
     "COLUMN_STEPS",
     "FILLING_STEP",
     "ROW_STEPS",
     "STEPS",
+    "TEXT_STEP",
     "Need",
     "Step",
     "apply",
     "apply_steps",
     "check_steps",
     "columns_after",
+    "encodings",
     "labels",
     "names_after",
     "resolve",

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from sketchselect.linalg.validation import Array
 from sketchselect.prepare.fitted import Clip, Impute, PilotScale, Scale, Standardise, TfIdf
 from sketchselect.prepare.fourier import Fourier
 from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Step, UnitRows
+from sketchselect.prepare.tables import Dates, OneHot
 
 STEPS: Registry[type[Step]] = Registry(
     "steps",
     Step,
     "name",
-    (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier),
+    (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier, OneHot, Dates),
 )
 """Name in a job file -> step."""
 
@@ -35,7 +37,7 @@ COLUMN_STEPS = tuple(name for name, step in STEPS.items() if step.acts_on == "co
 _LABEL = re.compile(r"\s*([A-Za-z0-9_-]+)\s*(?:\((.*)\))?\s*(?:#([0-9a-f]+))?\s*", re.DOTALL)
 
 
-def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
+def resolve(entries: Sequence[Any] | None, further: Sequence[Any] = ()) -> tuple[Step, ...]:
     """Return the steps that a list of entries asks for, in order.
 
     Parameters
@@ -44,6 +46,8 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
         A name (``"l2"``), a name with parameters (``"library-size(target=1000)"``), a mapping (``{"step":
         "library-size", "target": 1000}``), or a step as it is. A label of a fitted step (``"tf-idf#..."``) gives a
         step that can only be fitted with the same statistics.
+    further : sequence of str, mapping or Step
+        Steps that come last, such as those of a method; one whose name is among the entries is left out.
 
     Raises
     ------
@@ -54,15 +58,19 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
     --------
     >>> [step.label for step in resolve(["l2", {"step": "clip", "high": 10}])]
     ['l2', 'clip(high=10.0)']
+    >>> [step.label for step in resolve(["l2", "log1p"], further=["l2"])]
+    ['l2', 'log1p']
     """
     if entries is None:
-        return ()
+        entries = ()
     if isinstance(entries, (str, Mapping, Step)):
         step = repr(entries) if isinstance(entries, str) else "step"
         raise BadParameter(f"prepare must be a list of steps, got one step; write [{step}]")
     if not isinstance(entries, Iterable):
         raise BadParameter(f"prepare must be a list of steps, got {entries!r:.40}")
     steps = tuple(_step(entry) for entry in entries)
+    names = {step.name for step in steps}
+    steps += tuple(step for step in map(_step, further) if step.name not in names)
     _require_order(steps)
     return steps
 
@@ -114,8 +122,13 @@ def _parameters(name: str, text: str) -> dict[str, Any]:
 
 
 def _require_order(steps: Sequence[Step]) -> None:
-    """Raise `BadParameter` where a step for counts follows one that makes values negative."""
+    """Raise `BadParameter` where a step for counts follows one of negative values, or one for tables another."""
     signed = None
+    for before, step in pairwise(steps):
+        if step.encodes is not None and before.encodes is None:
+            raise BadParameter(
+                f"prepare step {step.name!r} is for columns of a table as they are; put it before {before.name!r}"
+            )
     for step in steps:
         if signed is not None and step.of_counts:
             raise BadParameter(
@@ -182,6 +195,11 @@ def names_after(steps: Sequence[Step], names: tuple[str, ...] | None, n_columns:
     for step in steps:
         names, n_columns = step.column_names(names, n_columns), step.n_columns(n_columns)
     return names
+
+
+def encodings(steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return the columns of a table, besides numbers, that are to be read for these steps."""
+    return tuple(step.encodes for step in steps if step.encodes is not None)
 
 
 def check_steps(entries: Sequence[Any] | None) -> tuple[str, ...]:

@@ -86,6 +86,9 @@ class Step(ABC):
     normalizes_rows: ClassVar[bool] = False
     """Whether rows have length 1 after it."""
 
+    encodes: ClassVar[str | None] = None
+    """Columns of a table, besides numbers, that are read for this step: "text" or "dates"."""
+
     values: Mapping[str, Array] | None = field(default=None, kw_only=True, repr=False)
     expected: str | None = field(default=None, kw_only=True, repr=False)
 
@@ -111,6 +114,10 @@ class Step(ABC):
         """Return the fitted values from the summary of its `needs`."""
         raise BadParameter(f"prepare step {self.name!r} has nothing to be fitted with")
 
+    def completed(self, summary: Any, matrix: Any) -> Any:
+        """Return the summary of the `needs` with what is looked up in the source, a `Matrix`, once it is known."""
+        return summary
+
     def notes(self) -> list[str]:
         """Return notes for the user on the fitted values."""
         return []
@@ -121,6 +128,10 @@ class Step(ABC):
 
     def column_names(self, names: tuple[str, ...] | None, n_columns: int) -> tuple[str, ...] | None:
         """Return the names of the columns after the step; `names` and `n_columns` are those before it."""
+        return names
+
+    def names_before(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the columns before the step from those after it, where the step made others of some."""
         return names
 
     def working_nbytes(self, n_columns: int) -> int:

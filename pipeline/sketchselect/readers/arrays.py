@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, ta
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
 from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_names, require_matrix
+from sketchselect.readers.tables import EncodedFrame, advice, encoded_narwhals, encoded_pandas
 
 _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 
@@ -182,18 +183,30 @@ def is_pandas(source: Any) -> bool:
     return all(hasattr(type(source), name) for name in ("iloc", "dtypes", "columns"))
 
 
-def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
+def frame_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str] = ()) -> ArrayMatrix | None:
     """Return the matrix of a data frame with its names: all columns numeric, missing values as NaN.
 
+    `encode`: Columns of text or dates that are numbers too; see `readers.tables`.
     Returns None for an object that is no data frame.
     Raises `SourceError` if a column is not numeric, or the frame is lazy.
     """
     if is_pandas(source):
-        return _pandas_matrix(source, nonfinite)
+        table = encoded(source, encode)
+        matrix = _pandas_matrix(table.frame, nonfinite)
+        table.name_levels(matrix, list(source.columns))
+        return matrix
     if isinstance(source, (np.ndarray, list, tuple)):
         return None
     frame = eager_frame(source)
-    return None if frame is None else _narwhals_matrix(frame, nonfinite)
+    return None if frame is None else _narwhals_matrix(frame, nonfinite, encode)
+
+
+def encoded(frame: Any, encode: Collection[str]) -> EncodedFrame:
+    """Return a data frame of pandas with columns of text or dates as numbers."""
+    if not encode:
+        return EncodedFrame(frame)
+    _require_distinct(frame.columns)
+    return encoded_pandas(frame, encode)
 
 
 def without_columns(source: Any, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
@@ -240,15 +253,16 @@ def _pandas_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
     return ArrayMatrix(values, as_names(source.columns, source.shape[1]), nonfinite, _ADDRESS)
 
 
-def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
     import narwhals
 
     columns = []
+    table = encoded_narwhals(frame, encode)
     # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
     metadata = getattr(getattr(frame.to_native(), "schema", None), "pandas_metadata", None) or {}
     names = [name for name in frame.columns if name not in metadata.get("index_columns", ())]
     for name in names:
-        column = frame[name]
+        column = table.frame[name]
         if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):
             column = column.cast(narwhals.Float64)
         values = column.to_numpy()
@@ -258,7 +272,9 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
     out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)
     for j, values in enumerate(columns):
         out[:, j] = values
-    return ArrayMatrix(out, as_names(names, len(names)), nonfinite, _ADDRESS)
+    matrix = ArrayMatrix(out, as_names(names, len(names)), nonfinite, _ADDRESS)
+    table.name_levels(matrix, names)
+    return matrix
 
 
 def require_numbers(frame: Any) -> None:
@@ -284,10 +300,11 @@ def _require_distinct(names: Iterable[Any]) -> None:
 
 def not_numeric(name: Any, dtype: Any) -> SourceError:
     """Return the error of a column that holds no numbers."""
-    return SourceError(
-        f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: "
-        "leave it out or encode it as numbers"
-    )
+    code, text = getattr(dtype, "kind", "O"), str(dtype)
+    cure = advice("dates" if code == "M" or text.startswith("Date") else "text")
+    if code in ("m", "c") or text.startswith(("Duration", "List", "Struct", "Array")):
+        cure = "leave it out or turn it into numbers"
+    return SourceError(f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: {cure}")
 
 
 def is_anndata(source: Any) -> bool:

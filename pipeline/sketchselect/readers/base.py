@@ -243,6 +243,10 @@ class Matrix(ABC):
         Names of the rows, where the store has them.
     columns_beside : mapping of str to vector
         What targets, labels and weights of these rows may be named by, where they come from an object in memory.
+    text_columns : tuple of int
+        Columns of text, of which rows have the codes of their levels (see `readers.tables`).
+    levels : mapping of int to object with ``names(codes, rows)``
+        What names the levels of these columns.
     """
 
     shape: tuple[int, int]
@@ -266,6 +270,8 @@ class Matrix(ABC):
     loaded_nbytes: int = 0
     row_names: Any = None
     columns_beside: Mapping[str, Any] = MappingProxyType({})
+    text_columns: tuple[int, ...] = ()
+    levels: Mapping[int, Any] = MappingProxyType({})
 
     def __repr__(self) -> str:
         n_rows, n_columns = self.shape
@@ -402,6 +408,7 @@ class ColumnsAsRows(MatrixView):
     feature_names = None
     chunk_edges = None
     row_names = None
+    text_columns = ()
     stored_nbytes = Matrix.stored_nbytes
 
     def __init__(self, matrix: Matrix) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from sketchselect.errors import BadParameter, NotFinite, SourceError
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
 from sketchselect.location import Location, is_url, locate
-from sketchselect.readers.anndata_layout import modality_key
+from sketchselect.readers.anndata_layout import ANNDATA, encoding, modality_key
 from sketchselect.readers.arrays import (
     ArrayMatrix,
     ArrayVector,
@@ -26,6 +26,7 @@ from sketchselect.readers.arrays import (
     anndata_names,
     as_array,
     backing_file,
+    encoded,
     frame_matrix,
     is_anndata,
     is_mudata,
@@ -67,6 +68,7 @@ from sketchselect.readers.parquet import (
     open_parquet_vector,
     parquet_column,
 )
+from sketchselect.readers.tables import FieldColumn, WithFields, require_encodings
 from sketchselect.readers.text import (
     open_market_matrix,
     open_svmlight_matrix,
@@ -85,6 +87,7 @@ from sketchselect.readers.zarr.matrix import (
     zarr_columns_of_rows,
     zarr_vector_beside,
 )
+from sketchselect.readers.zarr.metadata import MARKER
 
 
 @dataclass(frozen=True)
@@ -93,17 +96,21 @@ class FileFormat:
 
     name: str  # What messages call such files
     endings: tuple[str, ...]  # Endings of their names, in lower case
-    # ``matrix(location, key, nonfinite)`` opens a matrix; None where it is not read in place, see `cure`
-    matrix: Callable[[Location, str | None, Nonfinite], Matrix] | None = None
+    # ``matrix(location, key, nonfinite)`` opens a matrix (with a further argument `encode` where `takes_text`); None
+    # where it is not read in place, see `cure`
+    matrix: Callable[..., Matrix] | None = None
     # ``vector(location, n_rows, name)`` opens a vector
     vector: Callable[[Location, int | None, str], Vector] | None = None
     # ``vector_inside(location, key)`` returns the vector of this name in the file of a matrix, or None
     vector_inside: Callable[[Location, str], Vector | None] | None = None
     takes_key: bool = False  # Whether one file can hold several matrices
+    takes_text: bool = False  # Whether columns of text and dates can be read as numbers, see `readers.tables`
     remote: bool = False  # Whether it is read from URLs too
     cure: str = ""  # What to do with a file that is not read in place; ``{name}`` is the name of the file
 
-    def open_matrix(self, location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:
+    def open_matrix(
+        self, location: Location, key: str | None, nonfinite: Nonfinite, encode: Collection[str] = ()
+    ) -> Matrix:
         """Open the matrix in a file, or raise `SourceError` naming what to do instead."""
         if key is not None and not self.takes_key:
             raise BadParameter(f"{location.address}: {self.name} hold one matrix, which has no key; leave key out")
@@ -113,7 +120,7 @@ class FileFormat:
             cure = self.cure.format(name=location.name)
             raise SourceError(f"{location.address}: {self.name} are not read in place; {cure}")
         self._require_local(location)
-        return self.matrix(location, key, nonfinite)
+        return self.matrix(location, key, nonfinite, *([encode] if self.takes_text else []))
 
     def open_vector(self, location: Location, n_rows: int | None, name: str) -> Vector:
         """Open the vector in a file, or raise `SourceError` naming what to do instead."""
@@ -143,6 +150,7 @@ PARQUET = FileFormat(
     open_parquet_vector,
     parquet_column,
     takes_key=True,
+    takes_text=True,
     remote=True,
 )
 TEXT = FileFormat(
@@ -197,6 +205,7 @@ def format_by_ending(name: str) -> FileFormat | None:
 
 """Columns that a message lists."""
 
+_FIRST_NAMES = 1 << 16
 _ROLE = "it is named as the target, labels, weights or row names"
 
 
@@ -210,6 +219,7 @@ def open_matrix(
     source_id: str | None = None,
     vectors: Sequence[Any] = (),
     feature_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    encode: Collection[str] = (),
 ) -> Matrix:
     """Open a numeric matrix that may not fit in memory.
 
@@ -246,6 +256,10 @@ def open_matrix(
     feature_names : path or sequence of str, optional
         Names of the columns, instead of those of the source: a local text file with one name a line, or the names.
         For ``.npy``, ``.npz`` and Matrix Market files, and for arrays, which have none.
+    encode : sequence of "text" and "dates"
+        Columns of a table that are read although they are no numbers: text (and categories and truth values) as codes
+        of its levels, from which the prepare step "one-hot" makes columns; dates and times as days since 1970-01-01.
+        Otherwise they are refused. ``fit``, ``summarize`` and jobs set this by their prepare steps.
 
     Returns
     -------
@@ -271,6 +285,7 @@ def open_matrix(
     """
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
+    kinds = require_encodings(encode)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -284,17 +299,20 @@ def open_matrix(
                 vectors, lambda name: _is_column(matrix, name) and zarr_vector_beside(place, name, missing) is None
             )
             matrix = _features(matrix, named)
+            if kinds:
+                matrix = _with_fields(matrix, location, kinds, vectors, missing)
         else:
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
-            matrix = _with_names(known.open_matrix(location, _without(named, key), policy), feature_names)
+            matrix = _with_names(known.open_matrix(location, _without(named, key), policy, kinds), feature_names)
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
         return matrix
     source, beside = without_columns(source, local_names(vectors))
     if feature_names is not None and isinstance(source, Matrix):
         raise BadParameter("feature_names go with a source; this matrix was opened before")
-    matrix = _with_names(_open_object(source, key, storage_options, missing, policy, source_id), feature_names)
+    opened = _open_object(source, key, storage_options, missing, policy, source_id, kinds)
+    matrix = _with_names(opened, feature_names)
     named = _vector_columns(vectors, lambda name: _is_column(matrix, name) and not _is_stored_vector(matrix, name))
     beside |= {name: NamedColumn(matrix, name) for name in named}
     matrix = _features(matrix, named)
@@ -302,6 +320,31 @@ def open_matrix(
     if beside:
         matrix.columns_beside = {**matrix.columns_beside, **beside}
     return matrix
+
+
+def _with_fields(
+    matrix: Matrix, location: Location, encode: Collection[str], vectors: Sequence[Any], missing: MissingPolicy
+) -> Matrix:
+    """Return a matrix with the text columns of the table that its store was converted from, but for the `vectors`.
+
+    A first column of text names the rows, and is a feature only where two of its first entries are equal.
+    """
+    root = read_node(location)
+    if root is None or MARKER not in root.attributes or encoding(root) != ANNDATA:
+        return matrix
+    frame = root.child("obs")
+    index = [] if frame is None or "_index" not in frame.attributes else [f"obs/{frame.attributes['_index']}"]
+    columns = []
+    for name in (*index, *zarr_columns_of_rows(location, None)):
+        vector = None if name in vectors else zarr_vector_beside(location, name, missing)
+        if vector is None or vector.dtype.kind != "U":
+            continue
+        first = vector.read(0, min(vector.n_rows, _FIRST_NAMES)) if name in index else ()
+        if name in index and len(set(first)) == len(first):
+            continue
+        columns.append(FieldColumn.of(name.removeprefix("obs/"), vector, encode))
+    fields = [column for column in columns if column is not None]
+    return WithFields(matrix, fields) if fields else matrix
 
 
 def given_names(names: str | os.PathLike[str] | Sequence[str], n_columns: int, address: str) -> tuple[str, ...]:
@@ -328,6 +371,7 @@ def _open_object(
     missing: MissingPolicy,
     policy: Nonfinite,
     source_id: str | None,
+    encode: Collection[str],
 ) -> Matrix:
     """Return the matrix of an object in memory, or of one that reads from a file or a graph."""
     kind = type(source)
@@ -376,7 +420,7 @@ def _open_object(
         return open_zarr_matrix(folder, None, missing, policy)
     if hasattr(kind, "tocsr") and hasattr(kind, "nnz"):
         return SparseMatrix(source, None, policy)
-    frame = frame_matrix(source, policy)
+    frame = frame_matrix(source, policy, encode)
     if frame is not None:
         return frame
     return ArrayMatrix(as_array(source), None, policy)
@@ -608,6 +652,7 @@ def open_features(
     reset: bool,
     nonfinite: Nonfinite = "error",
     vectors: Sequence[Any] = (),
+    encode: Collection[str] = (),
     **checks: Any,
 ) -> Matrix:
     """Open what a user gave an estimator as X.
@@ -619,7 +664,7 @@ def open_features(
     `X`: The rows.
     `reset`: Whether this is the first X; otherwise it must have the width of that, and its names where both have some.
     `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
-    `vectors`: Targets and weights of the same rows, as in `open_matrix`.
+    `vectors`, `encode`: Targets and weights of the same rows, and columns that are no numbers, as in `open_matrix`.
     `**checks`: For `sklearn.utils.validation.validate_data`.
 
     Raises `BadParameter` if width or names are others than in `fit`, naming the first such column, or `SourceError` if
@@ -628,9 +673,11 @@ def open_features(
     if is_array_like(X):
         from sklearn.utils.validation import validate_data
 
-        rows, beside = X, dict[str, Any]()
+        rows, beside, table = X, dict[str, Any](), None
         if is_pandas(X):
             rows, beside = without_columns(X, local_names(vectors))
+            table, columns = encoded(rows, encode), list(rows.columns)
+            rows = table.frame
             require_numbers(rows)
         finite = checks.pop("ensure_all_finite", True)
         values = validate_data(
@@ -640,8 +687,11 @@ def open_features(
             require_finite(estimator, values)
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
+        if table is not None and encode:
+            table.name_levels(matrix, columns)
+            matrix.feature_names = as_names(columns, len(columns))
         return matrix
-    matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors)
+    matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors, encode=encode)
     name = type(estimator).__name__
     if reset:
         estimator.n_features_in_ = matrix.shape[1]

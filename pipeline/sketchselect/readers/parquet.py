@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from urllib.parse import unquote
 import numpy as np
 
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
-from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
+from sketchselect.readers.tables import DAY, StoredLevels, advice, text_of
 
 ENDINGS = (".parquet", ".pq")
 
@@ -276,10 +277,11 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers."""
+    """A column of numbers, or one that is read as such."""
 
     name: str
     width: int | None = None  # Entries of each list; None for a column of scalars
+    kind: str | None = None  # "text" or "dates", see `readers.tables`; None for numbers
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -295,6 +297,10 @@ class Column:
         `first_row`, `address`: Row of the first entry, file and row group, for messages.
         Raises `ChunkReadError` if there are nulls where the footer has none, or a list has another length.
         """
+        if self.kind == "text":
+            return _codes(values)
+        if self.kind == "dates":
+            return _days(values)
         if self.width is not None:
             values = self._entries(values, first_row, address)
         if values.null_count and dtype.kind != "f":
@@ -322,7 +328,38 @@ class Column:
         return pa.chunked_array([chunk.flatten() for chunk in lists.chunks], lists.type.value_type)
 
 
-def column_of(footers: Footers, name: str) -> tuple[Column, np.dtype[Any]]:
+def _codes(values: Any) -> Array:
+    """Return the codes of the levels of an Arrow column of text, truth values or categories."""
+    codes = []
+    for chunk in values.chunks:
+        kinds = chunk.dictionary_encode() if not hasattr(chunk, "dictionary") else chunk
+        levels = kinds.dictionary.to_pylist()
+        table = np.append(level_codes(["" if level is None else text_of(level) for level in levels]), MISSING_LEVEL)
+        table[:-1][[level is None for level in levels]] = MISSING_LEVEL
+        codes.append(table[kinds.indices.fill_null(len(levels)).to_numpy(zero_copy_only=False)])
+    return np.concatenate(codes) if codes else np.empty(0)
+
+
+def _days(values: Any) -> Array:
+    """Return the days of an Arrow column of dates or times, NaN where there is none."""
+    import pyarrow as pa
+
+    stamps = values.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return np.asarray(stamps, dtype=np.float64) / DAY
+
+
+def encoded_kind(kind: Any) -> str | None:
+    """Return "text" or "dates" for Arrow types of such, None for all else."""
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind) or types.is_boolean(kind):
+        return "text"
+    if any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view)):
+        return "text"
+    return "dates" if types.is_date(kind) or types.is_timestamp(kind) else None
+
+
+def column_of(footers: Footers, name: str, encode: Collection[str] = ()) -> tuple[Column, np.dtype[Any]]:
     """Return the column `name` and the type of its entries; of lists the first is read for its length.
 
     Raises `SourceError` if its entries are no numbers; `EmptyInput` if its lists have no entries.
@@ -330,12 +367,16 @@ def column_of(footers: Footers, name: str) -> tuple[Column, np.dtype[Any]]:
     import pyarrow.types as types
 
     address, kind = footers.groups.location.address, footers.schema.field(name).type
+    encoded = encoded_kind(kind)
+    if encoded in encode:
+        return Column(name, kind=encoded), np.dtype(np.float64)
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     entry = numpy_type(kind.value_type if is_list else kind)
     if entry is None or entry.kind not in "fiub":
         raise SourceError(
             f"{address}: column {name!r:.80} is of type {kind}; allowed are {ALLOWED}, and lists of them: "
             f'leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
+            + ("" if encoded is None else f"; {advice(encoded).removeprefix('leave it out, ')}")
         )
     if not is_list:
         return Column(name), entry
@@ -368,6 +409,7 @@ def _first_length(footers: Footers, name: str) -> int:
 
 
 _SHOWN = 5
+_TEXT = np.dtype("U")
 
 
 @dataclass(eq=False, repr=False)
@@ -389,6 +431,10 @@ class ParquetMatrix(Matrix):
         self.loaded_nbytes = _ARROW_NBYTES
         self.chunk_rows = max(heights, default=0)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
+        places = itertools.accumulate((len(column.feature_names) for column in self.columns), initial=0)
+        text = {place: c.name for place, c in zip(places, self.columns, strict=False) if c.kind == "text"}
+        self.text_columns = tuple(text)
+        self.levels = {j: StoredLevels(ParquetVector(self.groups, name, _TEXT)) for j, name in text.items()}
 
     def _rows(self, start: int, stop: int) -> Array:
         out = np.empty((stop - start, self.shape[1]), self.dtype)
@@ -422,7 +468,8 @@ class ParquetMatrix(Matrix):
             f"\n{file.location.address} {versions[file.location.url]} {group} {start - first} {stop - first} {rows}"
             for file, group, first, rows in below
         )
-        return digest(f"parquet {self.feature_names} {self.dtype.str}", *groups)
+        kinds = "".join(f" {column.kind} {column.name}" for column in self.columns if column.kind is not None)
+        return digest(f"parquet {self.feature_names} {self.dtype.str}{kinds}", *groups)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
@@ -451,13 +498,21 @@ class ParquetVector(Vector):
             parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address))
         return np.concatenate(parts)
 
+    def texts(self, start: int, stop: int) -> list[str | None]:
+        """Return entries as text, None where there is none."""
+        tables = self.groups.tables(start, stop, (self.column,))
+        values = itertools.chain.from_iterable(table.column(0).to_pylist() for _, _, table in tables)
+        return [None if value is None else text_of(value) for value in values]
+
     def identity(self) -> str | None:
         """Return a fingerprint of the files and the name of the column."""
         versions = [f"{file.location.address} {file.location.version()}" for file in self.groups.files]
         return digest(f"parquet {self.column} {versions}")
 
 
-def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> ParquetMatrix:
+def open_parquet_matrix(
+    location: Location, key: str | None, nonfinite: Nonfinite, encode: Collection[str] = ()
+) -> ParquetMatrix:
     """Open the file or folder at `location`.
 
     A row index that pandas stored, and the keys of folders ``name=value``, are no features unless `key` names them; an
@@ -466,21 +521,22 @@ def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinit
 
     `location`: A ``.parquet`` file, or a folder of such files with the same columns.
     `key`: The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
-        which must be numeric.
+        which must be numeric, or of a kind in `encode` (see `readers.tables`).
     `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
     Raises `SourceError` if a file is not Parquet, a column is not there or not numeric, or the files differ in their
     columns.
     """
     footers = read_footers(location)
     names = _chosen(footers, key, location)
-    columns, kinds = zip(*(column_of(footers, name) for name in names), strict=True)
+    columns, kinds = zip(*(column_of(footers, name, encode) for name in names), strict=True)
     dtype = np.result_type(
         *(
             np.float64 if name in footers.nullable and kind.kind != "f" else kind
             for name, kind in zip(names, kinds, strict=True)
         )
     )
-    uniform = set(kinds) == {dtype} and dtype in (np.float32, np.float64) and {c.width for c in columns} == {None}
+    uniform = set(kinds) == {dtype} and dtype in (np.float32, np.float64)
+    uniform = uniform and all(c.width is None and c.kind is None for c in columns)
     matrix = ParquetMatrix(footers.groups, dtype, columns, nonfinite, uniform)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")

@@ -26,10 +26,10 @@ from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
 from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import MATRICES, LoadedMatrix
+from sketchselect.readers.tables import is_missing_field
 
 _COUNTED = 1 << 22
 _OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
-_MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
 
 
 @contextlib.contextmanager
@@ -62,10 +62,6 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return "_" not in field
-
-
-def _is_missing(field: str) -> bool:
-    return field.strip().lower() in _MISSING
 
 
 class CsvRows:
@@ -114,7 +110,7 @@ class CsvRows:
         self._delimiter = _delimiter(first)
         fields = [field.strip() for field in _rows_of([first])[0]]
         self._width = len(fields)
-        self._header = None if all(_is_number(field) or _is_missing(field) for field in fields) else fields
+        self._header = None if all(_is_number(field) or is_missing_field(field) for field in fields) else fields
         self.n_rows = self._count_lines() - (self._header is not None)
         if self.n_rows < 1:
             raise EmptyInput(f"{self.address}: no rows under the line of column names")
@@ -166,7 +162,7 @@ class CsvRows:
         text = {0} if self._header is not None and not self._header[0] else set()
         with _opened(self._location) as file:
             for fields in csv.reader(itertools.islice(file, self._header is not None, None), delimiter=self._delimiter):
-                seen = {j for j in undecided if j < len(fields) and not _is_missing(fields[j])}
+                seen = {j for j in undecided if j < len(fields) and not is_missing_field(fields[j])}
                 text |= {j for j in seen if not _is_number(fields[j])}
                 self._look_like_numbers |= {j for j in seen & text if _OTHER_NOTATION.fullmatch(fields[j].strip())}
                 undecided -= seen
@@ -198,7 +194,7 @@ class CsvRows:
 
     def _entries(self, rows: list[list[str]], j: int, lines: list[str], first_line: int) -> Array:
         """Return a column of numbers, NaN where a field is missing."""
-        missing = [_is_missing(fields[j]) for fields in rows]
+        missing = [is_missing_field(fields[j]) for fields in rows]
         if not all(absent or _is_number(fields[j]) for absent, fields in zip(missing, rows, strict=True)):
             raise self._fault(lines, first_line)
         return np.array([np.nan if absent else float(fields[j]) for absent, fields in zip(missing, rows, strict=True)])
@@ -215,7 +211,7 @@ class CsvRows:
                     "correct the line"
                 )
             for column in self._numbers:
-                if not (_is_number(fields[column]) or _is_missing(fields[column])):
+                if not (_is_number(fields[column]) or is_missing_field(fields[column])):
                     name = f" ({self._header[column]!r:.80})" if self._header is not None else ""
                     return SourceError(
                         f"{self.address}: line {number}, column {column + 1}{name} is not a number, as it is above; "

@@ -125,6 +125,8 @@ class ChosenColumns(MatrixView):
         self.shape = (matrix.shape[0], len(columns))
         names = matrix.feature_names
         self.feature_names = None if names is None else tuple(names[j] for j in columns)
+        self.text_columns = tuple(i for i, j in enumerate(columns) if j in matrix.text_columns)
+        self.levels = {i: matrix.levels[columns[i]] for i in self.text_columns if columns[i] in matrix.levels}
 
     def _rows(self, start: int, stop: int) -> Any:
         rows = self.matrix.read_rows(start, stop)[:, self.columns]
@@ -171,7 +173,7 @@ def missing_allowed(matrix: Matrix) -> Matrix:
 class MatrixMetadata(Matrix):
     """The attributes of a matrix without its rows, small when pickled: what a task knows whose rows are sent apart.
 
-    All attributes but `entry_offsets`, `row_names` and `columns_beside`, which are as long as the matrix.
+    All attributes but `entry_offsets`, `row_names`, `columns_beside` and `levels`, which may be as long as the matrix.
     """
 
     def __init__(self, matrix: Matrix) -> None:
@@ -185,7 +187,10 @@ class MatrixMetadata(Matrix):
         return None
 
 
+_LONG = {"entry_offsets", "row_names", "columns_beside", "levels", "in_memory"}
+
+
 def copy_metadata(matrix: Matrix, target: Matrix) -> None:
     """Give `target`, which does not hold the rows, the attributes of a matrix that are not as long as its rows."""
-    for name in Matrix.__annotations__.keys() - {"entry_offsets", "row_names", "columns_beside", "in_memory"}:
+    for name in Matrix.__annotations__.keys() - _LONG:
         setattr(target, name, getattr(matrix, name))

@@ -24,6 +24,7 @@ from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, is_url, locate
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions
 from sketchselect.readers.opening import TEXT, format_by_ending, format_of, given_names, open_matrix
+from sketchselect.readers.tables import ENCODINGS
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
 from sketchselect.readers.zarr.metadata import MARKER, MAX_CHUNK_BYTES
@@ -350,8 +351,9 @@ def convert(
     Matrix Market files are read whole.
 
     Text columns of a ``.csv`` file are no features: the store becomes a group with the numbers in ``X`` and each such
-    column in ``obs``, for a job's target or labels, as does every column left out by ``key="-id,outcome"``. The first
-    column of the file, if it is text or left out, names the rows. Empty fields and NA become NaN. A warning says so.
+    column in ``obs``, for a job's target or labels and the steps ``one-hot`` and ``dates``, as does every column left
+    out by ``key="-id,outcome"``. The first column of the file, if it is text or left out, names the rows. Empty
+    fields and NA become NaN. A warning says so.
 
     Parameters
     ----------
@@ -473,7 +475,7 @@ def _warn_of(rows: CsvRows, counting: Array) -> None:
         warnings.warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns are text"
             f"{' or left out' if rows.measured else ''} and no features{first}; "
-            f"target or labels of a job may be {listed}",
+            f'target or labels of a job may be {listed}; the prepare step "{ENCODINGS["text"]}" makes features of text',
             stacklevel=3,
         )
     if rows.like_numbers:

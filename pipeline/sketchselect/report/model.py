@@ -43,10 +43,6 @@ def _word(model: Mapping[str, Any]) -> str:
     return "term" if model["expanded"] else "column"
 
 
-def _is_gaussian(model: Mapping[str, Any]) -> bool:
-    return bool(model.get("family", "gaussian") == "gaussian")
-
-
 def _counted(model: Mapping[str, Any], n_terms: float) -> str:
     return f"{count(n_terms)} {_word(model)}{'' if n_terms == 1 else 's'}"
 
@@ -69,7 +65,7 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
     if model["task"] == "classification":
         classes = "two classes" if n_outputs == 1 else f"{count(n_outputs)} classes"
         return f"{size} {'tells' if n_terms == 1 else 'tell'} the {classes} apart", describe_model(model)
-    spread = "target’s variance" if _is_gaussian(model) else "target’s deviance"
+    spread = "target’s variance" if model.get("family", "gaussian") == "gaussian" else "target’s deviance"
     share, where = model["explained_held_out"], f"of the {spread} in held-out rows"
     if share is None:
         share, where = model["explained"], f"of the {spread} in these rows"

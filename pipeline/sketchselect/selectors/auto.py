@@ -330,7 +330,8 @@ class AutoSelector(BaseSelector):
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a method that cannot compete."""
         super().check_parameters()
-        self._competitors()
+        for method in self._competitors().values():
+            method.check_parameters()
 
     def _competitors(self) -> dict[str, BaseSelector]:
         """Return the methods by name in the curve, unfitted."""
@@ -349,8 +350,8 @@ class AutoSelector(BaseSelector):
         if not competitors:
             raise BadParameter("methods: none was named; leave it out for all that are fast")
         names = _names(competitors)
-        for place, name in enumerate(names):
-            if name in names[:place]:
+        for i, name in enumerate(names):
+            if name in names[:i]:
                 raise BadParameter(f"methods: {name} is named twice; leave one of them out")
         for method in competitors:
             if "normalize" in method.get_params():
@@ -370,7 +371,6 @@ class AutoSelector(BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return a sample of rows, and what the methods need."""
-        self.check_parameters()
         k = self._clusters(n_features)
         size = self.sample_rows
         if size is None:
@@ -422,6 +422,7 @@ class AutoSelector(BaseSelector):
         pick(summary, RowSample.kind)
         members = {member.kind: member for member in (summary.values() if isinstance(summary, Mapping) else [summary])}
         self.summary_ = Bundle.of(members)
+        self._n_made = None
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
         return self._finish(self.summary_.feature_names)
@@ -438,7 +439,7 @@ class AutoSelector(BaseSelector):
     @property
     def most_columns(self) -> int:
         """Largest number of columns that is tried."""
-        return max(min(MOST, int(self.n_features_in_)), self.least_columns)
+        return max(min(MOST, self._n_columns), self.least_columns)
 
     def _curve(self, summary: Any) -> Curve:
         sample = pick(summary, RowSample.kind)
@@ -481,7 +482,6 @@ class AutoSelector(BaseSelector):
         return curve.everything.labels
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        self.check_parameters()
         if getattr(self, "_measured", (None,))[0] is not summary:
             self._measured = summary, self._curve(summary)
         curve, is_open, surely = self._measured[1], self.n_features_to_select == "auto", self.largest_objective is None

@@ -8,18 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
-from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
+from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare
+from sketchselect._progress import make_progress, reporting_steps
 from sketchselect._sklearn import BaseEstimator, SelectorMixin, check_is_fitted
 from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
-from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import is_csr, take_columns
@@ -230,18 +231,6 @@ def require_directions(size: int | None, k: int, name: str = "n_components") -> 
         )
 
 
-class SelectorPass(NamedTuple):
-    """The pass of a selector: a source, the description of its summary, and the first row that is read."""
-
-    source: Source
-    description: Summary[Any]
-    first_row: int = 0
-
-    def summarize(self, options: PassOptions) -> Summary[Any]:
-        """Return the summary."""
-        return summarize_source(self.source, self.description, options, first_row=self.first_row).value
-
-
 class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
@@ -397,19 +386,19 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """
         return self.window is not None or type(self).collect_source is not BaseSelector.collect_source
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
-        """Return the one pass whose summary `_select` sees; None where that takes several, made by `collect_source`.
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
+        """Return source and summary of the one pass; None where `collect_source` makes several.
 
         With a window the pass reads the last rows, and no others.
         """
         first_row = 0 if self.window is None else max(source.n_rows - int(self.window), 0)
-        return SelectorPass(source, self.summary_description(source.n_columns), first_row)
+        return replace(source, first_row=first_row), self.summary_description(source.n_columns)
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the summary of a source that `_select` sees; override it where `single_pass` is None."""
         single = self.single_pass(source)
         assert single is not None
-        return single.summarize(options)
+        return summarize_source(*single, options).value
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
         """Return the description of a second pass that the first summary shows to be necessary; None if it is not."""
@@ -419,10 +408,10 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Return the summary to select from: that of `collect_source`, or of a pass with `further_description`."""
         return summary
 
-    def prepare_steps(self) -> tuple[str, ...]:
-        """Return the labels of the row steps that the selector's `normalize` parameter adds."""
+    def prepare_steps(self) -> tuple[Any, ...]:
+        """Return the row steps that the selector's `normalize` parameter adds, as entries for `prepare.resolve`."""
         normalize = getattr(self, "normalize", None)
-        return () if normalize is None else prepare.check_steps([normalize])
+        return () if normalize is None else (normalize,)
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Make one pass over X and select columns.
@@ -437,11 +426,13 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         **run : prepare, client, partition_bytes, checkpoint, progress
             As in `sketchselect.summarize`. Steps of `prepare`, such as ``["impute", "standardise"]``, come before those
             of `normalize`; a model applies them to the rows of predictions too, and `transform` returns columns as they
-            come. With "impute" NaN are missing values.
+            come. With "impute" NaN are missing values. "one-hot" makes columns of the levels of text columns, among
+            which are the selected ones (``column=level``); "dates" reads dates as days.
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         self.__dict__.pop("window_", None)
-        return self._finish(self.summary_.feature_names)
+        with reporting_steps(make_progress(run.get("progress"))):
+            return self._finish(self.summary_.feature_names)
 
     def collect(
         self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[PreparedKeywords]
@@ -473,12 +464,14 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         [0, 2]
         """
         self.check_parameters()
-        given = prepare.resolve(run.pop("prepare", None))
-        self._fills_missing = any(step.fills_missing for step in given)
+        given = run.pop("prepare", None)
+        steps = prepare.resolve(given, self.prepare_steps())
+        self._fills_missing = any(step.fills_missing for step in steps)
+        self._encode = prepare.encodings(steps)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         require_several_rows(matrix)
-        if prepare.columns_after(given, matrix.shape[1]) != matrix.shape[1]:
-            changing = next(step for step in given if step.n_columns(matrix.shape[1]) != matrix.shape[1])
+        changing = next((step for step in steps if step.n_columns(matrix.shape[1]) != matrix.shape[1]), None)
+        if changing is not None and changing.encodes is None:
             raise BadParameter(
                 f"prepare: {changing.name!r} makes other columns than those of X, which cannot be selected here; put "
                 "it into [prepare] of a job, or fit the summary of sketchselect.summarize(X, ..., prepare=...)"
@@ -489,16 +482,16 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        names = {step.name for step in given}
-        own = [step for step in prepare.resolve(self.prepare_steps()) if step.name not in names]
-        source = Source(matrix, target, weight, (*given, *own), in_double=self.needs_double)
+        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
         if not compute:
             return self._delayed(source, run)
         self.__dict__.pop("steps_", None)
+        self._n_made = None
         with fit_options(matrix, target, weight, **run) as options:
             if given:
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
+                self._n_made = source.n_columns if self._encode else None
             self.inspect_rows(source)
             return self.complete(self.collect_source(source, options), source, options)
 
@@ -514,9 +507,11 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if single is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
             raise BadParameter(f"{type(self).__name__} with these parameters {why}")
-        return delayed_summary(single.source, single.description, first_row=single.first_row)
+        return delayed_summary(*single)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
+    ) -> Self:
         """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
 
         With `half_life` earlier rows fade, with `window` they leave it.
@@ -535,6 +530,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             If the rows seen so far are in another window, or have another half-life or other steps, than this
             selector's.
         """
+        check_batch(unknown)
         self.check_parameters()
         before: Summary[Any] | None = getattr(self, "summary_", None)
         window_before = getattr(self, "window_", None)
@@ -543,18 +539,19 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             self._require_same_window()
         matrix = self._open(X, reset=before is None, vectors=(y,))
         target = self._open_target(y, matrix)
-        steps = self.prepare_steps()
+        steps = prepare.resolve(self.prepare_steps())
+        labels = prepare.labels(steps)
         if before is None:
             self._start_stream(target, classes)
             if sample_weight is None:
-                self.inspect_rows(Source(matrix, target, None, prepare.resolve(steps), in_double=self.needs_double))
+                self.inspect_rows(Source(matrix, target, None, steps, in_double=self.needs_double))
             n_targets = 0 if target is None or len(target.shape) == 1 else target.shape[1]
             empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1], n_targets)
-            summary = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
-        elif before.prepare != steps:
+            summary = empty.with_context(prepare=labels, feature_names=matrix.feature_names)
+        elif before.prepare != labels:
             raise Incompatible(
                 f"the rows seen so far were prepared by {list(before.prepare)}, this selector prepares by "
-                f"{list(steps)}; set `normalize` to match (fit with prepare= cannot go on by partial_fit)"
+                f"{list(labels)}; set `normalize` to match (fit with prepare= cannot go on by partial_fit)"
             )
         else:
             summary = before
@@ -563,7 +560,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
             (
-                self._in_precision(prepare.apply(steps, matrix.read_rows(a, b))),
+                self._in_precision(prepare.apply_steps(steps, matrix.read_rows(a, b))),
                 None if target is None else target.read(a, b),
                 None if weights is None else weights[a:b],
             )
@@ -643,7 +640,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if self.half_life is not None:
             self._require_half_life(member)
         self.__dict__.pop("window_", None)
-        self._fills_missing = False
+        self._fills_missing, self._encode, self._n_made = False, (), None
         self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
@@ -656,7 +653,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
         vectors_of_rows = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
-        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, **checks)
+        encode = getattr(self, "_encode", ())
+        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, encode=encode, **checks)
 
     @property
     def _takes_nan(self) -> bool:
@@ -685,7 +683,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             names = tuple(map(str, self.feature_names_in_))
             self.summary_ = self.summary_.with_context(prepare=self.summary_.prepare, feature_names=names)
         self._warn_of_parallel_rows(self.summary_)
-        selection = self._select(self.summary_, self._n_select(self.n_features_in_))
+        selection = self._select(self.summary_, self._n_select(self._n_columns))
         steps = self._row_steps(self.summary_)
         self.selection_ = replace(selection, prepare=steps, applied=selection.applied or in_words(steps, None))
         self.support_ = self.selection_.support
@@ -768,9 +766,28 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """Return the normalisation of a summary's rows, which may differ from this selector's."""
         return next((s for s in summary.prepare if s in prepare.STEPS and prepare.STEPS[s].normalizes_rows), None)
 
+    @property
+    def _n_columns(self) -> int:
+        """Columns that can be selected: those of X, or those that a prepare step made of them."""
+        made: int | None = getattr(self, "_n_made", None)
+        return int(self.n_features_in_) if made is None else made
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the selected columns; after the prepare step "one-hot" such as ``column=level``."""
+        if getattr(self, "_n_made", None) is None:
+            return np.asarray(super().get_feature_names_out(input_features))
+        check_is_fitted(self, "support_")
+        return np.array(self.selection_.feature_names, dtype=object)[self.support_]
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return rows with the selected columns, and zeros in the others; not after the prepare step "one-hot"."""
+        if getattr(self, "_n_made", None) is not None:
+            raise BadParameter(f'columns that the prepare step "{prepare.TEXT_STEP}" made have no inverse')
+        return super().inverse_transform(X)
+
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "support_")
-        mask = np.zeros(self.n_features_in_, dtype=bool)
+        mask = np.zeros(self._n_columns, dtype=bool)
         mask[self.support_] = True
         return mask
 
@@ -779,8 +796,15 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
 
         Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns stay in
         memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for that pass.
+        After the prepare step "one-hot" an array comes back, of columns of levels and of numbers as they are.
         """
         check_is_fitted(self, "support_")
+        if getattr(self, "_n_made", None) is not None:
+            matrix = self._open(X, reset=False)
+            as_columns = tuple(step for step in self.steps_ if step.encodes is not None)
+            rows = Source(matrix, prepare=as_columns, takes_missing=matrix.nonfinite == "missing")
+            with run_options(matrix, **run) as options:
+                return map_blocks(rows, partial(chosen_columns, self.support_), "transform", options)
         if is_array_like(X) or is_anndata(X) or is_xarray(X) or hasattr(X, "__dask_graph__"):
             check_run(run)
         if is_array_like(X):

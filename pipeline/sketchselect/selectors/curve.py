@@ -442,10 +442,10 @@ class Curve:
         places = [(name, size) for name in methods if (name, size) not in self._settled]
         if not self.drawn or size >= self.sample.n_features:
             return False
-        for place in places:
-            selection, clusters = self._points[place]
-            self._points[place] = selection, self._clusters(selection, clusters)
-            self._settled.add(place)
+        for i in places:
+            selection, clusters = self._points[i]
+            self._points[i] = selection, self._clusters(selection, clusters)
+            self._settled.add(i)
         return bool(places)
 
     def _try_alternatives(self, size: int) -> bool:
@@ -474,7 +474,7 @@ class Curve:
             CurvePoint(name, size, *self._estimate(clusters, median_spread), selection, self._ratio_seen(clusters))
             for (name, size), (selection, clusters) in self._points.items()
         ]
-        order = {name: place for place, name in enumerate(self.methods)}
+        order = {name: i for i, name in enumerate(self.methods)}
         points.sort(key=lambda point: (order[point.method], point.n_features))
         sizes = self.sample.n_rows, self.sample.n_kept
         return SelectionCurve(tuple(points), self.n_clusters, *sizes, self.least, self.coreset.scatter)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution import Source
+from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, reduce_blocks
 from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
@@ -16,7 +16,6 @@ from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_sp
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, smallest_rows, uniforms
 from sketchselect.linalg.validation import Floats, seed_of
 from sketchselect.readers import open_vector
-from sketchselect.selectors.base import SelectorPass
 from sketchselect.selectors.kmeans_columns import ColumnSelector, ColumnSubspace, by_leverage
 from sketchselect.selectors.parameters import Count, Size, SketchSize
 from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
@@ -190,11 +189,13 @@ class DeterministicSelector(ColumnSelector):
             del self._partition
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
+    ) -> Self:
         """Add a batch of rows and select again; not with a partition, which has a label for each row of the source."""
         if self.partition is not None or isinstance(getattr(self, "summary_", None), Bundle):
             raise BadParameter("a partition needs all rows at once; use fit, or fit_summary")
-        return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+        return super().partial_fit(X, y, classes, sample_weight=sample_weight, **unknown)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a summary; with a partition, from a Bundle or mapping that also has its centroid sums.
@@ -209,6 +210,7 @@ class DeterministicSelector(ColumnSelector):
         self.check_parameters()
         both = Bundle.of({"sketch": pick(summary, *self.requires), "partition": pick(summary, "centroid-sums")})
         self.summary_ = both
+        self._n_made = None
         self.n_features_in_ = both.n_features
         self._forget_names()
         return self._finish(both.feature_names)
@@ -218,7 +220,7 @@ class DeterministicSelector(ColumnSelector):
         """Whether there is a partition."""
         return self.partition is not None
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return the pass of the sketch, or of the sketch and the centroid sums of a partition; None for k-means++."""
         partition = getattr(self, "_partition", self.partition)
         if partition is None:
@@ -228,8 +230,8 @@ class DeterministicSelector(ColumnSelector):
         source, sums = partition_sums(source, partition, self.n_clusters)
         return self._both(source, self._clusters(source.n_columns, sums.n_clusters), sums)
 
-    def _both(self, source: Source, n_clusters: int, sums: CentroidSums) -> SelectorPass:
-        return SelectorPass(source, Bundle({"sketch": self._sketch(source.n_columns, n_clusters), "partition": sums}))
+    def _both(self, source: Source, n_clusters: int, sums: CentroidSums) -> tuple[Source, Summary[Any]]:
+        return source, Bundle({"sketch": self._sketch(source.n_columns, n_clusters), "partition": sums})
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sketch, or the sketch and the centroid sums of the partition."""
@@ -237,7 +239,7 @@ class DeterministicSelector(ColumnSelector):
         if both is None:
             k = self._clusters(source.n_columns)
             both = self._both(source, k, kmeans_sums(source, k, seed_of(self.random_state), options))
-        return both.summarize(options)
+        return summarize_source(*both, options).value
 
     def selection_flops(self, n_features: int, n_select: int) -> float:
         """Return about how many operations selecting takes: the steps of all runs, on k directions of every column."""

@@ -238,7 +238,6 @@ class SampledGraphSelector(BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sample of rows."""
-        self.check_parameters()
         return RowSample(int(self.n_rows), seed=int(self.random_state))
 
     def _select(self, summary: RowSample, n_select: int) -> Selection:

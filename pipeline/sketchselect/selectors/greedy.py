@@ -221,7 +221,6 @@ class DirectionsSelector(BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch of `sketch_size` rows; the default is min(n_features, max(4 n_components, 160))."""
-        self.check_parameters()
         k = self.n_components or 1
         size = self.sketch_size or max(min(n_features, max(4 * k, DEFAULT_SIZE)), k + 1, 2)
         return FrequentDirections(size, self.half_life)

@@ -30,7 +30,7 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.steps import Block, Step
 from sketchselect.readers import in_double, transposed
-from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank, sketch_size
+from sketchselect.selectors.base import BaseSelector, Selection, rank, sketch_size
 from sketchselect.selectors.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
 
@@ -235,7 +235,7 @@ class LeverageSelector(BaseSelector):
         """Whether the passes are over columns."""
         return self.reads_columns
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return the pass over the rows; None where columns are read."""
         return super().single_pass(source) if self.read == "rows" else None
 
@@ -264,11 +264,13 @@ class LeverageSelector(BaseSelector):
         second = summarize_source(columns, description, options, stage="scores")
         return second.value.with_context(prepare=columns.prepare_labels, feature_names=source.matrix.feature_names)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None, **unknown: Any
+    ) -> Self:
         """Add a batch of rows; see `BaseSelector.partial_fit`. Only where rows are read."""
         if self.read != "rows" or isinstance(getattr(self, "summary_", None), LeverageScores):
             raise BadParameter('partial_fit adds rows, but read="columns" makes passes over columns; set read="rows"')
-        return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+        return super().partial_fit(X, y, classes, sample_weight=sample_weight, **unknown)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a sketch, moments or scores; see `BaseSelector.fit_summary`."""

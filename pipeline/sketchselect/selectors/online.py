@@ -12,13 +12,14 @@ import numpy as np
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
+from sketchselect.execution.client import check_batch
 from sketchselect.execution.engine import FitKeywords, PassOptions
 from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
 from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.spectrum import About, directions_about
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
-from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
+from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.leverage import (
     all_alike,
     column_source,
@@ -130,7 +131,7 @@ class OnlineLeverageSelector(BaseSelector):
     def _sample(self) -> LeverageSample:
         return LeverageSample(self.eps, self.sampling_rate, self.ridge, int(self.random_state))
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return None: columns are read, and rows where that is needed to measure the error."""
         return None
 
@@ -173,7 +174,7 @@ class OnlineLeverageSelector(BaseSelector):
         self._judge_all_columns()
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:  # type: ignore[override]
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **unknown: Any) -> Self:
         """Add the next columns of the stream, with all their rows, and select again.
 
         New columns are scored against the sample (`LeverageSample.update`). `eps_` is measured on first access.
@@ -185,6 +186,7 @@ class OnlineLeverageSelector(BaseSelector):
         y, classes
             y is ignored, as scikit-learn's pipelines expect; classes must be None.
         """
+        check_batch(unknown)
         if classes is not None:
             raise BadParameter("a stream of columns has no classes; leave the argument out")
         self.check_parameters()

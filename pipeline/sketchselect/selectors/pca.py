@@ -18,7 +18,7 @@ from sketchselect._sklearn import (
 )
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Block, Source, summarize_source
-from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
 from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.linalg.validation import Floats
@@ -123,8 +123,9 @@ class SketchedPCA(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """
         return self._finish(self._sketch(X, sample_weight, run, reset=True))
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, **unknown: Any) -> Self:
         """Add a batch of rows, of any size, with the guarantees of one pass over all rows; arguments as in `fit`."""
+        check_batch(unknown)
         before: Summary[Any] | None = getattr(self, "summary_", None)
         batch = self._sketch(X, sample_weight, {}, reset=before is None)
         return self._finish(batch if before is None else before.merge(batch))

@@ -102,7 +102,6 @@ class SketchedSelector(BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch of `sketch_size` rows; the default is min(n_features, max(8 k, 64)), at least k + 1."""
-        self.check_parameters()
         k = self._components(n_features)
         if self.sketch_size is not None:
             require_more_rows(self.sketch_size, k)

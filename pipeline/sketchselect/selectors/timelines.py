@@ -23,7 +23,7 @@ from sketchselect._text import html_table
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput
 from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine
 from sketchselect.execution.checkpoints import as_checkpoint
-from sketchselect.execution.engine import PassOptions, run_plan, saved_nodes, source_identities, source_partitions
+from sketchselect.execution.engine import PassOptions, run_plan, source_identities, source_partitions, with_nodes
 from sketchselect.execution.plan import Plan, projection, require_fit
 from sketchselect.execution.points import ScanPlan, ScanTree
 from sketchselect.execution.source import Source
@@ -85,24 +85,23 @@ def scan_source(
     source = plan.source
     require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
     before = source_identities(source)
-    nodes = None
     if options.checkpoint is not None:
         # A node that is not saved, of any size, would have to be read again.
         everything = replace(options.checkpoint, min_bytes=0, state_ratio=0.0, min_seconds=0.0)
-        nodes = saved_nodes(plan, options.but(checkpoint=everything), summary_key(description), before)
-    if nodes is not None:
+        plan = with_nodes(plan, options.but(checkpoint=everything), summary_key(description), before)
+    if (nodes := plan.nodes) is not None:
         if not options.engine.can_write(nodes.directory):
             raise BadParameter(
                 f"{nodes.directory}: the workers cannot write there; give as checkpoint a folder or URL "
                 "that this process and every worker can write in"
             )
-        plan = replace(plan.saved_in(nodes), ready=nodes.unread(scan.tree.needed))
+        plan = replace(plan.saving(), ready=nodes.unread(scan.tree.needed))
     try:
-        result = run_plan(plan, options.engine, nodes, before)
+        result = run_plan(plan, options.engine, before)
     except DamagedFile as error:
         # A file of an earlier scan, which was not read until now.
         plan.progress.note(f"{error}; everything is computed again")
-        result = run_plan(replace(plan, ready={}), options.engine, nodes, before)
+        result = run_plan(replace(plan, ready={}), options.engine, before)
     edges = plan.partitions.edges
     if options.on_statistics is not None:
         options.on_statistics(result.stats)
@@ -349,11 +348,12 @@ def timeline(
     >>> line.risers(1).tolist(), line.fallers(1).tolist()
     ([7], [3])
     """
-    fitted_steps = steps.resolve(prepare)
     require_one_summary(selector)
     unfitted: BaseSelector = clone(selector)
+    all_steps = steps.resolve(prepare, unfitted.prepare_steps())
     policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
-    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
+    encode = steps.encodings(all_steps)
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight), encode=encode)
     target = weight = None
     if unfitted.uses_target:
         if y is None:
@@ -362,12 +362,10 @@ def timeline(
         unfitted.inspect_target(target)
     if sample_weight is not None:
         weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-    names = {step.name for step in fitted_steps}
-    own_steps = [step for step in steps.resolve(unfitted.prepare_steps()) if step.name not in names]
     reporting = make_progress(progress)
     with open_engine(client, matrix, target, weight) as engine:
         options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
-        source_rows = Source(matrix, target, weight, (*fitted_steps, *own_steps), in_double=unfitted.needs_double)
+        source_rows = Source(matrix, target, weight, all_steps, in_double=unfitted.needs_double)
         rows = fitted_source(source_rows, options)
         return timeline_of(rows, unfitted, options, window=window, points=points)
 

@@ -8,7 +8,7 @@ from sketchselect.solvers.linear import coefficient_tests, forward_selection, le
 from sketchselect.solvers.path import Fit, Path
 from sketchselect.solvers.penalized import adaptive_factors, solve_path
 from sketchselect.solvers.penalties import MCP, PENALTIES, SCAD, ElasticNet, Lasso, Penalty
-from sketchselect.solvers.problem import Problem, nearest_psd, standardize
+from sketchselect.solvers.problem import Problem, nearest_psd, standardize, standardize_rows
 from sketchselect.solvers.proximal_newton import NetPenalty, newton_step
 
 __all__ = [
@@ -34,5 +34,6 @@ __all__ = [
     "ridge",
     "solve_path",
     "standardize",
+    "standardize_rows",
     "threshold",
 ]

@@ -208,7 +208,7 @@ def entry_statistics(moments: Augmented, template: Problem, seed: int) -> Floats
     for target, total in enumerate(template.yy.diagonal()):
         problem = replace(
             template,
-            correlation=gram,
+            gram=gram,
             xy=moments.xy[order, target : target + 1],
             yy=np.array([[total]]),
             mean=np.zeros(n),

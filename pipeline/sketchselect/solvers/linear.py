@@ -52,7 +52,7 @@ def least_squares(problem: Problem, support: ArrayLike) -> Floats:
     coef = np.zeros(problem.xy.shape)
     if columns.size:
         with blas_threads(columns.size):
-            coef[columns] = _solve(problem.correlation[np.ix_(columns, columns)], problem.xy[columns])
+            coef[columns] = _solve(problem.gram[np.ix_(columns, columns)], problem.xy[columns])
     return coef
 
 

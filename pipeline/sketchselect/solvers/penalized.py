@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sketchselect._progress import steps
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, require_number, require_positive
@@ -21,7 +22,7 @@ from sketchselect.solvers.descent_kernels import (
 )
 from sketchselect.solvers.path import Ints, Path, PathBuilder, duality_gap
 from sketchselect.solvers.penalties import Penalty
-from sketchselect.solvers.problem import Problem
+from sketchselect.solvers.problem import FewRows, Problem
 
 
 def solve_path(
@@ -103,14 +104,14 @@ def solve_path(
     weights = np.where(allowed, factors, 0.0)
     # The matrices are small, and several BLAS threads are slower.
     with one_blas_thread():
-        state = WorkingSet(problem.correlation, xy, allowed)
+        state = WorkingSet(problem.gram, xy, allowed)
         strengths = (
             _grid(problem, penalty, state, weights, n_alphas, alpha_ratio, tol) * unit
             if alphas is None
             else _checked_alphas(alphas)
         )
         out = PathBuilder(problem.n_features)
-        for alpha in strengths:
+        for alpha in steps("path: models", strengths, len(strengths)):
             model = _next_model(state, _pieces(penalty, alpha * weights, unit), total, tol)
             if max_features is not None and model.columns.size > max_features:
                 break
@@ -281,12 +282,12 @@ class WorkingSet:
     each coefficient; one linear system then gives the stationary point on these pieces to rounding. Of columns that are
     equal up to sign and unit only the lowest enters, unless a ridge penalty distributes their coefficients.
 
-    `gram` of shape (p, p): Correlations, unit diagonal where `allowed`.
+    `gram` of shape (p, p), or `FewRows`: Correlations, unit diagonal where `allowed`.
     `xy` of shape (p, q): Covariances with the targets, of unit total variance.
     `allowed` of shape (p,): Columns that may enter.
     """
 
-    def __init__(self, gram: Floats, xy: Floats, allowed: np.ndarray) -> None:
+    def __init__(self, gram: Floats | FewRows, xy: Floats, allowed: np.ndarray) -> None:
         p, q = xy.shape
         self._gram, self.xy, self.allowed = gram, np.ascontiguousarray(xy), allowed
         self.coef = np.zeros((p, q))
@@ -328,7 +329,10 @@ class WorkingSet:
 
     def _violation(self, pieces: Floats) -> float:
         used = self._columns[(self.coef[self._columns] != 0).any(axis=1)]
-        residual_covariances(self._gram, self.xy, used, self.coef[used], self.residual)
+        if isinstance(self._gram, FewRows):
+            np.subtract(self.xy, self._gram.rows.T @ (self._gram.rows[:, used] @ self.coef[used]), out=self.residual)
+        else:
+            residual_covariances(self._gram, self.xy, used, self.coef[used], self.residual)
         return float(violations(self.residual, self.coef, pieces, self.allowed, self._distance))
 
     def _grow(self, pieces: Floats, tol: float) -> None:
@@ -378,7 +382,7 @@ class WorkingSet:
             block = np.empty((min(2 * total, self._gram.shape[0]),) * 2)
             block[:w, :w] = self._block[:w, :w]
             self._block = block
-        rows = self._gram[new][:, columns]
+        rows = self._gram[np.ix_(new, columns)]
         self._block[w:total, :total] = rows
         self._block[:w, w:total] = rows[:, :w].T
         self._columns = columns

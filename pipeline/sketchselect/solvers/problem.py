@@ -6,7 +6,9 @@ is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,27 @@ from sketchselect.errors import BadParameter, EmptyInput, NotFinite
 from sketchselect.linalg.validation import Floats
 
 _EPS = float(np.finfo(np.float64).eps)
-_TILE = 1024
+_TILE = 256
+
+
+class FewRows:
+    """Correlations of many columns as products of few rows, computed where they are looked up.
+
+    `rows` of shape (r, p): B, with ``B'B`` the correlations.
+    """
+
+    def __init__(self, rows: Floats) -> None:
+        self.rows = rows
+        self.shape = (rows.shape[1], rows.shape[1])
+
+    def __getitem__(self, index: Any) -> Floats:
+        """Return rows of the matrix, for a number or an array; or a block, for two arrays of `numpy.ix_`."""
+        if isinstance(index, tuple):
+            first, second = (np.ravel(at) for at in index)
+            block: Floats = self.rows[:, first].T @ self.rows[:, second]
+            return block
+        out: Floats = self.rows[:, index].T @ self.rows
+        return out
 
 
 @dataclass(frozen=True)
@@ -28,8 +50,8 @@ class Problem:
 
     Parameters
     ----------
-    correlation : array of shape (p, p)
-        S: symmetric, with unit diagonal; zero in the rows and columns of constant columns.
+    gram : array of shape (p, p), or FewRows
+        S, the correlations: symmetric, with unit diagonal; zero in the rows and columns of constant columns.
     xy : array of shape (p, q)
         s: covariances of the standardised columns with the targets, in units of the targets.
     yy : array of shape (q, q)
@@ -48,7 +70,7 @@ class Problem:
     Source: Sun, Guo and Barbu 2019, section 2 and Proposition 1.
     """
 
-    correlation: Floats
+    gram: Floats | FewRows
     xy: Floats
     yy: Floats
     n: float
@@ -56,6 +78,11 @@ class Problem:
     scale: Floats
     y_mean: Floats
     active: NDArray[np.bool_]
+
+    @cached_property
+    def correlation(self) -> Floats:
+        """S as an array of shape (p, p)."""
+        return self.gram if isinstance(self.gram, np.ndarray) else self.gram.rows.T @ self.gram.rows
 
     @property
     def n_features(self) -> int:
@@ -106,7 +133,7 @@ class Problem:
         b = rows[used]
         xy = self.xy[used, target : target + 1] if coef.ndim == 1 else self.xy[used]
         total = self.yy[target, target] if coef.ndim == 1 else self.yy.diagonal()
-        fitted = ((2.0 * xy - self.correlation[np.ix_(used, used)] @ b) * b).sum(axis=0)
+        fitted = ((2.0 * xy - self.gram[np.ix_(used, used)] @ b) * b).sum(axis=0)
         out = np.maximum(total - fitted, 0.0)
         return float(out[0]) if coef.ndim == 1 else out
 
@@ -162,43 +189,83 @@ def standardize(
     ([[1.0, 0.5], [0.5, 1.0]], [1.0, 1.0])
     """
     s = np.asarray(covariance, dtype=np.float64)
+
+    def scaled(inverse: Floats, active: NDArray[np.bool_]) -> Floats:
+        ours = reuse_memory and s.flags.c_contiguous and s.flags.writeable
+        out: Floats = s if ours else np.empty(s.shape)
+        _scale(s, inverse, out)
+        np.fill_diagonal(out, active.astype(np.float64))
+        return out
+
+    return _standardized(s, True, scaled, xy, yy, mean, y_mean, float(n))
+
+
+def standardize_rows(
+    rows: Floats, xy: ArrayLike, yy: ArrayLike, *, mean: ArrayLike, y_mean: ArrayLike, n: float
+) -> Problem:
+    """Return the problem of `standardize` with the covariance ``B'B`` of few rows of many columns, which stay rows.
+
+    `rows` of shape (r, p): B.
+    """
+    variances = (rows * rows).sum(axis=0)
+    return _standardized(variances, False, lambda inverse, _: FewRows(rows * inverse), xy, yy, mean, y_mean, float(n))
+
+
+def _standardized(
+    covariance: Floats,
+    is_square: bool,
+    scaled: Callable[[Floats, NDArray[np.bool_]], Floats | FewRows],
+    xy: ArrayLike,
+    yy: ArrayLike,
+    mean: ArrayLike,
+    y_mean: ArrayLike,
+    n: float,
+) -> Problem:
+    """Return the standardised problem.
+
+    `covariance`: That of the columns, or (unless `is_square`) their variances.
+    `scaled`: Inverse standard deviations (0 for constants) and the mask of the columns that vary -> correlations.
+    """
     targets = np.array(xy, dtype=np.float64)
     targets = targets[:, None] if targets.ndim == 1 else targets
-    p, q = targets.shape if targets.ndim == 2 else (0, 0)
+    p = targets.shape[0]
     within = np.array(yy, dtype=np.float64).reshape(-1, 1) if np.ndim(yy) == 0 else np.array(yy, dtype=np.float64)
     center, y_center = np.array(mean, dtype=np.float64), np.atleast_1d(np.array(y_mean, dtype=np.float64))
-    _check(s, targets, within, center, y_center, float(n), p, q)
+    _check(covariance, (p, p) if is_square else (p,), targets, within, center, y_center, n)
 
-    scale, active = _scales(s.diagonal(), center, "column")
+    scale, active = _scales(covariance.diagonal() if is_square else covariance, center, "column")
     y_scale, y_active = _scales(within.diagonal(), y_center, "target")
-    inverse = np.divide(1.0, scale, out=np.zeros(p), where=active)
-    ours = reuse_memory and s.flags.c_contiguous and s.flags.writeable
     # One factor at a time: the product of two scales may leave float64 where the correlation does not.
-    out: Floats = np.multiply(s, inverse[:, None], out=s if ours else np.empty((p, p)))
-    out *= inverse
-    _symmetrize(out)
-    np.fill_diagonal(out, active.astype(np.float64))
+    inverse = np.divide(1.0, scale, out=np.zeros(p), where=active)
+    out = scaled(inverse, active)
     targets *= inverse[:, None]
     targets[:, ~y_active] = 0.0
     within = (within + within.T) / 2.0
     within[~y_active] = 0.0
     within[:, ~y_active] = 0.0
     np.fill_diagonal(within, y_scale**2)
-    return Problem(out, targets, within, float(n), center, scale, y_center, active)
+    return Problem(out, targets, within, n, center, scale, y_center, active)
 
 
 def _check(
-    s: Floats, targets: Floats, within: Floats, center: Floats, y_center: Floats, n: float, p: int, q: int
+    s: Floats,
+    shape: tuple[int, ...],
+    targets: Floats,
+    within: Floats,
+    center: Floats,
+    y_center: Floats,
+    n: float,
 ) -> None:
+    p, q = targets.shape if targets.ndim == 2 else (0, 0)
     if p == 0 or q == 0:
         raise EmptyInput(f"a regression needs at least one column and one target, got {p} and {q}")
-    for name, array, shape in (
-        ("covariance", s, (p, p)),
+    for name, array, expected in (
+        ("covariance", s, shape),
         ("yy", within, (q, q)),
         ("mean", center, (p,)),
         ("y_mean", y_center, (q,)),
     ):
-        if array.shape != shape:
+        if array.shape != expected:
             raise BadParameter(f"{name} has shape {array.shape}; xy of {p} columns and {q} targets needs {shape}")
     if not (np.isfinite(n) and n > 0):
         raise BadParameter(f"n must be a positive number of rows, got {n}")
@@ -223,15 +290,21 @@ def _scales(variances: Floats, means: Floats, what: str) -> tuple[Floats, NDArra
     return np.where(active, sd, 0.0), active
 
 
-def _symmetrize(matrix: Floats) -> None:
-    """Average with the transpose in place, tile by tile."""
+def _scale(matrix: Floats, factors: Floats, out: Floats) -> None:
+    """Set ``out_ij = m_ij f_i f_j``, averaged with its transpose, tile by tile: memory is read and written once."""
     p = matrix.shape[0]
     for i in range(0, p, _TILE):
+        rows = slice(i, i + _TILE)
         for j in range(i, p, _TILE):
-            upper, lower = matrix[i : i + _TILE, j : j + _TILE], matrix[j : j + _TILE, i : i + _TILE]
-            average = (upper + lower.T) * 0.5
-            upper[...] = average
-            lower[...] = average.T
+            columns = slice(j, j + _TILE)
+            upper = matrix[rows, columns] * factors[rows, None]
+            upper *= factors[columns]
+            lower = matrix[columns, rows] * factors[columns, None]
+            lower *= factors[rows]
+            upper += lower.T
+            upper *= 0.5
+            out[rows, columns] = upper
+            out[columns, rows] = upper.T
 
 
 def nearest_psd(covariance: Floats) -> Floats:

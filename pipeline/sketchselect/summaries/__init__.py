@@ -8,6 +8,7 @@ from sketchselect.summaries.column_stats import ColumnStats
 from sketchselect.summaries.containers import SPECTRAL_KINDS, Bundle, StepStatistics, pick, pick_spectrum
 from sketchselect.summaries.drift import Drift, drift
 from sketchselect.summaries.frequent_directions import BatchDirections, DecayedDirections, FrequentDirections
+from sketchselect.summaries.level_counts import LevelCounts
 from sketchselect.summaries.leverage import LeverageSample, LeverageScores
 from sketchselect.summaries.likelihood import LikelihoodSums
 from sketchselect.summaries.moment_panels import ComomentPanel
@@ -35,6 +36,7 @@ __all__ = [
     "Folds",
     "FrequentDirections",
     "Groups",
+    "LevelCounts",
     "LeverageSample",
     "LeverageScores",
     "LikelihoodSums",

@@ -181,6 +181,10 @@ class Summary(ABC, Generic[R]):
     def _empty(self, n_features: int, n_targets: int) -> R:
         """Return the record of zero rows."""
 
+    def _empty_like(self, record: Any) -> R:
+        """Return the record of zero rows in the form of a record that was read, which must fit to it."""
+        return self._empty(record.n_features, getattr(record, "n_targets", 0))
+
     @abstractmethod
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> R:
         """Return the record of a block of at least one row (canonical, any real dtype; CSR if `accepts_sparse`)."""

@@ -17,10 +17,19 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
+from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Array, Floats, global_rows, require_number, require_positive, require_seed
+from sketchselect.linalg.validation import (
+    Array,
+    Floats,
+    as_labels,
+    global_rows,
+    require_number,
+    require_positive,
+    require_seed,
+)
 from sketchselect.summaries.base import Summary, register
 
 OVER_RELAXATION = 1.6
@@ -406,8 +415,9 @@ class BlockBound(Summary[BlockBoundRecord]):
         Number of clusters k.
     block_rows : int, default 400
         Rows of a block; a hash deals those of each `from_block` to ``max(1, rows // block_rows)`` equal blocks.
-        Where labels of a clustering are given as `y`, rows are then exchanged until its clusters have about the same
-        mean in every block (`balanced_blocks`). Larger blocks give a larger bound at a cost that grows with the square.
+        Where labels of a clustering are given as `y`, one a row, rows are then exchanged until its clusters have about
+        the same mean in every block (`balanced_blocks`). Larger blocks give a larger bound, at a cost that grows with
+        the square.
     fraction : float in (0, 1], default 1
         Share of the blocks that are solved, chosen by a hash of global row indices. Below 1, `merge` refuses summaries
         that share an index: the same blocks would be solved in both; and blocks of fewer than `block_rows` rows, or of
@@ -462,10 +472,7 @@ class BlockBound(Summary[BlockBoundRecord]):
         return 8 * (2 * rows * n_features + 12 * rows * rows + 2 * balanced)
 
     def _targets(self, y: Any, n_rows: int) -> Array | None:
-        labels = None if y is None else np.asarray(y)
-        if labels is None or labels.size != n_rows:
-            return None
-        return np.unique(labels.ravel(), return_inverse=True)[1]
+        return None if y is None else np.unique(as_labels(y, n_rows), return_inverse=True)[1]
 
     def _empty(self, n_features: int, n_targets: int) -> BlockBoundRecord:
         return BlockBoundRecord(0, n_features, 0.0, 0, 0, 0.0, 0.0, 0.0)
@@ -492,6 +499,9 @@ class BlockBound(Summary[BlockBoundRecord]):
                     continue
                 mine = _dense_rows(block, np.sort(part))
                 w = None if weights is None else weights[np.sort(part)]
+                with np.errstate(over="ignore"):
+                    squares = np.einsum("ij,ij,i->j", mine, mine, np.ones(len(mine)) if w is None else w)
+                check_squares(squares, densify(block) if is_csr(block) else block, start)
                 bound = partition_bound(mine, self.n_clusters, w, ITERATIONS if solve else 0)
                 least = bound.spectral if self.spectral else 0.0
                 spectral += least

@@ -26,6 +26,7 @@ from sketchselect.linalg.validation import (
     as_labels,
     as_weights,
     canonical,
+    first_not_whole,
     require_positive,
     start_of_piece,
 )
@@ -127,8 +128,10 @@ class CentroidSums(Summary[CentroidRecord]):
         if y is None:
             raise BadBlock("CentroidSums without centers needs the label of each row as y")
         labels = as_labels(y, n_rows)
-        if labels.dtype.kind not in "fiub" or (labels.dtype.kind == "f" and (labels != np.trunc(labels)).any()):
+        if labels.dtype.kind not in "fiub":
             raise BadBlock(f"labels must be whole numbers, got {labels.dtype}")
+        if (row := first_not_whole(labels)) is not None:
+            raise BadBlock(f"labels must be whole numbers, unlike {float(labels[row]):g} of row {row} of the block")
         if n_rows and labels.max() >= self.n_clusters:
             raise BadBlock(
                 f"labels must be below n_clusters = {self.n_clusters}, unlike that of row "

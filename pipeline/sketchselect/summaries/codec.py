@@ -208,7 +208,7 @@ def _check_shapes(summary: Summary[Any], record: Any, name: str) -> None:
     """Raise `DamagedFile` unless types, dimensions and widths are those of the record of zero rows."""
     if record.n_rows < 0 or record.n_features < 0:
         raise DamagedFile(f"{name}: negative counts")
-    empty = summary._empty(record.n_features, getattr(record, "n_targets", 0))
+    empty = summary._empty_like(record)
     for field in fields(record):
         if not _fits(getattr(record, field.name), getattr(empty, field.name)):
             raise DamagedFile(f"{name}: {field.name} does not fit a {summary.kind} of {record.n_features} columns")

@@ -25,6 +25,7 @@ from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.comoments import (
     centered_factor,
     centered_gram,
+    centered_rows,
     joint_mean,
     merge_factors,
     merge_means,
@@ -33,8 +34,13 @@ from sketchselect.linalg.comoments import (
     suits_single,
     unmerge_means,
 )
-from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, first_row, pieces, start_of_piece
+
+_TILE_NBYTES = 1 << 18
+
+# Least number of columns of which few rows are kept as rows: the scatter of fewer takes little.
+_WIDE = 1024
 
 # Rows of a block whose median centres the columns: a mean would follow a glitch that most pairs do not contain.
 _SAMPLED = 64
@@ -185,7 +191,7 @@ class MomentsRecord:
     # shape (d,); d = n_features + n_targets; with `shift` the products of columns are between features and targets
     mean: Floats
     comoment: Floats | None = None  # shape (d, d): Scatter about the mean; None in factored form
-    factor: Floats | None = None  # shape (r, d): Upper-triangular R with R'R = scatter
+    factor: Floats | None = None  # shape (r, d): R with R'R = scatter; upper-triangular with method="qr"
     # pair_weight, pair_mean: shape (d, d): Weight and means of the rows with a value in both columns, for data with
     # missing values
     pair_weight: Floats | None = None
@@ -226,6 +232,19 @@ class Form(ABC):
     @abstractmethod
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
+
+    def scatter_of(self, record: MomentsRecord, rows: slice | Array, columns: slice | Array) -> Floats:
+        """Return the scatter of some of [x, y] with some; slices, or indices that broadcast (`numpy.ix_`)."""
+        return self.scatter(record)[rows, columns]
+
+    def squares(self, record: MomentsRecord) -> Floats:
+        """Return the squared norms of [x, y] about their means."""
+        return self.scatter(record).diagonal()
+
+    def few_rows(self, record: MomentsRecord) -> Floats | None:
+        """Return rows B, at most a quarter as many as columns, with ``B'B`` the scatter of [x, y]; None for others."""
+        rows = record.factor
+        return rows if rows is not None and is_few(rows.shape[0], rows.shape[1]) else None
 
     def mean(self, record: MomentsRecord) -> Floats:
         """Return the mean of [x, y]."""
@@ -269,17 +288,13 @@ class Comoment(Form):
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both."""
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
-        comoment = np.outer(factor * difference, difference)
-        comoment += present(left.comoment)
-        comoment += present(right.comoment)
+        comoment = summed(factor, difference, present(left.comoment), present(right.comoment))
         return replace(added(left, right), weight=weight, mean=mean, comoment=comoment)
 
     def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of `total` that are not in `part`."""
         weight, mean, difference, factor = unmerge_means(total.weight, total.mean, part.weight, part.mean)
-        comoment = np.outer(-factor * difference, difference)
-        comoment += present(total.comoment)
-        comoment -= present(part.comoment)
+        comoment = summed(-factor, difference, present(total.comoment), present(part.comoment), np.subtract)
         if weight <= 0:
             comoment[...] = 0.0
         require_part(present(total.comoment).diagonal(), comoment.diagonal())
@@ -289,6 +304,57 @@ class Comoment(Form):
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
         return present(record.comoment)
+
+
+class RowsOrComoment(Comoment):
+    """The centred rows while they are at most a quarter as many as the columns, and the scatter matrix from then on.
+
+    A merge stacks the rows of both sides and one more, the difference of their means times the root of W_a W_b / W.
+    Files of the matrix are of the same form, and both merge with each other.
+    """
+
+    def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block, dense or CSR."""
+        if not is_few(block.shape[0], block.shape[1] + targets.shape[1]):
+            return super().summarise(block, targets, start, weights)
+        dense = densify(block) if is_csr(block) else block
+        weight, mean, rows = centered_rows(dense, targets, weights, start)
+        squared = squared_weight(block, weights)
+        return MomentsRecord(block.shape[0], targets.shape[1], weight, squared, mean, factor=rows)
+
+    def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of both."""
+        a, b = left.factor, right.factor
+        if a is None or b is None or not is_few(len(a) + len(b) + 1, a.shape[1]):
+            return super().combine(self._dense(left), self._dense(right))
+        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
+        rows = np.vstack([a, b, np.sqrt(factor) * difference])
+        return replace(added(left, right), weight=weight, mean=mean, factor=rows)
+
+    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of `total` that are not in `part`."""
+        return super().remove(self._dense(total), self._dense(part))
+
+    def scatter(self, record: MomentsRecord) -> Floats:
+        """Return the scatter of [x, y]."""
+        return present(self._dense(record).comoment)
+
+    def scatter_of(self, record: MomentsRecord, rows: slice | Array, columns: slice | Array) -> Floats:
+        """Return the scatter of some of [x, y] with some."""
+        if record.factor is None:
+            return present(record.comoment)[rows, columns]
+        left, right = (at if isinstance(at, slice) else at.ravel() for at in (rows, columns))
+        out: Floats = record.factor[:, left].T @ record.factor[:, right]
+        return out
+
+    def squares(self, record: MomentsRecord) -> Floats:
+        """Return the squared norms of [x, y] about their means."""
+        return super().squares(record) if record.factor is None else (record.factor * record.factor).sum(axis=0)
+
+    @staticmethod
+    def _dense(record: MomentsRecord) -> MomentsRecord:
+        rows = record.factor
+        return record if rows is None else replace(record, comoment=rows.T @ rows, factor=None)
 
 
 class Factor(Form):
@@ -334,6 +400,24 @@ def present(array: Floats | None) -> Floats:
     """Return an array that records of this form always have."""
     assert array is not None
     return array
+
+
+def summed(factor: float, difference: Floats, left: Floats, right: Floats, join: np.ufunc = np.add) -> Floats:
+    """Return ``factor difference difference' + left + right`` (or `join` for the last sum)."""
+    scaled, out = factor * difference, np.empty_like(left)
+    # Some rows at a time, so that a wide matrix is written to memory once.
+    step = max(_TILE_NBYTES // max(out.strides[0], 1), 1)
+    for a in range(0, out.shape[0], step):
+        tile = out[a : a + step]
+        np.multiply(scaled[a : a + step, None], difference, out=tile)
+        tile += left[a : a + step]
+        join(tile, right[a : a + step], out=tile)
+    return out
+
+
+def is_few(n_rows: int, width: int) -> bool:
+    """Return whether so few rows of so many columns take far less than their scatter."""
+    return width >= _WIDE and 4 * n_rows <= width
 
 
 def squared_weight(block: Array, weights: Floats | None) -> float:

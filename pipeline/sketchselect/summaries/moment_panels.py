@@ -12,8 +12,9 @@ memory above the rows (492 MiB, of which 275 are the result, against 741) and 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -176,84 +177,74 @@ PANEL_PARTITION_NBYTES = 128 * 2**20
 """Partition where none is asked for: merging a panel costs as much as some hundred rows do."""
 
 
-@dataclass(frozen=True)
-class Panels:
-    """A description computed in several passes: `wide` moments in one for each panel, each of `sketches`, which is in
-    panels too, in one, and all `others` in one.
-
-    Panel i holds rows ``edges[i]`` to ``edges[i + 1]`` of the co-moment; `names` are the members of a bundle in order.
-    """
-
-    wide: Mapping[str, Moments]
-    sketches: Mapping[str, Summary[Any]]
-    others: Summary[Any] | None
-    edges: tuple[int, ...]
-    names: tuple[str, ...] | None
-
-    def of(self, moments: Moments) -> list[ComomentPanel]:
-        """Return the descriptions of the panels of one member."""
-        return [ComomentPanel(a, b, moments.classes) for a, b in zip(self.edges, self.edges[1:], strict=False)]
-
-    def descriptions(self) -> list[Summary[Any]]:
-        """Return what each pass summarises, in the order of `assemble`."""
-        others = [] if self.others is None else [self.others]
-        panels = (panel for moments in self.wide.values() for panel in self.of(moments))
-        return [*others, *panels, *self.sketches.values()]
-
-
 def is_wide_sketch(description: Summary[Any], n_features: int) -> bool:
     """Return whether a description is a sketch so wide that a pass over sparse rows keeps it in panels of columns."""
     return isinstance(description, FrequentDirections) and description.column_panels(n_features) is not None
 
 
-def make_panels(description: Summary[Any], n_features: int, n_targets: int, *, sparse: bool = False) -> Panels | None:
-    """Return how a description of `n_features` columns is computed in panels; None where one pass does.
+def _members(description: Summary[Any]) -> dict[str, Summary[Any]]:
+    return dict(description) if isinstance(description, Bundle) else {description.kind: description}
 
-    A pure function of the description, the number of columns and whether blocks are sparse.
+
+def split_in_passes(
+    description: Summary[Any], n_features: int, n_targets: int, *, sparse: bool = False
+) -> dict[str | None, list[Summary[Any]]]:
+    """Return what each pass of a description of `n_features` columns summarises, by the member that it is for.
+
+    A wide `Moments` takes a pass for each panel, a wide sketch of `sparse` rows in a bundle one; None stands for all
+    other members, which take one together. ``{None: [description]}`` where one pass does all.
     """
-    bundled = isinstance(description, Bundle)
-    members = dict(description) if isinstance(description, Bundle) else {description.kind: description}
+    members = _members(description)
     wide = {name: m for name, m in members.items() if isinstance(m, Moments) and m.has_panels}
     width = n_features + max((_n_encoded(m, n_targets) for m in wide.values()), default=0)
     if width <= PANELS_ABOVE:
         wide = {}
+    bundled = isinstance(description, Bundle)
     sketches = {name: m for name, m in members.items() if sparse and bundled and is_wide_sketch(m, n_features)}
     if not wide and not sketches:
-        return None
+        return {None: [description]}
     others = {name: m for name, m in members.items() if name not in wide and name not in sketches}
-    edges = panel_edges(width, max(PANEL_NBYTES, width * width // 2)) if wide else (0, width)
-    return Panels(wide, sketches, Bundle(others) if others else None, edges, tuple(members) if bundled else None)
+    edges = panel_edges(width, max(PANEL_NBYTES, width * width // 2)) if wide else ()
+    passes: dict[str | None, list[Summary[Any]]] = {None: [Bundle(others)]} if others else {}
+    for name, moments in wide.items():
+        passes[name] = [ComomentPanel(a, b, moments.classes) for a, b in pairwise(edges)]
+    return passes | {name: [sketch] for name, sketch in sketches.items()}
 
 
 def assemble(
-    panels: Panels, n_columns: int, n_targets: int, value: Callable[[Summary[Any], str, int], Summary[Any]]
+    description: Summary[Any],
+    passes: Mapping[str | None, Sequence[Summary[Any]]],
+    n_columns: int,
+    n_targets: int,
+    values: Iterable[Summary[Any]],
 ) -> Summary[Any]:
-    """Return the summary from those of its parts; ``value(description, part, bytes so far)`` gives them in order."""
-    nbytes = 0
+    """Return the summary from those of its passes (`split_in_passes`), which `values` yields in order."""
+    values, described = iter(values), _members(description)
+    if [*passes] == [None]:
+        return next(values)
     members: dict[str, Summary[Any]] = {}
-    if panels.others is not None:
-        others = value(panels.others, "other members", 0)
-        assert isinstance(others, Bundle)
-        members.update(others)
-    for name, moments in panels.wide.items():
+    for name, descriptions in passes.items():
+        if name is None:
+            others = next(values)
+            assert isinstance(others, Bundle)
+            members.update(others)
+            continue
+        moments = described[name]
+        if not isinstance(moments, Moments):
+            members[name] = next(values)
+            continue
         width = n_columns + _n_encoded(moments, n_targets)
         comoment = np.zeros((width, width))
-        nbytes += comoment.nbytes
-        descriptions = panels.of(moments)
         first: ComomentPanel | None = None
-        for i, description in enumerate(descriptions, 1):
-            panel = value(description, f"columns {i}/{len(descriptions)}", nbytes)
+        for panel in islice(values, len(descriptions)):
             assert isinstance(panel, ComomentPanel)
             fill_triangle(comoment, panel)
             first = panel if first is None else first
         assert first is not None  # there is at least one column
         members[name] = moments_of_panels(moments, first, comoment)
-    for name, sketch in panels.sketches.items():
-        members[name] = value(sketch, "the sketch, in panels of columns", nbytes)
-        nbytes += members[name].nbytes
-    if panels.names is None:
-        return next(iter(members.values()))
-    return Bundle.of({name: members[name] for name in panels.names})
+    if not isinstance(description, Bundle):
+        return members[description.kind]
+    return Bundle.of({name: members[name] for name in described})
 
 
 def _n_encoded(moments: Moments, n_targets: int) -> int:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
 from sketchselect.linalg.comoments import SINGLE_ROUNDING, factor_least_squares
@@ -16,12 +17,12 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Array, Floats, as_labels, as_targets
 from sketchselect.summaries.base import DecayingSummary, Summary, register
 from sketchselect.summaries.moment_forms import (
-    Comoment,
     Factor,
     Form,
     MomentsRecord,
     Pairwise,
     Products,
+    RowsOrComoment,
     n_polynomial,
     pair_indices,
     pairs_of,
@@ -145,7 +146,8 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     Notes
     -----
-    Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2.
+    Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2. Of 1,023 columns and more, with method="comoment" and degree 1, the
+    state is the centred rows while there are at most a quarter as many (C is their product), which takes as much less.
     With a decay, the effective number of rows (`n_effective`) approaches (1 + g) / (1 - g), their mean age g / (1 - g),
     and files and messages call the kind "decayed-moments". With rates, row i weighs ``(alpha_i / alpha_e) prod_{i < j
     <= e} (1 - alpha_j)`` of the last row e.
@@ -222,7 +224,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             return Factor()
         if self.missing is not None:
             return Pairwise()
-        return Products(self.products) if self.degree == 2 else Comoment()
+        return Products(self.products) if self.degree == 2 else RowsOrComoment()
 
     @property
     def accepts_sparse(self) -> bool:
@@ -249,6 +251,12 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         scaled = 2 * self.projected_nbytes(n_features, n_targets) if self.decays else 0
         return scaled + self._form.working_nbytes(*self._n_joint(n_features, n_targets))
 
+    def _empty_like(self, record: Any) -> MomentsRecord:
+        empty = self._empty(record.n_features, record.n_targets)
+        if isinstance(self._form, RowsOrComoment) and record.factor is not None:
+            return replace(empty, comoment=None, factor=np.zeros((0, empty.mean.shape[0])))
+        return empty
+
     def _empty(self, n_features: int, n_targets: int) -> MomentsRecord:
         record = self._form.empty(*self._n_joint(n_features, n_targets))
         return replace(record, end=0) if self.decays else record
@@ -262,12 +270,12 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         return self._form.combine(*self._aligned(left, right))
 
     def _scaled(self, record: MomentsRecord, factor: float, end: int) -> MomentsRecord:
-        assert record.comoment is not None
         return replace(
             record,
             weight=record.weight * factor,
             squared_weight=record.squared_weight * factor * factor,
-            comoment=record.comoment * factor,
+            comoment=None if record.comoment is None else record.comoment * factor,
+            factor=None if record.factor is None else record.factor * np.sqrt(factor),
             single_scatter=record.single_scatter * factor,
             end=end,
         )
@@ -353,10 +361,15 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             shares = np.array([(1 - shares[0]) / 2, (1 + shares[0]) / 2])
         return self.weight * shares
 
-    def covariance(self, ddof: float = 0) -> Floats:
-        """Return ``sum w (x - mean)(x - mean)' / (W - ddof)``, shape (n_features, n_features)."""
+    def covariance(self, ddof: float = 0, columns: NDArray[np.int64] | None = None) -> Floats:
+        """Return ``sum w (x - mean)(x - mean)' / (W - ddof)``, shape (n_features, n_features); or of some features."""
         x = slice(0, self.n_features)
-        return self._divided(x, x, ddof)
+        if columns is None:
+            return self._divided(x, x, ddof)
+        if self.missing is not None:
+            # Each pair of columns is of other rows, and an error names a pair of all columns.
+            return self._divided(x, x, ddof)[np.ix_(columns, columns)]
+        return self._divided(*np.ix_(columns, columns), ddof)
 
     @property
     def xy(self) -> Floats:
@@ -372,7 +385,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     @property
     def centered_column_squared_norms(self) -> Floats:
         """Squared norms of the feature columns about their means."""
-        return self._scatter().diagonal()[: self.n_features].copy()
+        return self._form.squares(self.record)[: self.n_features].copy()
 
     @property
     def centered_squared_norm(self) -> float:
@@ -428,12 +441,18 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     # --- answers of one form -----------------------------------------------------------------------------------
 
     @property
+    def few_rows(self) -> Floats | None:
+        """Rows B with ``B'B = sum w (x - mean)(x - mean)'``, if there are at most a quarter as many as columns."""
+        rows = self._form.few_rows(self.record)
+        return None if rows is None else rows[:, : self.n_features]
+
+    @property
     def factor(self) -> Floats:
         """Upper-triangular R of the centred [X y], with ``R'R = W x covariance``; for method="qr".
 
         Shape (min(n_rows, d), d) with d = n_features + n_targets.
         """
-        if self.record.factor is None:
+        if self.method != "qr" or self.record.factor is None:
             raise BadParameter('these moments have no factor; create them as Moments(method="qr")')
         return self.record.factor
 
@@ -471,12 +490,12 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             return np.full((p, p), self.weight)
         return self.record.pair_weight[:p, :p]
 
-    def _divided(self, rows: slice, columns: slice, ddof: float = 0) -> Floats:
+    def _divided(self, rows: slice | Array, columns: slice | Array, ddof: float = 0) -> Floats:
         if self.missing is None:
             divisor = self.weight - ddof
             if divisor <= 0:
                 raise BadParameter(f"covariance of total weight {self.weight:g} with ddof = {ddof:g} is undefined")
-            return self._scatter()[rows, columns] / divisor
+            return self._form.scatter_of(self.record, rows, columns) / divisor
         pairs = pairs_of(self.record)
         divisors = pairs.weight[rows, columns] - ddof
         if (divisors <= 0).any():

@@ -66,7 +66,7 @@ def cluster(job: Job, client: Any = None, *, progress: Any = False) -> RunResult
 
 def report(folder: str | os.PathLike[str]) -> Path:
     """Draw ``report.html`` of an output folder again; return its path."""
-    from sketchselect.workflow.pages import render_folder
+    from sketchselect.workflow.job import render_folder
 
     return render_folder(Path(folder))
 

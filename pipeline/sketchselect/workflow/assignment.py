@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sketchselect.workflow.session import Session
     from sketchselect.workflow.stages.evaluation import JobResults
 
-FILE = "assign.json"
+ASSIGNMENT_FILE = "assign.json"
 """Name of the file in an output folder."""
 
 
@@ -81,7 +81,7 @@ def read_assignment(target: Path) -> dict[str, Any]:
 
     Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
     """
-    path = target / FILE if target.is_dir() else target
+    path = target / ASSIGNMENT_FILE if target.is_dir() else target
     try:
         content: dict[str, Any] = unsealed(path)
         statistics = content["statistics"]
@@ -172,7 +172,7 @@ def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[
         )
     extra = [name for name in times if name not in places]
     note = f"note: {len(extra)} columns that the run did not have are left out: {first_names(extra)}"
-    places |= {name: place for place, name in enumerate(ours)}
+    places |= {name: index for index, name in enumerate(ours)}
     return ChosenColumns(matrix, [places[name] for name in names]), [note] * bool(extra)
 
 
@@ -221,7 +221,7 @@ def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
     columns = (np.exp(outputs) if model.get("family") == "poisson" else outputs).T.tolist()
     if classes := model["classes"]:
         places = (outputs[:, 0] > 0).astype(int) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
-        columns = [[disarmed(str(classes[place])) for place in places.tolist()]]
+        columns = [[disarmed(str(classes[index])) for index in places.tolist()]]
     return [["" if absent else value for absent, value in zip(is_dropped, column, strict=True)] for column in columns]
 
 

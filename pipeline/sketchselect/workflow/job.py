@@ -1,4 +1,4 @@
-"""A whole job: every stage in order, then its manifest and report."""
+"""A whole job: every stage in order, then its manifest, and the report page drawn from what is in its folder."""
 
 from __future__ import annotations
 
@@ -17,20 +17,33 @@ from numpy.typing import NDArray
 
 from sketchselect._text import counted, first_names, format_seconds, html_table
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
-from sketchselect.errors import ConfigError, WillNotFit
-from sketchselect.job.load import load_job
+from sketchselect.errors import ConfigError, DamagedFile, NotOurFolder, SourceError, WillNotFit
+from sketchselect.job.load import job_toml, load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url
+from sketchselect.report import render
 from sketchselect.selectors import Selection
-from sketchselect.workflow.assignment import FILE, assignment_json
-from sketchselect.workflow.folder import FORMAT, PUBLISHED, OutputFolder, sealed, tree_digest
-from sketchselect.workflow.pages import page_figures, publish_report
+from sketchselect.summaries import ColumnStats, pick
+from sketchselect.workflow.assignment import ASSIGNMENT_FILE, assignment_json
+from sketchselect.workflow.folder import (
+    FORMAT,
+    MARKER,
+    PUBLISHED,
+    OutputFolder,
+    open_folder,
+    parsed,
+    read_manifest,
+    sealed,
+    tree_digest,
+    unsealed,
+)
 from sketchselect.workflow.session import Session, open_session, require_weights
 from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as column_stage
 from sketchselect.workflow.stages.clustering import Clustering, cluster_count, clustering_entry
+from sketchselect.workflow.stages.columns import sketch_of, view_of
 from sketchselect.workflow.stages.evaluation import Evaluation, JobResults, evaluate, next_size, set_target_bound
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.tables import plain_value
@@ -283,9 +296,9 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
     # Certificates that `certify` added were of the former labels.
-    session.folder.discard(("certificate.json", FILE))
+    session.folder.discard(("certificate.json", ASSIGNMENT_FILE))
     if (rules := assignment_json(session, results)) is not None:
-        session.folder.write(FILE, rules)
+        session.folder.write(ASSIGNMENT_FILE, rules)
     if session.config.output.anndata:
         from sketchselect.workflow.assignment import write_annotations
 
@@ -419,3 +432,90 @@ def write_manifest(folder: OutputFolder, content: dict[str, Any]) -> None:
     content["files"] = ["manifest.json", *(name for name in existing if name != "manifest.json")]
     content["digests"] = {name: tree_digest(folder.path / name) for name in existing if is_digested(name)}
     folder.write("manifest.json", sealed(plain_value(content), indent=1))
+
+
+MAX_SPECTRUM = 512
+"""Singular values shown."""
+
+REPORT_FILE = "report.json"
+"""Name of the file with the page's data that are in neither manifest nor selection."""
+
+PRESET = "# The columns came from a selection file; [select] only describes the summary.\n\n"
+
+
+def publish_report(folder: OutputFolder, content: Mapping[str, Any], selection: Selection, figures: Any) -> None:
+    """Write ``report.json``, the page's own data, and ``report.html``."""
+    folder.write(REPORT_FILE, sealed(plain_value(figures)))
+    folder.write("report.html", render(content, selection.to_dict(), figures))
+
+
+def draw_again(folder: OutputFolder, content: Mapping[str, Any]) -> Path:
+    """Write ``report.html`` from a manifest's content, and the selection and figures that lie in the folder.
+
+    Raises `DamagedFile` where one is missing or damaged.
+    """
+    source = folder.path / REPORT_FILE
+    try:
+        figures = unsealed(source)
+        source = folder.path / "selection.json"
+        selection = parsed(source.read_text(encoding="utf-8"))
+        source = folder.path / REPORT_FILE
+        page = render(content, selection, figures)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DamagedFile(f"{source}: damaged ({type(error).__name__}); run the job again") from None
+    return folder.write("report.html", page)
+
+
+def render_folder(path: Path) -> Path:
+    """Draw ``report.html`` of an output folder again.
+
+    Raises `NotOurFolder` or `SourceError` or `DamagedFile` if there is nothing to draw it from.
+    """
+    if not path.is_dir():
+        raise SourceError(f"{path}: no such folder")
+    if not (path / MARKER).is_file():
+        raise NotOurFolder(f"{path}: not an output folder of sketchselect; give the folder that a run wrote")
+    content = read_manifest(path, dict)
+    if not (path / REPORT_FILE).exists():
+        raise SourceError(f"{path}: the job had output.report = false; run it again with true")
+    with open_folder(path) as folder:
+        return draw_again(folder, content)
+
+
+def _profiles(results: JobResults) -> Floats | None:
+    """Return the clusters' means in the selected columns less those of all rows, in standard deviations of all rows."""
+    if results.evaluation is None:
+        return None
+    stats: Any = pick(results.summary, ColumnStats.kind)
+    support, deviation = results.selection.support, np.sqrt(stats.variance)
+    away = results.evaluation.means[:, support] - stats.mean[support]
+    profiles: Floats = np.divide(away, deviation[support], out=np.zeros_like(away), where=deviation[support] > 0)
+    return profiles
+
+
+def page_figures(session: Session, results: JobResults) -> dict[str, Any]:
+    """Return the content of ``report.json``; see `sketchselect.report.render`."""
+    summary, clustering, evaluation = results.summary, results.clustering, results.evaluation
+    sketch, view = sketch_of(summary), view_of(summary)
+    figures: dict[str, Any] = {
+        "job_text": (PRESET if session.has_preset else "") + job_toml(session.config),
+        "prepare": [step.description for step in session.steps],
+        "n_dropped": session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows,
+        "model": None if results.model is None else results.model.figure(),
+        "timeline": results.timeline,
+        "cluster_count": results.cluster_count,
+    }
+    if sketch is not None:
+        figures["singular_values"] = np.sqrt(sketch.centered_directions.squares[:MAX_SPECTRUM]).tolist()
+        figures["shrinkage"] = float(sketch.shrinkage)
+        figures["squared_norm"] = float(sketch.centered_squared_norm)
+    if results.sample is not None and view is not None:
+        rows = np.asarray(results.sample["rows"], np.int64)
+        figures["points"] = np.asarray(results.sample["points"], np.float64).reshape(-1, 2)
+        figures["point_labels"] = None if clustering is None else clustering.labels[rows]
+    if evaluation is not None:
+        figures["centres"], figures["profiles"] = evaluation.means, _profiles(results)
+        figures["centres_2d"] = None if view is None else view.project(evaluation.means)
+        if (known := evaluation.agreement) is not None:
+            figures["known_labels"] = {"table": known.table, "classes": known.classes}
+    return figures

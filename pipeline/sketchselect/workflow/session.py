@@ -143,6 +143,8 @@ class Session:
     @cached_property
     def matrix(self) -> Matrix:
         """The source, opened and screened."""
+        from sketchselect.prepare import encodings
+
         inputs = self.config.input
         return open_matrix(
             inputs.url,
@@ -152,6 +154,7 @@ class Session:
             nonfinite=inputs.nonfinite,
             feature_names=inputs.feature_names,
             vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
+            encode=encodings(self.steps),
         )
 
     @cached_property
@@ -185,9 +188,7 @@ class Session:
         """Prepare steps: the job's, then further steps of the method; fitted by the first stage."""
         from sketchselect.prepare import resolve
 
-        steps = resolve(self.config.prepare.entries)
-        names = {step.name for step in steps}
-        return resolve((*steps, *(step for step in resolve(self.selector.prepare_steps()) if step.name not in names)))
+        return resolve(self.config.prepare.entries, self.selector.prepare_steps())
 
     @property
     def is_prepared(self) -> bool:
@@ -599,27 +600,29 @@ def check_against_source(session: Session) -> None:
     """Raise `ConfigError` with a line for everything in the job that its source makes impossible."""
     config, n_rows, n_columns = session.config, session.matrix.shape[0], session.n_columns
     address, select, problems = session.matrix.address, config.select, []
+    # How many columns there are after "one-hot" is known when it is fitted.
+    is_open = any(step.encodes is not None and not step.is_fitted for step in session.steps)
     if n_rows == 1:
         raise ConfigError(f"input.url: {address} has a single row, which does not differ from others; give more rows")
-    if isinstance(select.n_features, int) and select.n_features > (limit := n_choices(select.parameters, n_columns)):
+    limit = n_choices(select.parameters, n_columns)
+    if not is_open and isinstance(select.n_features, int) and select.n_features > limit:
         noun = "columns" if limit == n_columns else "columns, squares and products"
         problems.append(f"select.n_features: {select.n_features} asked for, {address} has {limit} {noun}")
     rank = select.parameters.get("n_components")
-    if METHODS[select.method].limits_components and isinstance(rank, int) and rank >= n_columns > 1:
+    limits_rank = METHODS[select.method].limits_components and not is_open
+    if limits_rank and isinstance(rank, int) and rank >= n_columns > 1:
         problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
     if config.cluster is not None and config.cluster.n_clusters > n_rows:
         problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} asked for, {address} has {n_rows} rows")
     shape = config.output.image_shape
-    changing = [step.name for step in session.steps if step.n_columns(2) != 2]
+    changing = [step.name for step in session.steps if step.encodes == "text" or step.n_columns(2) != 2]
     if changing and session.selector.needs_counts:
         problems.append(
             f"select.method: {select.method} selects columns of raw counts, and after {changing[0]!r} there are "
             "others; leave the step out"
         )
     if changing and shape is not None:
-        problems.append(
-            f"output.image_shape: after {changing[0]!r} the columns are random features and no pixels; leave it out"
-        )
+        problems.append(f"output.image_shape: after {changing[0]!r} the columns are others and no pixels; leave it out")
     elif shape is not None and math.prod(shape) != n_columns:
         problems.append(
             f"output.image_shape: {list(shape)} is {math.prod(shape)} pixels, {address} has {n_columns} columns"

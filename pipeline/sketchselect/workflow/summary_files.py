@@ -22,6 +22,7 @@ from sketchselect.errors import (
 from sketchselect.job.load import check_select, make_selector, selector_problem
 from sketchselect.job.text import toml_value
 from sketchselect.location import write_atomically
+from sketchselect.prepare import check_steps
 from sketchselect.selectors import METHODS, Selection
 from sketchselect.selectors.registry import require_known
 from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
@@ -184,7 +185,7 @@ def select_from_file(
         if model_file is not None:
             write_atomically(model_file, model_json(model).encode())
             lines.append(f"{model_file}: the fitted model")
-    missing = [step for step in selector.prepare_steps() if step not in summary.prepare]
+    missing = [step for step in check_steps(selector.prepare_steps()) if step not in summary.prepare]
     if missing:
         steps = " ".join(f"--prepare {step}" for step in missing)
         lines.append(f"note: {method} asks for rows prepared with {steps}, and the summary was made without")

@@ -29,9 +29,7 @@ from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
 from sketchselect.workflow.folder import PUBLISHED, read_manifest, sealed, tree_digest, unsealed
-from sketchselect.workflow.job import is_digested, write_manifest
-from sketchselect.workflow.pages import FILE as REPORT
-from sketchselect.workflow.pages import draw_again
+from sketchselect.workflow.job import REPORT_FILE, draw_again, is_digested, write_manifest
 from sketchselect.workflow.session import Session, differing_builds, open_session
 from sketchselect.workflow.stages import clustering, columns, evaluation
 from sketchselect.workflow.stages.columns import prepare
@@ -41,7 +39,7 @@ from sketchselect.workflow.tables import plain_value
 
 T = TypeVar("T")
 
-FILE = "certificate.json"
+CERTIFICATE_FILE = "certificate.json"
 """Name of the file in an output folder with the certificates that `certify` added."""
 
 
@@ -113,11 +111,11 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
     def with_new(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return _with(entries, plain, lambda e: (e["method"], e["confidence"]), lambda e: e["factor"] or math.inf)
 
-    ours = folder.path / FILE
+    ours = folder.path / CERTIFICATE_FILE
     before = unsealed(ours)["certificates"] if ours.exists() else []
-    folder.write(FILE, sealed({"format": 1, "certificates": with_new(before), **session.watched}, indent=1))
+    folder.write(CERTIFICATE_FILE, sealed({"format": 1, "certificates": with_new(before), **session.watched}, indent=1))
     content["certificates"] = with_new(content.get("certificates", ()))
-    if (folder.path / REPORT).exists():
+    if (folder.path / REPORT_FILE).exists():
         draw_again(folder, content)
     write_manifest(folder, content)
 
@@ -257,7 +255,7 @@ def verify_run(
         same_build = checks[-1].holds is True
         with _checking(checks, "preparation") as add:
             if not session.is_prepared and session.statistics is None:
-                session.fit_with(codec.load(path / columns.FILE))  # As the run fitted the steps
+                session.fit_with(codec.load(path / columns.STEPS_FILE))  # As the run fitted the steps
             same = list(session.prepare) == content["prepare"]
             steps = ", ".join(session.prepare) or "no steps"
             add(same, steps if same else f"{steps}; the run's are {', '.join(content['prepare'])}")

@@ -15,7 +15,7 @@ from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import Block, Source, Statistics, reduce_blocks, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.validation import Array, Floats
+from sketchselect.linalg.validation import Array, Floats, first_not_whole
 from sketchselect.readers import Vector
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
@@ -180,6 +180,11 @@ class _WithLeftOut(_LabelView):
         labels = self.labels.read(start, stop)
         if labels.dtype.kind not in "fiub":
             return labels
+        if (row := first_not_whole(labels.reshape(-1))) is not None:
+            raise BadBlock(
+                f"{self.address}: row {start + row} has the label {float(labels.reshape(-1)[row]):g}, but labels of "
+                "clusters are whole numbers; give the row its cluster, or leave it out of the source too"
+            )
         if labels.size and labels.max() >= self.n_clusters:
             row = int(np.argmax(labels.reshape(-1) >= self.n_clusters))
             raise BadBlock(

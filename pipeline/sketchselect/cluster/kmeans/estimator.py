@@ -32,7 +32,7 @@ from sketchselect.cluster.kmeans.lloyd import (
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.execution.client import UserNames, check_run, fit_options, run_options
+from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import PreparedKeywords, RunKeywords, source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fitted_source, summarize_source
@@ -241,7 +241,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         self.cluster_weights_ = result.cluster_weights
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, **unknown: Any) -> Self:
         """Take in one more batch of a stream, of any size; only a sample of all rows seen is kept.
 
         ``max(5000, 50 n_clusters)`` rows are kept: the rows of the smallest keys, hashed from `random_state` and the
@@ -263,6 +263,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         -----
         Cost: a hash and 3 n_features flops a row; the sample is clustered once, when it is asked for after a batch.
         """
+        check_batch(unknown)
         stream = getattr(self, "_stream", None)
         source = replace(self._source(X, sample_weight, reset=stream is None, steps=()), takes_sparse=True)
         if not isinstance(self.init, str):
@@ -364,10 +365,10 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
                 return like_rows(X, lazy_labels(graph, self.cluster_centers_), names=LABELS)
             labels = self._label(source, run).labels
             return like_rows(X, labels, names=LABELS, lazy=lazy_rows(X, source.matrix))
-        place = destination_of(out, storage_options)
+        destination = destination_of(out, storage_options)
         with run_options(source.matrix, **run) as options:
             size = partition_size(source, len(self.cluster_centers_), options)
-            write_labels(source, self.cluster_centers_, place, options.but(partition_bytes=size))
+            write_labels(source, self.cluster_centers_, destination, options.but(partition_bytes=size))
             return str(out)
 
     def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
@@ -418,6 +419,8 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         if lift is None:
             lift, least = centers - weights @ centers / weights.sum(), 0.0
         names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            names = prepare.names_after(getattr(self, "_steps", ()), tuple(names.tolist()), self.n_features_in_)
         return [
             [(j if names is None else str(names[j]), float(row[j])) for j in order[:n].tolist() if row[j] > least]
             for row, order in zip(lift, np.argsort(-lift, axis=1, kind="stable"), strict=True)
@@ -474,7 +477,8 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         checks: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_large_sparse": True}
         if any(step.fills_missing for step in steps) and not isinstance(X, readers.Matrix):
             checks |= {"nonfinite": "missing", "ensure_all_finite": "allow-nan"}
-        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), **checks)
+        encode = prepare.encodings(steps)
+        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), encode=encode, **checks)
         weight = None
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):

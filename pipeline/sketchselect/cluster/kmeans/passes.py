@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect._memory import available_nbytes
 from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import Engine, LocalEngine, PassOptions, make_plan, reduce_blocks
-from sketchselect.execution.plan import Plan, plan_inputs
+from sketchselect.execution.engine import LocalEngine, PassOptions, make_plan, reduce_blocks
+from sketchselect.execution.plan import Engine, Plan
 from sketchselect.execution.source import Block, CachedBlock, CachedSource, Source, cache_block
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
@@ -79,8 +79,7 @@ class BlockEngine(LocalEngine):
             if span is not None:
                 plan.progress.advance(span.nbytes)
 
-        inputs = plan_inputs(source, plan.partitions, remote=False)
-        context = replace(plan.context, source=inputs.source, on_task_end=on_task_end)
+        context = plan.bound(remote=False).task_context(on_task_end=on_task_end)
         nodes = list(tree.post_order())
         parent = {child: node for node in nodes for child in tree.children(node)}
         leaves = iter([node for node in nodes if node.level == 0])

@@ -288,7 +288,6 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in folds, with squares and products of few columns, and counts."""
-        self.check_parameters()
         counts: TargetHistogram | None = getattr(self, "_seen_counts", None)
         products = n_columns(n_features, 2) <= MOST_TERMS
         degree = 2 if products or counts is not None else 1
@@ -334,16 +333,16 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             with warnings.catch_warnings(record=True) as notes[name]:
                 warnings.simplefilter("always")
                 path = selector.fit_summary(summaries[name]).path_
-            place = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
+            chosen = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
             variance = float(path.target_squares.sum())
             if path.cv_errors is not None:
-                terms = counted(path.candidates[place].support.size, "term" if selector.degree == 2 else "column")
+                terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")
                 if is_regression:
-                    by_fold[name] = path.cv_errors[place] / (variance or 1.0)
+                    by_fold[name] = path.cv_errors[chosen] / (variance or 1.0)
                     errors[name] = float(by_fold[name].mean())
                     shares[name] = f"{100.0 * (1.0 - errors[name]):.1f} % with {terms}"
                 else:
-                    by_fold[name], weights = _held_out_wrong(selector, summaries[name], float(path.values[place]))
+                    by_fold[name], weights = _held_out_wrong(selector, summaries[name], float(path.values[chosen]))
                     errors[name] = float(by_fold[name] @ weights / weights.sum())
                     shares[name] = f"{100.0 * errors[name]:.2g} % with {terms}"
         best = min(errors, key=lambda name: errors[name], default=LassoPath.method)

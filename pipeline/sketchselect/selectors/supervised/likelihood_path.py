@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._byte_sizes import format_bytes
+from sketchselect._progress import reporting_steps, steps
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.csr import densify, is_csr
@@ -313,7 +314,7 @@ def fit_path(source: Source, settings: PathSettings, options: PassOptions, stage
     is_complete = sample.threshold == np.inf
     rows = Sample.of(sample, source, empty, is_complete)
     varying = np.broadcast_to(scale > 0, (empty.n_outputs, source.n_columns))
-    with one_blas_thread():
+    with one_blas_thread(), reporting_steps(options.progress):
         iterates = start_on_sample(rows, settings, varying, stats.n_rows <= source.n_columns, is_complete)
     sums: LikelihoodSums | None = None
     first_alpha = iterates[0].alpha
@@ -351,7 +352,7 @@ def start_on_sample(
     alphas = settings.grid(pull / settings.l1_ratio * (1 + _ROUNDING), is_wide)
     path: list[list[Iterate]] = [[] for _ in current]
     before = float(alphas[0])
-    for alpha in alphas.tolist():
+    for alpha in steps("models of the sample", alphas.tolist(), alphas.size):
         penalty = NetPenalty.of(alpha, settings.l1_ratio)
         # Columns that the sequential strong rule cannot leave out.
         near = (2 * alpha - before) * settings.l1_ratio

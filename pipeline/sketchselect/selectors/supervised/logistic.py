@@ -20,7 +20,7 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_vector
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.results import like_rows
-from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass
+from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import Positive, SeedNumber, Share, Size, number, whole
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.likelihood_path import (
@@ -278,10 +278,9 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the summaries of the first pass."""
-        self.check_parameters()
         return survey_description(n_features, int(self.random_state))
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return None: there are several passes."""
         return None
 
@@ -292,7 +291,6 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sums of all models at their optima."""
-        self.check_parameters()
         return fit_path(source, self._settings(), options, self.method)
 
     @available_if(_streams)  # type: ignore[untyped-decorator]

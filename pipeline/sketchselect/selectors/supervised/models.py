@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpocon, dpotrf
 
+from sketchselect._progress import steps
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import ModelPathDisplay
-from sketchselect.solvers import Problem, standardize
+from sketchselect.solvers import Problem, standardize, standardize_rows
 from sketchselect.solvers.path import aic, bic, ebic, validation_error
 from sketchselect.solvers.problem import nearest_psd
 from sketchselect.summaries import Folds, Moments
@@ -75,7 +76,7 @@ class Candidate:
         rows = coef[:, None] if coef.ndim == 1 else coef
         s = np.flatnonzero((rows != 0).any(axis=1)).astype(np.int64) if support is None else support
         b = rows[s]
-        gain = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.correlation[np.ix_(s, s)] @ b) * b).sum(axis=0)
+        gain = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.gram[np.ix_(s, s)] @ b) * b).sum(axis=0)
         rss = np.maximum(problem.yy.diagonal() - gain, 0.0)
         return cls(float(value), s, b, rss, gap, converged)
 
@@ -263,7 +264,7 @@ class ModelPath:
 Solve = Callable[[Problem], Sequence[Candidate]]
 
 
-def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]], n_models: int) -> Floats:
+def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]], n_models: int, n_folds: int) -> Floats:
     """Return the mean squared error of each model on each fold, from moments alone; shape (n_models, n_folds).
 
     Exact: with b and b0 fitted to the other folds, ``mean (y - x'b - b0)^2`` over a fold is
@@ -271,17 +272,23 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
 
     `solve`: Training problem -> its models, one for each value of the path.
     `splits`: For each fold, the problem of all other rows and the moments of the fold.
-    `n_models`: Models on the path.
+    `n_models`, `n_folds`: Models on the path, and at most so many folds.
     """
     errors = []
-    for problem, moments in splits:
-        covariance, xy, yy = moments.covariance(), moments.xy, moments.yy
+    for problem, moments in steps("cross-validation: folds", splits, n_folds):
+        candidates = solve(problem)
+        # A wide fold's covariance is as large as all the rest of it, and few columns are in any model.
+        used = np.unique(np.concatenate([candidate.support for candidate in candidates]))
+        covariance, xy, yy = moments.covariance(columns=used), moments.xy, moments.yy
         column = np.zeros(n_models)
-        for i, candidate in enumerate(solve(problem)):
+        for i, candidate in enumerate(candidates):
             coef, intercept = candidate.original_units(problem)
             s = candidate.support
+            at = np.searchsorted(used, s)
             column[i] = np.sum(
-                validation_error(coef, intercept, covariance[np.ix_(s, s)], xy[s], yy, moments.mean[s], moments.y_mean)
+                validation_error(
+                    coef, intercept, covariance[np.ix_(at, at)], xy[s], yy, moments.mean[s], moments.y_mean
+                )
             )
         errors.append(column)
     return np.column_stack(errors)
@@ -464,19 +471,15 @@ def problem_of(moments: Any) -> Problem:
         raise EmptyInput("there are no rows with a positive weight to fit to")
     if not moments.n_effective > 0:
         raise BadParameter("the weights of the rows are so small that their squares are zero; use larger ones")
+    rest = {"mean": moments.mean, "y_mean": moments.y_mean, "n": float(moments.n_effective)}
+    rows = getattr(moments, "few_rows", None)
+    if rows is not None:
+        return standardize_rows(rows / np.sqrt(moments.weight), moments.xy, moments.yy, **rest)
     covariance = moments.covariance()  # a new array each time: the problem takes its memory
     if getattr(moments, "missing", None) == "pairwise":
         # Each entry comes from other rows, so that the matrix need not be a covariance.
         covariance = nearest_psd(covariance)
-    return standardize(
-        covariance,
-        moments.xy,
-        moments.yy,
-        mean=moments.mean,
-        y_mean=moments.y_mean,
-        n=float(moments.n_effective),
-        reuse_memory=True,
-    )
+    return standardize(covariance, moments.xy, moments.yy, **rest, reuse_memory=True)
 
 
 def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | None:
@@ -488,7 +491,7 @@ def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | Non
     record: Any = design.moments.record
     if not getattr(record, "single_scatter", 0.0) > 0 or not support.size:
         return None
-    correlation = np.asfortranarray(design.problem.correlation[np.ix_(support, support)])
+    correlation = np.asfortranarray(design.problem.gram[np.ix_(support, support)])
     norm = float(np.abs(correlation).sum(axis=0).max())
     factor, info = dpotrf(correlation)
     reciprocal = 0.0 if info else float(dpocon(factor, norm)[0])

@@ -322,7 +322,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         with warnings.catch_warnings():
             # Convergence of the path's own models; the errors of a fold are those of the models it reached.
             warnings.simplefilter("ignore", RuntimeWarning)
-            return models.cross_validation_errors(solve, design.splits(), len(path))
+            return models.cross_validation_errors(solve, design.splits(), len(path), len(design.folds))
 
     def _fitted(self, design: Design, path: ModelPath, scores: Floats | None) -> Fitted:
         problem, model = design.problem, path.model
@@ -360,7 +360,6 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target: in folds for cross-validation, decayed with `half_life`."""
-        self.check_parameters()
         classes, groups = self.seen_classes, self.has_groups
         if groups and self.n_folds is None:
             raise BadParameter("groups are for the folds of cross-validation, and another parameter chooses the model")

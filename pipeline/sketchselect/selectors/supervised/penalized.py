@@ -235,7 +235,7 @@ def with_degrees(
     for model in models:
         ridge = _ridge(penalty, model.value)
         shift = ridge * (np.ones(model.support.size) if factors is None else factors[model.support])
-        degrees = effective_size(problem.correlation[np.ix_(model.support, model.support)], shift) if ridge else None
+        degrees = effective_size(problem.gram[np.ix_(model.support, model.support)], shift) if ridge else None
         out.append(replace(model, degrees=degrees))
     return out
 

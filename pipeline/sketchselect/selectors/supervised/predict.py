@@ -80,7 +80,7 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
     priors, differences = class_statistics(problem, n_classes)
     s, b = model.support, model.coef
     d = differences[s]
-    correlation = problem.correlation[np.ix_(s, s)]
+    correlation = problem.gram[np.ix_(s, s)]
     means = b.T @ d
     total = b.T @ correlation @ b
     within = total - (means * priors) @ means.T
@@ -214,6 +214,7 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         """Return R^2 (regression; the mean over targets) or the accuracy (classification); `run` as in `predict`."""
         from sklearn.metrics import accuracy_score, r2_score
 
+        self._check_fitted()
         matrix = self._open(X, reset=False, vectors=(y,))
         n_rows = matrix.shape[0]
         target = open_vector(y, n_rows, matrix=matrix, name="target").read(0, n_rows)
@@ -270,6 +271,13 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
                 f"{list(prepare.labels(resolved_steps))}"
             )
         self.steps_ = resolved_steps
+        if encode := prepare.encodings(resolved_steps):
+            # Rows of predictions are those of the table, which has other columns than the summary.
+            names = self.summary_.feature_names
+            for step in (step for step in reversed(resolved_steps) if step.encodes is not None):
+                names = step.names_before(names)
+            self._encode, self._n_made = encode, self.summary_.n_features
+            self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         return self
 
     def _steps(self) -> tuple[prepare.Step, ...]:

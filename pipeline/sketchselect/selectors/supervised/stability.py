@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from sketchselect._progress import steps
 from sketchselect._sklearn import clone
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
@@ -154,7 +155,6 @@ class StabilitySelector(TargetMixin, BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in buckets."""
-        self.check_parameters()
         moments = Moments(missing=self._base().missing, classes=self.seen_classes)
         return Folds(moments, int(self.n_buckets), seed=int(self.random_state), groups=self.has_groups)
 
@@ -203,7 +203,7 @@ class StabilitySelector(TargetMixin, BaseSelector):
         with warnings.catch_warnings():
             # Half of the rows may have one value of the target, or be few.
             ignore_early_warnings()
-            for pair in range(int(self.n_pairs)):
+            for pair in steps("stability: pairs of halves", range(int(self.n_pairs)), int(self.n_pairs)):
                 first = self._halves(pair)
                 for buckets in (np.flatnonzero(first), np.flatnonzero(~first)):
                     half = reduce(lambda a, b: a.merge(b), (summary[int(i)] for i in buckets))

@@ -209,7 +209,14 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             del self._groups
 
     def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        **unknown: Any,
     ) -> Any:
         """Add a batch of rows to the stream and fit again, from all its rows, decayed, or those in the window.
 
@@ -221,7 +228,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             Every class that a batch may hold; needed in the first call unless its batch has them all.
         """
         with self._grouped(groups):
-            return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+            return super().partial_fit(X, y, classes, sample_weight=sample_weight, **unknown)
 
 
 class GuessedTaskMixin(TargetMixin):

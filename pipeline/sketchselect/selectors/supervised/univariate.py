@@ -14,7 +14,7 @@ from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
-from sketchselect.selectors.base import BaseSelector, Selection, SelectorPass, rank
+from sketchselect.selectors.base import BaseSelector, Selection, rank
 from sketchselect.selectors.parameters import Limits, Share, Size, whole
 from sketchselect.selectors.supervised.binned import (
     mutual_information,
@@ -483,7 +483,6 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
 
         Bins of a sample are not known before its pass; then the bins are those of counts, which need the same memory.
         """
-        self.check_parameters()
         if self._in_bins_of_file:
             of_file: Summary[Any] = self._histogram_of_file()
             return of_file
@@ -495,7 +494,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     def _of_sample(self, sample: RowSample) -> TargetHistogram:
         return TargetHistogram.of_sample(sample.rows, self._n_bins(), **self._target_of_histogram())
 
-    def single_pass(self, source: Source) -> SelectorPass | None:
+    def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return the pass over the rows; None where one for the sample of the bins comes first."""
         return None if self.makes_passes else super().single_pass(source)
 

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -34,10 +35,10 @@ from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
 from sketchselect.execution.clusters import local_memory_limit
-from sketchselect.execution.engine import Engine, available_cores
-from sketchselect.execution.plan import PROCESS_NBYTES, Inputs, Plan
+from sketchselect.execution.engine import available_cores, compute_plan, source_identities
+from sketchselect.execution.plan import PROCESS_NBYTES, Engine, Plan
 from sketchselect.execution.source import Block, CachedSource
-from sketchselect.execution.summarize import SummaryPasses
+from sketchselect.execution.summarize import plan_summary
 from sketchselect.execution.tasks import read_block
 from sketchselect.execution.tree import FAN_IN, MergeTree
 from sketchselect.job.load import load_job
@@ -48,6 +49,7 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.selectors.timelines import scan_plan
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
+from sketchselect.summaries.moment_panels import ComomentPanel
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
 from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
@@ -199,8 +201,9 @@ class DryRun(Engine):
         trial = _Trial(self, work)
         value = trial.value()
         # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
-        inputs = Inputs(source, (lambda span: None) if remote and work.context.reads_ahead else None)
-        state, n_tasks = _nbytes(value), len(work.graph(tree.root, inputs, {}))
+        if remote and work.context.reads_ahead:
+            work = replace(work, prefetched=lambda span: None)
+        state, n_tasks = _nbytes(value), len(work.graph(tree.root, {}))
         slots = self.slots_per_process * (1 + work.context.reads_ahead)
         chain = len(partitions) / tree.n_leaves
         self.last_tree, self.last_state_nbytes = tree, state
@@ -597,19 +600,24 @@ class _Walk:
         session = self.session
         session.selector.inspect_rows(session.source)
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
-        passes = SummaryPasses.of(session.source, bundle, session.pass_options)
+        passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
-            if (panels := passes.panels) is None:
+            if len(plans) == 1:
                 return column_stage.summarize(session)
             # The whole is too much for a forecast; its panels are passes like any other.
-            sketches = list(panels.sketches.values())
-            for part in passes.descriptions:
-                label = "a panel" if panels.wide else "other members"
-                label = "the sketch" if any(part is sketch for sketch in sketches) else label
-                summarize_source(session.source, part, passes.options, stage=f"summarize, {label}")
-            largest = [2 * 8 * panels.edges[-1] ** 2 for _ in panels.wide]
-            largest += [2 * sketch.projected_nbytes(session.n_columns) for sketch in sketches]
-            self.client_nbytes = max(self.client_nbytes, *largest)
+            rest = iter(plans)
+            for member, parts in passes.items():
+                last = parts[-1]
+                label = "a panel" if isinstance(last, ComomentPanel) else "the sketch"
+                label = "other members" if member is None else label
+                for plan in islice(rest, len(parts)):
+                    reduction = replace(plan.context.reduction, stage=f"summarize, {label}")
+                    plan = replace(plan, context=replace(plan.context, reduction=reduction))
+                    compute_plan(plan, session.pass_options, source_identities(plan.source))
+                if member is not None:
+                    columns = session.n_columns
+                    whole = 8 * last.stop**2 if isinstance(last, ComomentPanel) else last.projected_nbytes(columns)
+                    self.client_nbytes = max(self.client_nbytes, 2 * whole)
         return None
 
     def _select(self, summary: Summary[Any] | None) -> tuple[NDArray[np.int64], Any]:

@@ -276,7 +276,7 @@ def clustering_entry(clustering: Clustering) -> dict[str, Any]:
     return content
 
 
-FILE = "clusters.csv"
+CLUSTERS_FILE = "clusters.csv"
 
 
 def numbers(limits: tuple[int, ...]) -> tuple[int, ...]:
@@ -297,12 +297,12 @@ def cluster_count(session: Session, features: Source | None) -> dict[str, Any] |
     """
     folder, settings = session.folder, session.config.cluster
     if settings is None or settings.range is None or features is None:
-        folder.discard((FILE,))
+        folder.discard((CLUSTERS_FILE,))
         return None
     ks = numbers(settings.range)
     fingerprint: dict[str, Any] = {
         "version": VERSION,
-        "files": [FILE],
+        "files": [CLUSTERS_FILE],
         "features": tree_digest(folder.path / "features.zarr"),
         "numbers": list(ks),
         "indices": list(INDICES),
@@ -320,8 +320,8 @@ def cluster_count(session: Session, features: Source | None) -> dict[str, Any] |
             except BadParameter as error:
                 raise ConfigError(f"cluster.range: {error}") from None
             entry["record"] = tables.plain_value(figure_of(result))
-            folder.write(FILE, clusters_csv(result))
-            folder.finish("range of clusters", fingerprint, [FILE], entry)
+            folder.write(CLUSTERS_FILE, clusters_csv(result))
+            folder.finish("range of clusters", fingerprint, [CLUSTERS_FILE], entry)
         figure: dict[str, Any] = entry.pop("record")
         entry["recommended"] = figure["recommended"]
     return figure

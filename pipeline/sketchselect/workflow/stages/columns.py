@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._progress import give_detail
+from sketchselect._progress import give_detail, reporting_steps
 from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
@@ -36,7 +36,7 @@ LEAST_SHARE = 1e-3
 BOUND = "selection_bound"
 """Key, in the diagnostics of a selection and in the manifest, of the bound of clusterings of its columns."""
 
-FILE = "prepare.sks"
+STEPS_FILE = "prepare.sks"
 """Name of the file of statistics of prepare steps in an output folder."""
 
 
@@ -47,10 +47,10 @@ def prepare(session: Session) -> None:
     again; so is the file of ``[prepare] fitted``, with which only appended rows are read.
     """
     if session.statistics is not None:
-        raw, path = codec.encode(session.statistics), session.folder.path / FILE
+        raw, path = codec.encode(session.statistics), session.folder.path / STEPS_FILE
         if not path.exists() or path.read_bytes() != raw:
             session.folder.invalidate_results()
-            session.folder.write(FILE, raw)
+            session.folder.write(STEPS_FILE, raw)
         session.progress.note(
             f"prepare: fitted with the statistics of {session.config.prepare.fitted}; nothing is read"
         )
@@ -60,15 +60,15 @@ def prepare(session: Session) -> None:
     fingerprint = session.source_fingerprint()
     with session.stage("prepare") as entry:
         if session.reusable("prepare", fingerprint, entry):
-            session.fit_with(codec.load(session.folder.path / FILE))
+            session.fit_with(codec.load(session.folder.path / STEPS_FILE))
             return
         options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
         fit = fit_steps(session.source, options)
         assert fit.statistics is not None
         session.require_unchanged()
         session.folder.invalidate_results()
-        session.folder.write(FILE, codec.encode(fit.statistics))
-        session.folder.finish("prepare", fingerprint, [FILE], entry)
+        session.folder.write(STEPS_FILE, codec.encode(fit.statistics))
+        session.folder.finish("prepare", fingerprint, [STEPS_FILE], entry)
         session.steps, session.statistics = fit.steps, fit.statistics
 
 
@@ -138,7 +138,7 @@ def summarize(session: Session) -> Summary[Any]:
         # Only now: a source that cannot be read must not cost the files of the earlier run.
         session.folder.invalidate_results()
         if session.statistics is None:
-            folder.discard((FILE,))
+            folder.discard((STEPS_FILE,))
         folder.write("summary.sks", codec.encode(result.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
         _note_units(session, result.value)
@@ -282,7 +282,7 @@ def with_bound(session: Session, spectrum: Summary[Any], selection: Selection) -
 
 def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; its warnings are notes of the run."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, reporting_steps(session.progress):
         warnings.simplefilter("always")
         selector = session.selector.fit_summary(summary)
     for warning in caught:

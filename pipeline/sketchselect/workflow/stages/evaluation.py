@@ -124,8 +124,7 @@ def evaluate(
         clustering = publish(session, clustering)
     proofs = prove(session, summary, selection, features, clusterings[best], clustering, sums[best], objective)
     candidates = [
-        (_columns(clustering, False), clustering, float(sums[place].objective))
-        for place, clustering in enumerate(clusterings)
+        (_columns(clustering, False), clustering, float(sums[i].objective)) for i, clustering in enumerate(clusterings)
     ]
     candidates[best] = (_columns(clusterings[best], reassignment is not None), clustering, objective)
     on_all = None
@@ -141,8 +140,8 @@ def evaluate(
         None if labels is None else agree(labels, clustering, on_all, session.note) for _, clustering, _ in candidates
     ]
     comparisons = [
-        ComparedClustering(columns, cost, getattr(known, "nmi", None), getattr(known, "ari", None), place == best)
-        for place, ((columns, _, cost), known) in enumerate(zip(candidates, agreements, strict=True))
+        ComparedClustering(columns, cost, getattr(known, "nmi", None), getattr(known, "ari", None), i == best)
+        for i, ((columns, _, cost), known) in enumerate(zip(candidates, agreements, strict=True))
     ]
     evaluation = Evaluation(
         objective,

@@ -13,7 +13,7 @@ from sketchselect.selectors.timelines import Timeline, timeline_of, window_of
 from sketchselect.workflow import tables
 from sketchselect.workflow.session import Session
 
-FILE = "timeline.csv"
+TIMELINE_FILE = "timeline.csv"
 MAX_LISTED = 2000
 """Columns in the table."""
 
@@ -47,8 +47,8 @@ def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
             session.require_unchanged()
             entry["n_points"] = len(result.rows)
             entry["record"] = tables.plain_value(figure_of(result, window, getattr(selector, "half_life", None)))
-            session.folder.write(FILE, timeline_csv(result))
-            session.folder.finish("timeline", fingerprint, [FILE], entry)
+            session.folder.write(TIMELINE_FILE, timeline_csv(result))
+            session.folder.finish("timeline", fingerprint, [TIMELINE_FILE], entry)
         figure: dict[str, Any] = entry.pop("record")
     return figure
 

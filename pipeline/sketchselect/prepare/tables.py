@@ -1,0 +1,264 @@
+"""Steps for columns of tables that are no numbers: indicators of the levels of text, and dates as days."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.hashing import MISSING_LEVEL
+from sketchselect.linalg.validation import Array
+from sketchselect.prepare.steps import BadEntry, Block, Need, Step, as_floats, dense, require_count, require_number
+
+MOST_LEVELS = 1000
+"""Levels of a column, besides those that are put together, up to which it is encoded."""
+
+_NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot(Step):
+    """Text columns of a table replaced by columns of 0 and 1, one for each level, named ``column=level``.
+
+    Levels are in the order of their text, whatever the order of the rows, then those put together (``column=other``)
+    and missing entries (``column=missing``). Text, categories and truth values are text; numbers stay as they are. The
+    levels are those of all rows, from a pass of exact counts, and the step comes before those for numbers.
+
+    Parameters
+    ----------
+    min_frequency : int or float, optional
+        Put the levels together that fewer rows have than this number, or than this share of the rows (below 1).
+    max_categories : int, optional
+        At most this many columns for the levels of a column, ``other`` among them: the most frequent levels stay, of
+        equally frequent ones the last. Both as of scikit-learn's `OneHotEncoder`.
+    missing : {"level", "zero", "error"}
+        What a missing entry is: a level of its own, zero in all columns, or an error.
+    unknown : {"zero", "other", "error"}
+        What a level is that the rows of the fit did not have: zero in all columns, one of those put together (zero
+        where there are none), or an error.
+
+    Notes
+    -----
+    A column of more than 1,000 columns of levels is refused. Cost a row: a binary search for each text column.
+    """
+
+    name: ClassVar[str] = "one-hot"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    takes_missing: ClassVar[bool] = True
+    encodes: ClassVar[str | None] = "text"
+
+    min_frequency: float | None = None
+    max_categories: int | None = None
+    missing: str = "level"
+    unknown: str = "zero"
+
+    def __post_init__(self) -> None:
+        if self.max_categories is not None:
+            require_count(self.name, "max_categories", self.max_categories)
+        if self.min_frequency is not None:
+            least = require_number(self.name, "min_frequency", self.min_frequency, above=0)
+            if least >= 1 and least != int(least):
+                raise BadParameter(
+                    f"prepare step {self.name!r}: min_frequency must be a number of rows, or a share below 1, "
+                    f"got {least:g}"
+                )
+        for name, allowed in (("missing", ("level", "zero", "error")), ("unknown", ("zero", "other", "error"))):
+            if getattr(self, name) not in allowed:
+                listed = ", ".join(map(repr, allowed))
+                raise BadParameter(
+                    f"prepare step {self.name!r}: {name} must be one of {listed}, got {getattr(self, name)!r:.40}"
+                )
+
+    @property
+    def keeps_sparsity(self) -> bool:
+        """Blocks of tables are dense."""
+        return False
+
+    @property
+    def needs(self) -> Need:
+        """The levels of the text columns."""
+        return Need("level-counts", weighted=False)
+
+    def completed(self, summary: Any, matrix: Any) -> Any:
+        """Return the counts with the texts of the levels, looked up in the source."""
+        names = []
+        for column, place in enumerate(matrix.text_columns):
+            codes, rows = summary.levels(column)[0].tolist(), summary.first_rows(column).tolist()
+            n_missing = codes[:1].count(MISSING_LEVEL)
+            texts = matrix.levels[place].names(codes[n_missing:], rows[n_missing:])
+            names.append([""] * n_missing + texts)
+        return summary.named(names, matrix.text_columns)
+
+    def learn(self, summary: Any) -> dict[str, Array]:
+        """Return for every text column the codes of its levels and their outputs, and the names of the outputs.
+
+        Raises `BadParameter` naming a column of too many levels.
+        """
+        levels: list[dict[float, int]] = []
+        labels: list[list[str]] = []
+        others = np.full(summary.n_features, _NONE)
+        for column in range(summary.n_features):
+            kept, rare, has_missing = self._chosen(summary, column)
+            of_column, taken = [text for text, _ in kept], {text for text, _ in (*kept, *rare)}
+            outputs = {code: output for output, (_, code) in enumerate(kept)}
+            if rare:
+                others[column] = len(of_column)
+                outputs |= {code: len(of_column) for _, code in rare}
+                of_column.append(_free("other", taken))
+            if has_missing:
+                outputs[MISSING_LEVEL] = len(of_column)
+                of_column.append(_free("missing", taken))
+            levels.append(dict(sorted(outputs.items())))
+            labels.append(of_column)
+        texts = [label.encode() for of_column in labels for label in of_column]
+        return {
+            "places": summary.places,
+            "codes": np.array([code for of_column in levels for code in of_column], dtype=np.float64),
+            "outputs": np.array([i for of_column in levels for i in of_column.values()], dtype=np.int64),
+            "n_codes": np.array([len(of_column) for of_column in levels], dtype=np.int64),
+            "n_outputs": np.array([len(of_column) for of_column in labels], dtype=np.int64),
+            "others": others.astype(np.int64),
+            "text": np.frombuffer(b"".join(texts), dtype=np.uint8),
+            "ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
+        }
+
+    def _chosen(self, summary: Any, column: int) -> tuple[list[tuple[str, float]], list[tuple[str, float]], bool]:
+        """Return the levels of a column that stay and those that are put together, by text; and if one is missing."""
+        codes, counts = summary.levels(column)
+        levels = sorted(zip(summary.names(column), codes.tolist(), counts.tolist(), strict=True))
+        missing = [level for level in levels if level[1] == MISSING_LEVEL]
+        levels = [level for level in levels if level[1] != MISSING_LEVEL]
+        rare = set[int]()
+        if self.min_frequency is not None:
+            least = self.min_frequency * (summary.n_rows if self.min_frequency < 1 else 1)
+            rare = {i for i, (_, _, count) in enumerate(levels) if count < least}
+        if self.max_categories is not None and len(levels) - len(rare) + bool(rare) > self.max_categories:
+            by_count = sorted(range(len(levels)), key=lambda i: levels[i][2])
+            rare |= set(by_count[: len(levels) - self.max_categories + 1])
+        n_kept = len(levels) - len(rare)
+        if summary.is_crowded[column] or n_kept > MOST_LEVELS:
+            names = summary.feature_names
+            title = f"column {summary.places[column]}" if names is None else f"column {names[column]!r:.80}"
+            crowded = bool(summary.is_crowded[column])
+            many = f"more than {summary.limit:,}" if crowded else f"{n_kept:,}"
+            cure = f"put rare ones together, as in {self.name}(max_categories=50), or "
+            raise BadParameter(
+                f"prepare step {self.name!r}: {title} has {many} levels, and at most {MOST_LEVELS:,} become columns; "
+                f"{'' if crowded else cure}leave the column out"
+            )
+        pairs = [(text, code) for text, code, _ in levels]
+        kept = [pair for i, pair in enumerate(pairs) if i not in rare]
+        return kept, [pairs[i] for i in sorted(rare)], bool(missing) and self.missing == "level"
+
+    def notes(self) -> list[str]:
+        """Return a note on the number of columns that were made."""
+        n_columns, n_levels = len(self.value("places")), int(self.value("n_outputs").sum())
+        columns = "1 text column" if n_columns == 1 else f"{n_columns} text columns"
+        return [f"prepare, {self.name}: {columns} became {n_levels} columns of levels"]
+
+    def n_columns(self, n_columns: int) -> int:
+        """Return the number of columns after the step; before it is fitted, that of the table."""
+        if self.values is None:
+            return n_columns
+        return n_columns - len(self.value("places")) + int(self.value("n_outputs").sum())
+
+    def column_names(self, names: tuple[str, ...] | None, n_columns: int) -> tuple[str, ...] | None:
+        """Return the names, ``column=level`` in the place of a text column."""
+        if self.values is None:
+            return names
+        before = names or tuple(f"x{j}" for j in range(n_columns))
+        labels, n_outputs = iter(self._labels()), self._n_outputs()
+        out: list[str] = []
+        for j, name in enumerate(before):
+            out += [f"{name}={next(labels)}" for _ in range(n_outputs[j])] if j in n_outputs else [name]
+        return tuple(out)
+
+    def names_before(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the table's columns."""
+        labels, n_outputs, after = iter(self._labels()), self._n_outputs(), iter(names)
+        out: list[str] = []
+        for name in after:
+            for _ in range(n_outputs.get(len(out), 1) - 1):
+                next(after)
+            if len(out) in n_outputs:
+                name = name.removesuffix(f"={next(labels)}")
+                for _ in range(n_outputs[len(out)] - 1):
+                    next(labels)
+            out.append(name)
+        return tuple(out)
+
+    def _labels(self) -> list[str]:
+        """Return the names of the levels, of one text column after the other."""
+        raw, ends = self.value("text").tobytes(), self.value("ends").tolist()
+        return [raw[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
+
+    def _n_outputs(self) -> dict[int, int]:
+        """Return the number of columns that each text column became."""
+        return dict(zip(self.value("places").tolist(), self.value("n_outputs").tolist(), strict=True))
+
+    def apply(self, block: Block) -> Array:
+        """Return the columns of numbers as they are, and those of levels."""
+        rows, places = as_floats(dense(block)), self.value("places")
+        if places.size and places.max() >= rows.shape[1]:
+            raise Incompatible(
+                f"prepare step {self.label!r} was fitted with more columns than the rows have, {rows.shape[1]}"
+            )
+        widths = np.ones(rows.shape[1], dtype=np.int64)
+        widths[places] = self.value("n_outputs")
+        starts = np.cumsum(widths) - widths
+        out = np.zeros((len(rows), int(widths.sum())), dtype=rows.dtype)
+        numbers = np.setdiff1d(np.arange(rows.shape[1]), places)
+        out[:, starts[numbers]] = rows[:, numbers]
+        ends = np.cumsum(self.value("n_codes"))
+        for i, place in enumerate(places.tolist()):
+            span = slice(ends[i] - self.value("n_codes")[i], ends[i])
+            self._indicate(rows[:, place], span, place, out[:, starts[place] :], int(self.value("others")[i]))
+        return out
+
+    def _indicate(self, entries: Array, span: slice, place: int, out: Array, other: int) -> None:
+        """Write the ones of a text column."""
+        codes, outputs = self.value("codes")[span], self.value("outputs")[span]
+        at = np.minimum(np.searchsorted(codes, entries), max(codes.size - 1, 0))
+        known = codes[at] == entries if codes.size else np.zeros(entries.size, dtype=bool)
+        out[known, outputs[at[known]]] = 1.0
+        is_missing = entries == MISSING_LEVEL
+        unknown = ~known & ~is_missing
+        if self.missing == "error" and is_missing.any():
+            problem = "a missing entry of a text column; set missing to another than error"
+            raise BadEntry(int(is_missing.argmax()), place, problem)
+        if self.unknown == "error" and unknown.any():
+            problem = "a level that the rows of the fit did not have; set unknown to another than error"
+            raise BadEntry(int(unknown.argmax()), place, problem)
+        if self.unknown == "other" and other != _NONE:
+            out[unknown, other] = 1.0
+
+
+def _free(label: str, taken: set[str]) -> str:
+    """Return the label, in parentheses where it is the text of a level."""
+    while label in taken:
+        label = f"({label})"
+    return label
+
+
+@dataclass(frozen=True, eq=False)
+class Dates(Step):
+    """Dates and times of a table as days since 1970-01-01, parts of days included; those with a zone in UTC.
+
+    Missing ones are missing values (NaN). Other columns stay as they are.
+    """
+
+    name: ClassVar[str] = "dates"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+    takes_missing: ClassVar[bool] = True
+    keeps_units: ClassVar[bool] = True
+    encodes: ClassVar[str | None] = "dates"
+
+    def apply(self, block: Block) -> Block:
+        """Return the block as it is: the table is read so."""
+        return block
+
+
+TEXT_STEP = OneHot.name
+"""What messages advise for text."""

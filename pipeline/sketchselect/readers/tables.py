@@ -1,0 +1,271 @@
+"""Text and dates in the columns of tables, as numbers: codes of levels, and days.
+
+The code of a level is a hash of its text, so that it is the same in any file, order and process, and needs no pass;
+what a code stands for is looked up where the level first occurs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import BadParameter, SourceChanged, SourceError
+from sketchselect.linalg.hashing import MISSING_LEVEL, fingerprint, level_codes
+from sketchselect.linalg.validation import Array, Floats
+from sketchselect.readers.base import Matrix, MatrixView, Vector
+
+ENCODINGS = {"text": "one-hot", "dates": "dates"}
+"""What columns may hold besides numbers -> the prepare step that they are read for."""
+
+DAY = 86_400e6
+"""Microseconds of a day."""
+_RUN = 1 << 16
+_ABSENT = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
+
+
+def require_encodings(encode: Collection[str]) -> frozenset[str]:
+    """Return the kinds of columns that are to be read as numbers, or raise `BadParameter`."""
+    if isinstance(encode, str) or (unknown := sorted(set(encode) - ENCODINGS.keys())):
+        raise BadParameter(f"encode must list {' and '.join(map(repr, ENCODINGS))}, got {encode or unknown!r:.60}")
+    return frozenset(encode)
+
+
+def advice(kind: str) -> str:
+    """Return what to do with a column of text or dates, for messages."""
+    what = {"text": "encode its levels as columns of 0 and 1", "dates": "read it as days since 1970-01-01"}[kind]
+    return f'leave it out, or {what} with the prepare step "{ENCODINGS[kind]}"'
+
+
+def is_missing_field(field: str) -> bool:
+    """Return whether a field of a text file stands for a missing value."""
+    return field.strip().lower() in _ABSENT
+
+
+def text_of(value: Any) -> str:
+    """Return the name of a level."""
+    return value if type(value) is str else str(value)
+
+
+def is_absent(value: Any) -> bool:
+    """Return whether an entry is missing: None, NaN, NaT or pandas' NA."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def codes_of(values: Iterable[Any]) -> tuple[Floats, dict[float, str]]:
+    """Return the codes of entries, and what they stand for."""
+    texts: list[str | None] = list(values)
+    if not set(map(type, texts)) <= {str, type(None)}:
+        texts = [None if is_absent(value) else text_of(value) for value in texts]
+    distinct = [text for text in dict.fromkeys(texts) if text is not None]
+    codes: dict[str | None, float] = dict(zip(distinct, level_codes(distinct).tolist(), strict=True))
+    names = {code: text for text, code in codes.items() if text is not None}
+    codes[None] = MISSING_LEVEL
+    return np.fromiter((codes[text] for text in texts), dtype=np.float64, count=len(texts)), names
+
+
+def days_of(values: Array) -> Floats:
+    """Return times as days since 1970-01-01, parts of days included; NaN where there is none."""
+    times = np.asarray(values).astype("datetime64[us]")
+    days: Floats = times.astype(np.int64) / DAY
+    return np.where(np.isnat(times), np.nan, days)
+
+
+@dataclass(frozen=True)
+class KnownLevels:
+    """The levels of a column in memory, by their codes."""
+
+    by_code: Mapping[float, str]
+
+    def names(self, codes: Sequence[float], rows: Sequence[int]) -> list[str]:
+        """Return the levels of these codes."""
+        return [self.by_code[code] for code in codes]
+
+
+@dataclass(frozen=True)
+class StoredLevels:
+    """The levels of a column of a store, looked up in rows that have them."""
+
+    column: Any  # Has ``texts(start, stop)``, `n_rows` and `address`
+
+    def names(self, codes: Sequence[float], rows: Sequence[int]) -> list[str]:
+        """Return the levels of these codes, each read from its row; raise `SourceChanged` if it is another one now."""
+        out = [""] * len(codes)
+        start = stop = 0
+        texts: list[str | None] = []
+        for i in np.argsort(rows, kind="stable").tolist():
+            if not start <= rows[i] < stop:
+                start, stop = rows[i], min(rows[i] + _RUN, self.column.n_rows)
+                texts = self.column.texts(start, stop)
+            text = texts[rows[i] - start]
+            if text is None or level_codes([text])[0] != codes[i]:
+                raise SourceChanged(f"{self.column.address}: row {rows[i]} was rewritten while it was read; run again")
+            out[i] = text
+        return out
+
+
+@dataclass(frozen=True)
+class EncodedFrame:
+    """A data frame whose columns of text and dates are numbers."""
+
+    frame: Any
+    levels: Mapping[Any, KnownLevels] = field(default_factory=dict)  # By the name of the column
+
+    def name_levels(self, matrix: Matrix, names: Sequence[Any]) -> None:
+        """Tell the matrix of the frame, with these columns, which are text."""
+        matrix.levels = {place: self.levels[name] for place, name in enumerate(names) if name in self.levels}
+        matrix.text_columns = tuple(matrix.levels)
+
+
+def encoded_pandas(frame: Any, encode: Collection[str]) -> EncodedFrame:
+    """Return a data frame of pandas (or with its methods) with the columns of these kinds as numbers."""
+    out, levels = frame, {}
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        kind = kind_of(dtype, frame[name])
+        if kind not in encode:
+            continue
+        if out is frame:
+            out = frame.copy(deep=False)
+        if kind == "dates":
+            out[name] = _days(frame[name])
+        else:
+            codes, names = codes_of(frame[name].tolist())
+            out[name], levels[name] = codes, KnownLevels(names)
+    return EncodedFrame(out, levels)
+
+
+def _days(column: Any) -> Floats:
+    """Return a column of times of pandas as days; those with a zone in UTC."""
+    if getattr(column.dtype, "kind", "O") == "M":
+        zone = getattr(column.dtype, "tz", None)
+        plain = column if zone is None else column.dt.tz_convert(None)
+        return days_of(plain.to_numpy(dtype="datetime64[us]"))
+    return days_of(np.array([None if is_absent(value) else value for value in column], dtype="datetime64[us]"))
+
+
+def kind_of(dtype: Any, column: Any) -> str | None:
+    """Return "text" or "dates" for a column of pandas that holds such, None for all else.
+
+    Truth values are text: their levels are False and True, in a text file too.
+    """
+    kind = getattr(dtype, "kind", "O")
+    if kind == "M":
+        return "dates"
+    if kind == "b" or type(dtype).__name__ in ("CategoricalDtype", "StringDtype") or kind == "U":
+        return "text"
+    if kind != "O":
+        return None
+    import datetime
+
+    values = [value for value in column if not is_absent(value)]
+    if values and all(isinstance(value, datetime.date) for value in values):
+        return "dates"
+    return "text" if any(isinstance(value, (str, bool)) for value in values) else None
+
+
+def encoded_narwhals(frame: Any, encode: Collection[str]) -> EncodedFrame:
+    """Return a data frame of narwhals with the columns of these kinds as numbers."""
+    import narwhals
+
+    columns, levels = {}, {}
+    text = (narwhals.String, narwhals.Categorical, narwhals.Enum, narwhals.Boolean)
+    for name in frame.columns:
+        column = frame[name]
+        if column.dtype == narwhals.Date or column.dtype == narwhals.Datetime:
+            if "dates" in encode:
+                columns[name] = column.dt.timestamp("us").cast(narwhals.Float64) / DAY
+        elif any(column.dtype == kind for kind in text) and "text" in encode:
+            codes, names = codes_of(column.to_list())
+            columns[name] = narwhals.new_series(name, codes, narwhals.Float64, backend=frame.implementation)
+            levels[name] = KnownLevels(names)
+    return EncodedFrame(frame.with_columns(**columns) if columns else frame, levels)
+
+
+@dataclass(frozen=True)
+class FieldColumn:
+    """A text column of a table that was converted from a text file: fields as they were, of levels or of dates."""
+
+    name: str
+    fields: Vector
+    is_date: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        """Number of fields."""
+        return self.fields.n_rows
+
+    @property
+    def address(self) -> str:
+        """Where the fields are."""
+        return self.fields.address
+
+    @classmethod
+    def of(cls, name: str, fields: Vector, encode: Collection[str]) -> FieldColumn | None:
+        """Return the column if it is of one of these kinds: of dates if its first field that is there is one."""
+        column = cls(name, fields)
+        entries = (text for start in range(0, fields.n_rows, _RUN) for text in column.texts(start, start + _RUN))
+        first = next((text for text in entries if text is not None), "")
+        if "dates" in encode and _DATE.fullmatch(first.strip()):
+            return cls(name, fields, is_date=True)
+        return column if "text" in encode else None
+
+    def texts(self, start: int, stop: int) -> list[str | None]:
+        """Return fields as text, None where one is missing."""
+        entries = self.fields.read(start, min(stop, self.n_rows)).tolist()
+        return [None if is_missing_field(entry) else entry for entry in entries]
+
+    def numbers(self, start: int, stop: int) -> Floats:
+        """Return codes of levels, or days; raise `SourceError` naming a row that holds no date."""
+        texts = self.texts(start, stop)
+        if not self.is_date:
+            return codes_of(texts)[0]
+        wrong = next(
+            (i for i, text in enumerate(texts) if text is not None and not _DATE.fullmatch(text.strip())), None
+        )
+        try:
+            if wrong is None:
+                return days_of(
+                    np.array([None if t is None else t.strip().rstrip("Z") for t in texts], "datetime64[us]")
+                )
+        except ValueError:  # such as the 30th of February
+            pass
+        row = f"row {start + wrong}" if wrong is not None else f"one of the rows {start} to {stop - 1}"
+        raise SourceError(
+            f"{self.address}: {row} is no date such as 2024-03-31 or 2024-03-31 18:05; correct it, or leave the step "
+            f'"{ENCODINGS["dates"]}" out'
+        )
+
+
+class WithFields(MatrixView):
+    """A matrix and, after its columns, text columns of the same table.
+
+    `columns`: At least one.
+    """
+
+    is_sparse = False
+    chunk_columns = None
+
+    def __init__(self, matrix: Matrix, columns: Sequence[FieldColumn]) -> None:
+        super().__init__(matrix)
+        n_rows, n_columns = matrix.shape
+        self.columns = tuple(columns)
+        self.shape = (n_rows, n_columns + len(self.columns))
+        self.dtype = np.dtype(np.float64)
+        names = matrix.feature_names or tuple(f"x{j}" for j in range(n_columns))
+        self.feature_names = (*names, *(column.name for column in self.columns))
+        text = {n_columns + i: column for i, column in enumerate(self.columns) if not column.is_date}
+        self.text_columns, self.levels = tuple(text), {j: StoredLevels(column) for j, column in text.items()}
+
+    def _rows(self, start: int, stop: int) -> Array:
+        numbers = self.matrix.read_rows(start, stop)
+        return np.column_stack([numbers, *(column.numbers(start, stop) for column in self.columns)])
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return the fingerprint of the numbers of these rows, and of the text columns."""
+        parts = (self.matrix.identity(start, stop), *(column.fields.identity() for column in self.columns))
+        kinds = [column.is_date for column in self.columns]
+        return None if None in parts else f"{fingerprint('fields', kinds, *parts)}:{start}:{stop}"

@@ -1,0 +1,304 @@
+"""Text columns of any table become columns of levels, as scikit-learn's encoder makes them; dates are days."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.preprocessing import OneHotEncoder
+from tests.job.commands import works
+
+import sketchselect as sks
+from sketchselect.errors import BadBlock, BadParameter, Incompatible, SourceError
+from sketchselect.prepare import apply_steps
+from sketchselect.readers import open_matrix
+
+RNG = np.random.default_rng(3)
+N, N_OLD = 900, 600
+TOWNS = np.array([f"t{i:02d}" for i in range(20)])
+FRAME = pd.DataFrame(
+    {
+        "area": RNG.normal(80, 20, N),
+        "kind": RNG.choice(["loft", "flat", "house"], N, p=[0.05, 0.6, 0.35]),
+        "rooms": RNG.integers(1, 7, N),
+        "town": RNG.choice(TOWNS, N, p=np.arange(1, 21) / 210),
+        "new": RNG.random(N) < 0.2,
+    }
+)
+FRAME.loc[0, "town"] = "t19"
+TEXT = ["kind", "town", "new"]
+EFFECTS = dict(zip(TOWNS, RNG.normal(size=20), strict=True))
+PRICE = pd.Series(
+    0.02 * FRAME.area + FRAME.kind.map({"flat": 0, "house": 1, "loft": 2}) + FRAME.town.map(EFFECTS), name="price"
+) + RNG.normal(0, 0.6, N)
+OLD, NEW = FRAME[:N_OLD], FRAME[N_OLD:].reset_index(drop=True)
+
+
+def as_source(form, frame, tmp_path):
+    if form == "parquet":
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        for i, a in enumerate(range(0, len(frame), 170)):
+            frame[a : a + 170].to_parquet(folder / f"{i}.parquet", index=False, row_group_size=70)
+        return folder
+    return {
+        "pandas": lambda: frame,
+        "categorical": lambda: frame.astype({"kind": "category", "town": "category"}),
+        "polars": lambda: pl.from_pandas(frame),
+        "arrow": lambda: pa.Table.from_pandas(frame, preserve_index=False),
+    }[form]()
+
+
+FORMS = ["pandas", "categorical", "polars", "arrow", "parquet"]
+
+
+def encoded(frame, fitted=OLD, columns=TEXT, **options):
+    """Return what scikit-learn's encoder makes of a frame, with names and order of the step's."""
+    options = {"handle_unknown": "ignore", **options}
+    encoder = OneHotEncoder(sparse_output=False, **options).fit(fitted[columns])
+    made = pd.DataFrame(encoder.transform(frame[columns]), columns=encoder.get_feature_names_out())
+    parts = []
+    for name in frame.columns:
+        if name in columns:
+            part = made[[c for c in made if c.startswith(f"{name}_")]]
+            part.columns = [f"{name}={c.removeprefix(f'{name}_').replace('infrequent_sklearn', 'other')}" for c in part]
+        else:
+            part = frame[[name]]
+        parts.append(part.reset_index(drop=True))
+    return pd.concat(parts, axis=1).astype(float)
+
+
+def prepared(source, steps, **options):
+    """Return names and rows of a source after fitted steps."""
+    matrix = open_matrix(source, encode=["text", "dates"], **options)
+    names = sks.summarize(matrix, sks.ColumnStats(), prepare=steps).feature_names
+    return list(names), apply_steps(steps, matrix.read_rows(0, matrix.shape[0]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"min_frequency": 20},
+        {"min_frequency": 0.06},
+        {"max_categories": 6},
+        {"min_frequency": 12, "max_categories": 9},
+    ],
+    ids=str,
+)
+def test_columns_are_those_of_scikit_learn(form, options, tmp_path):
+    fit = sks.fit_prepare(as_source(form, OLD, tmp_path), [{"step": "one-hot", **options}])
+    for frame in (OLD, NEW):
+        expected = encoded(frame, **options)
+        names, rows = prepared(as_source(form, frame, tmp_path), fit.steps)
+        assert names == list(expected)
+        np.testing.assert_array_equal(rows, expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_models_of_tables_equal_those_of_encoded_rows(form, tmp_path):
+    """The task of a table with text: held-out R2 below .3 by its numbers, about .7 with scikit-learn's encoder."""
+    X, later = as_source(form, OLD, tmp_path), as_source(form, NEW, tmp_path)
+    model = sks.LassoPath(cv=3).fit(X, PRICE[:N_OLD].to_numpy(), prepare=["one-hot"])
+    plain = sks.LassoPath(cv=3).fit(encoded(OLD), PRICE[:N_OLD].to_numpy())
+    assert list(model.get_feature_names_out()) == list(plain.get_feature_names_out())
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(model.predict(later)), plain.predict(encoded(NEW)), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(np.asarray(model.transform(later)), encoded(NEW).to_numpy()[:, plain.support_])
+    numbers = sks.LassoPath(cv=3).fit(OLD[["area", "rooms"]], PRICE[:N_OLD])
+    held_out = PRICE[N_OLD:].to_numpy()
+    assert numbers.score(NEW[["area", "rooms"]], held_out) + 0.3 < model.score(later, held_out)
+    assert model.score(later, held_out) == pytest.approx(plain.score(encoded(NEW), held_out), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [sks.GreedySelector(6, normalize=None), sks.KMeans(3), sks.AutoSelector(n_clusters=3, normalize=None)],
+    ids=str,
+)
+def test_estimators_take_the_step(estimator):
+    holes = OLD.assign(area=OLD.area.where(OLD.rooms > 1))
+    filled = encoded(holes).fillna({"area": holes.area.mean()})
+    made, plain = (type(estimator)(**estimator.get_params()) for _ in range(2))
+    made.fit(holes, prepare=["one-hot", "impute", "standardise"])
+    plain.fit(filled, prepare=["standardise"])
+    if isinstance(estimator, sks.KMeans):
+        np.testing.assert_array_equal(made.labels_, plain.labels_)
+        np.testing.assert_array_equal(made.predict(NEW), plain.predict(encoded(NEW)))
+        assert made.top_features(3) == plain.top_features(3)
+    else:
+        assert made.get_feature_names_out().tolist() == plain.get_feature_names_out().tolist()
+        np.testing.assert_array_equal(made.transform(NEW), encoded(NEW).to_numpy()[:, plain.support_])
+    made.fit(filled)
+    assert made.n_features_in_ == filled.shape[1], "an earlier fit's steps are forgotten"
+
+
+def test_bits_depend_neither_on_files_partitions_engines_nor_order(tmp_path):
+    steps = ["one-hot(max_categories=5)", "standardise"]
+    folder = as_source("parquet", FRAME, tmp_path)
+    fits = [
+        sks.fit_prepare(folder, steps, partition_bytes=size, client=client)
+        for size, client in ((None, "threads"), (4000, "serial"), (9000, "threads"))
+    ]
+    fits.append(sks.fit_prepare(FRAME, steps))
+    assert len({fit.steps[0].label for fit in fits}) == 1
+    shuffled = FRAME.sample(frac=1, random_state=1)
+    assert sks.fit_prepare(shuffled, steps[:1]).steps == fits[0].steps[:1]
+    again = sks.fit_prepare(folder, steps, fitted=fits[1].statistics)
+    assert [step.label for step in again.steps] == [step.label for step in fits[1].steps]
+    parts = [sks.fit_prepare(part, steps[:1]).statistics for part in (FRAME[:300], FRAME[300:])]
+    merged = sks.fit_prepare(FRAME, steps[:1], fitted=parts[0].merge(parts[1]))
+    assert merged.steps == fits[0].steps[:1], "counts of several sites merge, with their levels"
+
+
+def test_levels_that_come_late_are_looked_up_there(tmp_path):
+    values = ["a"] * 500 + ["b"] * 300 + ["\u00e9"] + ["b"] * 99
+    pq.write_table(pa.table({"x": np.arange(900.0), "c": values}), tmp_path / "t.parquet", row_group_size=64)
+    summary = sks.summarize(tmp_path / "t.parquet", sks.ColumnStats(), prepare=["one-hot"], partition_bytes=2000)
+    assert summary.feature_names == ("x", "c=a", "c=b", "c=\u00e9")
+    assert summary.sum[1:].tolist() == [500, 399, 1]
+
+
+def one(values, entry="one-hot", later=None):
+    """Return names and rows of a column after one step that is fitted to it."""
+    frame = pd.DataFrame({"x": np.arange(float(len(values))), "c": pd.Series(values, dtype=object)})
+    steps = sks.fit_prepare(frame, [entry]).steps
+    new = frame if later is None else pd.DataFrame({"x": np.zeros(len(later)), "c": pd.Series(later, dtype=object)})
+    names, rows = prepared(new, steps)
+    return names[1:], rows[:, 1:].astype(int).tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "entry", "later", "names", "rows"),
+    [
+        (["b", None, "a"], "one-hot", None, ["a", "b", "missing"], [[0, 1, 0], [0, 0, 1], [1, 0, 0]]),
+        (["b", np.nan, "a"], "one-hot(missing=zero)", None, ["a", "b"], [[0, 1], [0, 0], [1, 0]]),
+        (["b", pd.NA, "missing"], "one-hot", None, ["b", "missing", "(missing)"], [[1, 0, 0], [0, 0, 1], [0, 1, 0]]),
+        (["b", "a", "a"], "one-hot", ["z", "a", None], ["a", "b"], [[0, 0], [1, 0], [0, 0]]),
+        (
+            list("aab"),
+            "one-hot(min_frequency=2,unknown=other)",
+            ["z", "b", "a"],
+            ["a", "other"],
+            [[0, 1]] * 2 + [[1, 0]],
+        ),
+        (["other", "other", "b"], "one-hot(min_frequency=2)", None, ["other", "(other)"], [[1, 0], [1, 0], [0, 1]]),
+        ([True, "1", 1], "one-hot", None, ["1", "True"], [[0, 1], [1, 0], [1, 0]]),
+        (["", " ", "a\0"], "one-hot", None, ["", " ", "a\0"], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
+    ],
+)
+def test_missing_rare_unknown_and_odd_levels(values, entry, later, names, rows):
+    assert one(values, entry, later) == ([f"c={name}" for name in names], rows)
+
+
+def test_what_cannot_be_encoded_is_refused(tmp_path):
+    with pytest.raises(BadBlock, match=r"row 1, column 1: a missing entry"):
+        one(["a", None], "one-hot(missing=error)")
+    with pytest.raises(BadBlock, match=r"row 0, column 1: a level"):
+        one(["a", "b"], "one-hot(unknown=error)", ["z", "a"])
+    many = pd.DataFrame({"x": np.arange(20_000.0), "user": [f"u{i}" for i in range(20_000)]})
+    with pytest.raises(BadParameter, match=r"'user' has 1,500 levels.*max_categories"):
+        sks.fit_prepare(many[:1500], ["one-hot"])
+    assert sks.fit_prepare(many[:1500], ["one-hot(max_categories=4)"]).steps[0].n_columns(2) == 5
+    with pytest.raises(BadParameter, match=r"'user' has more than 16,384 levels.*leave"):
+        sks.fit_prepare(many, ["one-hot(max_categories=4)"])
+    with pytest.raises(BadParameter, match="no text columns"):
+        sks.LassoPath().fit(FRAME[["area", "rooms"]], PRICE, prepare=["one-hot"])
+    with pytest.raises(BadParameter, match=r"'one-hot'.*before 'standardise'"):
+        sks.fit_prepare(FRAME, ["standardise", "one-hot"])
+    for options in ("max_categories=0", "min_frequency=-1", "min_frequency=1.5", "missing=mean", "unknown=x"):
+        with pytest.raises(BadParameter, match=options.split("=")[0]):
+            sks.fit_prepare(FRAME, [f"one-hot({options})"])
+    with pytest.raises(SourceError, match=r"'kind'.*one-hot"):
+        sks.KMeans(2).fit(FRAME)
+    with pytest.raises(SourceError, match=r"'kind'.*one-hot"):
+        open_matrix(as_source("parquet", FRAME, tmp_path))
+    with pytest.raises(BadParameter, match=r"'kind' is text.*one-hot"):
+        sks.summarize(open_matrix(FRAME, encode=["text"]), sks.ColumnStats())
+    model = sks.LassoPath(n_features_to_select=3).fit(OLD, PRICE[:N_OLD], prepare=["one-hot"])
+    with pytest.raises(Incompatible, match="'kind' was text"):
+        model.predict(NEW.assign(kind=1.0))
+    with pytest.raises(Incompatible, match="'area' was numbers"):
+        model.predict(NEW.assign(area="80"))
+    with pytest.raises(BadParameter, match="compute=False"):
+        sks.VarianceSelector(2).collect(OLD, compute=False, prepare=["one-hot"])
+    with pytest.raises(BadParameter, match="no inverse"):
+        sks.VarianceSelector(2).fit(OLD, prepare=["one-hot"]).inverse_transform(np.zeros((1, 2)))
+
+
+def test_a_model_of_a_summary_predicts_rows_of_the_table():
+    fit = sks.fit_prepare(OLD, ["one-hot"])
+    moments = sks.summarize(OLD, sks.Moments(), y=PRICE[:N_OLD], prepare=fit.steps)
+    model = sks.LassoPath(n_features_to_select=5).fit_summary(moments).set_prepare(fit.steps)
+    direct = sks.LassoPath(n_features_to_select=5).fit(OLD, PRICE[:N_OLD], prepare=["one-hot"])
+    np.testing.assert_array_equal(np.asarray(model.predict(NEW)), np.asarray(direct.predict(NEW)))
+
+
+SOLD = pd.Timestamp("2024-01-01 06:00") + pd.to_timedelta(RNG.integers(0, 900, N), "D")
+DAYS = (SOLD - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+DATED = FRAME[["area", "town"]].assign(sold=SOLD)
+
+
+def test_text_files_are_encoded_after_their_conversion(tmp_path):
+    table = pd.DataFrame({"id": [f"h{i}" for i in range(N)], **DATED, "price": PRICE})
+    table.loc[3, "town"] = "NA"
+    table.loc[5, "sold"] = pd.NaT
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match=r"columns are text.*one-hot"):
+        store = sks.convert(tmp_path / "t.csv", tmp_path / "t.zarr", key="-price")
+    steps = ["one-hot", "dates", "impute"]
+    made = sks.summarize(store, sks.ColumnStats(), prepare=steps)
+    plain = sks.summarize(table[["area", "town", "sold"]].replace("NA", None), sks.ColumnStats(), prepare=steps)
+    assert made.feature_names == plain.feature_names
+    np.testing.assert_array_equal(made.mean, plain.mean)
+    model = sks.LassoPath(n_features_to_select=5).fit(store, "obs/price", prepare=steps)
+    assert len(model.predict(store)) == N
+    assert sks.open_matrix(store).feature_names == ("area",), "without the steps text is no feature"
+    table[["town", "area"]].to_csv(tmp_path / "first.csv", index=False)
+    with pytest.warns(UserWarning, match="columns are text"):
+        first = sks.convert(tmp_path / "first.csv", tmp_path / "first.zarr")
+    assert open_matrix(first, encode=["text"]).feature_names == ("area", "town"), "names of rows that repeat"
+    table.assign(sold="2024-02-30").to_csv(tmp_path / "bad.csv", index=False)
+    with pytest.warns(UserWarning, match="columns are text"):
+        bad = sks.convert(tmp_path / "bad.csv", tmp_path / "bad.zarr")
+    with pytest.raises(SourceError, match=r"sold.*is no date"):
+        sks.summarize(bad, sks.ColumnStats(), prepare=steps)
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet"])
+def test_dates_are_days(form, tmp_path):
+    zoned = DATED.assign(sold=DATED.sold.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"), day=SOLD.date)
+    holes = zoned.assign(sold=zoned.sold.where(zoned.index != 4))
+    expected = np.column_stack([holes.area, np.where(holes.index == 4, np.nan, DAYS), np.floor(DAYS)])
+    rows = open_matrix(as_source(form, holes.drop(columns="town"), tmp_path), encode=["dates"], nonfinite="missing")
+    np.testing.assert_array_equal(rows.read_rows(0, N), expected)
+    stats = sks.summarize(as_source(form, holes, tmp_path), sks.ColumnStats(), prepare=["dates", "one-hot", "impute"])
+    assert stats.mean[-2] == pytest.approx(np.nanmean(expected[:, 1]))
+    with pytest.raises(SourceError, match=r"'sold'.*\"dates\""):
+        open_matrix(as_source(form, holes.drop(columns="town"), tmp_path))
+
+
+def test_a_job_selects_levels_and_predicts_new_rows(tmp_path):
+    old = as_source("parquet", DATED.assign(price=PRICE)[:N_OLD], tmp_path)
+    new = as_source("parquet", DATED[["sold", "town", "area"]][N_OLD:], tmp_path)
+    job = {
+        "input": {"url": str(old), "target": "price"},
+        "prepare": {"steps": ["one-hot(max_categories=8)", "dates", "standardise"]},
+        "select": {"method": "lasso", "n_features": 6},
+        "execution": {"cluster": "threads"},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    result = sks.run(job)
+    names = [result.selection.feature_names[j] for j in result.selection.support]
+    assert len(result.selection.feature_names) == 10
+    assert any(name.startswith("town=t") for name in names)
+    table = DATED[:N_OLD].reset_index(drop=True)
+    model = sks.LassoPath(n_features_to_select=6).fit(table, PRICE[:N_OLD], prepare=job["prepare"]["steps"])
+    assert model.get_feature_names_out().tolist() == names
+    predicted = tmp_path / "new.csv"
+    works("assign", tmp_path / "out", new, "-o", predicted)
+    np.testing.assert_allclose(pd.read_csv(predicted).price, np.asarray(model.predict(DATED[N_OLD:])), rtol=1e-12)
