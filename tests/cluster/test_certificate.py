@@ -199,7 +199,7 @@ def test_an_objective_of_nothing_is_told_from_one_that_vanished():
     for method in ("blocks", "spectral"):
         result = certify_labels(X, labels, 3, method)
         assert (result.objective, result.factor) == (0.0, 1.0)
-        assert result.sentence() == "The clustering is the best possible one with 3 clusters: its objective is 0."
+        assert result.sentence() == "The clustering is the best possible one with 3 clusters: its inertia is 0."
     # One row is apart by less than can be squared.
     X[4:8, 0] = 0.0
     X[5, 0] = 1e-170

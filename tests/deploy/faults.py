@@ -9,7 +9,7 @@ STAGES = (
     "write features:",
     "load rows for k-means:",
     "k-means:",
-    "objective:",
+    "inertia:",
     "block certificate:",
 )
 

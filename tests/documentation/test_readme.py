@@ -25,8 +25,11 @@ def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
-def test_readme_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (program,) = [block for block in blocks(README) if block.language == "python"]
+@pytest.mark.parametrize("number", [0, 1])
+def test_readme_programs_run(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = [block for block in blocks(README) if block.language == "python"]
+    assert len(programs) == 2
+    program = programs[number]
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):

@@ -325,7 +325,7 @@ def test_a_job_says_whether_its_source_was_watched(place: Place, tmp_path: Path)
 
     class Rewriting(Progress):
         def start(self, stage: str, nbytes: int, n_partitions: int) -> None:
-            if stage == "objective":
+            if stage == "inertia":
                 calls.append(stage)
                 place.put(NEW)
 

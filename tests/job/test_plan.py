@@ -133,7 +133,7 @@ def test_passes_have_the_names_and_the_order_of_the_job(tmp_path: Path) -> None:
     stages = list(dict.fromkeys(one.stage for one in plan.passes))
     blocks = ["block certificate", "block certificate of the selected columns"]
     assert stages == [
-        *("summarize", "write features", "range of clusters", "k-means", "objective", "reassign"),
+        *("summarize", "write features", "range of clusters", "k-means", "inertia", "reassign"),
         *blocks,
     ]
     (iterations,) = [one for one in plan.passes if one.repeats_most > 1]

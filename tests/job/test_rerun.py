@@ -24,7 +24,7 @@ def test_a_second_run_repeats_nothing(job: Job, tmp_path: Path) -> None:
     files = {n: (tmp_path / "out" / n).read_bytes() for n in ("selection.json", "summary.sks", "scores.csv")}
     diary = Recorder()
     again = sks.run(job(), progress=diary)
-    assert diary.stages == ["objective", "block certificate"], "only the passes that nothing keeps are read again"
+    assert diary.stages == ["inertia", "block certificate"], "only the passes that nothing keeps are read again"
     assert [s["name"] for s in again.manifest["stages"] if s["reused"]] == ["summarize", "write features", "k-means"]
     assert (again.labels == first.labels).all()
     assert (again.objective, again.inertia) == (first.objective, first.inertia)

@@ -408,7 +408,7 @@ def test_a_mistake_in_the_call_is_one_line() -> None:
     assert "\n" not in str(caught.value)
     assert selection_curve(X, 2, methods=["variance"], sizes=[1]).points
     chosen = AutoSelector(1, n_clusters=2, methods=["variance"]).fit(X)
-    assert chosen.selection_.diagnostics["choice"].split(" % of the scatter. ")[1].startswith("1 column by variance")
+    assert chosen.selection_.diagnostics["choice"].split(" % of the variance. ")[1].startswith("1 column by variance")
 
 
 # The curve at the limits: units far from one, samples that are too small, arguments of another kind.
@@ -580,7 +580,7 @@ def text_like(seed: int, common: float) -> np.ndarray:
 def test_one_word_of_many_is_not_enough_where_topics_explain_little(seed: int) -> None:
     """One cluster costs 1.02 times as much as 20: any column is within 5 % of the objective, and nearly all is lost."""
     X = text_like(seed, 0.9)
-    with pytest.warns(UserWarning, match=r"20 clusters explain [1-4]\.\d % of the scatter.*say little"):
+    with pytest.warns(UserWarning, match=r"20 clusters explain [1-4]\.\d % of the variance.*say little"):
         chosen = AutoSelector(n_clusters=20, normalize=None).fit(X)
     one = AutoSelector(1, n_clusters=20, normalize=None, methods=["greedy"])
     with pytest.warns(UserWarning, match="say little"):

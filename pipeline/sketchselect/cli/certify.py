@@ -195,7 +195,7 @@ def compare(
     settings: Sets = None,
     storage: StorageOptions = None,
 ) -> Outcome:
-    """Compare methods in a table: objective, certificate, agreement with labels, stability, overlap, time."""
+    """Compare methods in a table: inertia, certificate, agreement with labels, stability, overlap, time."""
     from dataclasses import asdict
 
     from sketchselect.errors import ConfigError

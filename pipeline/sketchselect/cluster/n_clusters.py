@@ -50,7 +50,7 @@ INDICES = {
 
 @dataclass(frozen=True)
 class ClusterCount:
-    """Objective, bound and stability of one number of clusters.
+    """Inertia, bound and stability of one number of clusters.
 
     Parameters
     ----------
@@ -213,14 +213,14 @@ class ClusterRange:
         indices = f" Best by index: {best}." if best else ""
         if k is None:
             return (
-                f"No number of clusters from {first} to {last} stands out: none has an elbow (the objective falls "
+                f"No number of clusters from {first} to {last} stands out: none has an elbow (the inertia falls "
                 f"{ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
                 f"times as many as at their means).{indices}"
             )
         between = "" if count.valley is None else f"; {count.valley:.2f} times as many rows between as at the means"
         return (
-            f"{k} clusters: the sharpest elbow from {first} to {last} (the objective falls {self.elbows[k]:.1f} times "
+            f"{k} clusters: the sharpest elbow from {first} to {last} (the inertia falls {self.elbows[k]:.1f} times "
             f"as fast before it as after it, on logarithmic scales) among the numbers of separate clusters that "
             f"different seeds agree on (mean ARI {count.stability:.2f}{between}).{indices}"
         )
@@ -239,7 +239,7 @@ def cluster_range(
     checkpoint: Any = None,
     progress: Any = False,
 ) -> ClusterRange:
-    """Return objective, certified gap, stability and indices of separation for each number of clusters.
+    """Return inertia, certified gap, stability and indices of separation for each number of clusters.
 
     For every k and seed two k-means++ starts, one of them along the top k directions, are refined on one coreset; of
     the best one of each k the exact objective over all rows is computed, and the indices of Calinski and Harabasz, of

@@ -151,7 +151,7 @@ def reassign(
     with open_engine(client, source.matrix, source.target) as engine:
         options = PassOptions(engine)
         rows = fitted_source(source, options)
-        sums = summarize_source(rows, CentroidSums(n_clusters), options, stage="k-means objective")
+        sums = summarize_source(rows, CentroidSums(n_clusters), options, stage="inertia")
         result = reassign_source(rows, cast(CentroidSums, sums.value), options)[0]
     labels = like_rows(X, result.labels, names=("cluster",), lazy=source.matrix.dask_rows())
     return replace(result, labels=labels)
@@ -203,5 +203,5 @@ def objective_source(source: Source, n_clusters: int, options: PassOptions) -> f
     """Return the objective of the labels that are the target of `source`, weighted if it has weights; one pass."""
     if source.target is None:
         raise BadParameter("the objective needs the rows' labels as the target of the source")
-    result = summarize_source(source, CentroidSums(n_clusters), options, stage="k-means objective")
+    result = summarize_source(source, CentroidSums(n_clusters), options, stage="inertia")
     return cast(CentroidSums, result.value).objective

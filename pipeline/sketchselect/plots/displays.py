@@ -158,7 +158,7 @@ class SelectionCurveDisplay(Display):
 
 
 class ClusterRangeDisplay(Display):
-    """Objective, lower bound, and stability and silhouette by number of clusters, in two panels; on one axes the first.
+    """Inertia, lower bound, and stability and silhouette by number of clusters, in two panels; on one axes the first.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ class TimelineDisplay(Display):
 
 
 class CertificateDisplay(Display):
-    """Lower bound, objective and the objective of one cluster, a line for each certificate.
+    """Lower bound, inertia and the inertia of one cluster, a line for each certificate.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     mark = f"{count(n_selected)} column{'' if n_selected == 1 else 's'}, {word} "
     draw_curve(drawing.PAGE, axes, {**curve, "method": names}, (method, n_selected), mark)
     methods = set(names)
-    label = f"Line chart of the objective by columns for {len(methods)} methods"
+    label = f"Line chart of the inertia by columns for {len(methods)} methods"
     return {
         "sentence": clean(str(diagnostics.get("choice", "")), NOTE_LENGTH),
         "svg": Markup(drawing.to_svg(figure, "curve", label)),
@@ -160,9 +160,9 @@ def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, 
         "sentence": clean(counts["sentence"], NOTE_LENGTH),
         "svg": Markup(_count_figure(counts)),
         "caption": (
-            "Above: the objective of the best clustering over all rows, and the lower bound for any clustering into "
-            "that many clusters, as shares of the highest objective shown. Below: the agreement of clusterings from "
-            f"{count(counts['n_seeds'])} seeds (mean adjusted Rand index on {count(counts['n_sampled'])} rows; 1 is "
+            "Above: the inertia (k-means objective) of the best clustering over all rows, and the lower bound for any "
+            "clustering into that many clusters, as shares of the highest inertia shown. Below: the stability of "
+            f"clusterings from {count(counts['n_seeds'])} seeds (mean ARI on {count(counts['n_sampled'])} rows; 1 is "
             "complete agreement), and the silhouette of squared distances over all rows (1: clusters are far apart)."
             + ("" if recommended is None else " The dashed line marks the recommended number.")
             + f" This run used {count(used)}."
@@ -176,7 +176,7 @@ def _count_figure(counts: Mapping[str, Any]) -> str:
     draw_counts(drawing.PAGE, panels, counts)
     n = len(counts["n_clusters"])
     return drawing.to_svg(
-        figure, "cluster-count", f"Line charts of objective, agreement and silhouette for {n} numbers of clusters"
+        figure, "cluster-count", f"Line charts of inertia, stability and silhouette for {n} numbers of clusters"
     )
 
 
@@ -189,10 +189,10 @@ def draw_drift(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
     figure, (axes,) = drawing.new_figure(300)
     drawing.PAGE.bars(axes, x, low, high, drawing.BAND, min(8.0, 200 / len(x)))
     axes.plot(x, threshold, color=drawing.INK, linewidth=0.9, dashes=(3, 2), label="threshold")
-    drawing.PAGE.line(axes, x, share, drawing.ACCENT, label="share outside the base's directions")
+    drawing.PAGE.line(axes, x, share, drawing.ACCENT, label="share outside the base's principal components")
     drawing.PAGE.dots(axes, np.column_stack([x, share])[alarm], drawing.PAGE.colour(2), 5.0)
     limits = widened(np.concatenate([low, high, threshold]), 0.06)
-    drawing.PAGE.frame(axes, widened(x, 0.03), limits, ("day", "share of the scatter"), whole=True)
+    drawing.PAGE.frame(axes, widened(x, 0.03), limits, ("day", "share of the variance"), whole=True)
     if len(names) <= _NAMED_DAYS:
         axes.set_xticks(x, names, rotation=30, ha="right")
         axes.set_xlabel("")

@@ -186,9 +186,9 @@ def headline(run: RunContent) -> Headline:
             statement += f", and labels drawn at random have {shown_share(best.chance_share or 0.0)}"
     objective = f"at most {not_above(best.objective)}" if best.is_bounded else number(best.objective)
     explanation = (
-        f"Over all {count(d)} columns, no grouping of {rows} into {_counted(k, 'cluster')} has a sum of squared "
-        f"distances to the cluster centres below {at_least(best.lower_bound)}. This clustering, found from {count(r)} "
-        f"of the columns, has {objective}: at most {factor(ratio)} times as much."
+        f"Over all {count(d)} columns, no grouping of {rows} into {_counted(k, 'cluster')} has an inertia (sum of "
+        f"squared distances to the cluster centres) below {at_least(best.lower_bound)}. This clustering, found from "
+        f"{count(r)} of the columns, has {objective}: at most {factor(ratio)} times as much."
     )
     if best.share is not None and best.scatter is not None:
         explanation += (

@@ -35,7 +35,7 @@ MOST_FLOPS = 1e8  # A method that needs more to select does not compete: about h
 UNEVEN = 2.0
 # Logarithm of the exact scatter to a sample's beyond which rows were missed: at least four standard errors.
 MISSED = 0.1
-CENTERS = "the centres of the sample's clusters in all columns, which are with the selection (`cluster_centers`)"
+CENTERS = "the centres of the sample's clusters in all columns, which are with the selection (cluster_centers)"
 # Of the way from the estimate to the upper end: there the share of what clusters explain must be within the tolerance,
 # too. Halfway, ten starts on the columns of one of 57 jobs lost more than 5 %.
 PART = 0.75
@@ -242,7 +242,7 @@ class AutoSelector(BaseSelector):
     of ten starts of k-means that are drawn in the selected columns. A number of columns is tried with three starts; the
     chosen columns, and up to two methods near them, are clustered from ten. A job begins at the sample's clusters too,
     and ends no worse. Where only k-means that begins there is within the tolerance, their centres are part of the
-    selection (`cluster_centers`), and its `choice` says so.
+    selection (cluster_centers), and its `choice` says so.
 
     A uniform sample can miss rows far from the others, which decide where tails are heavy. It is then replaced by one
     that prefers rows far from the mean, of a second pass; a summary of one pass warns and has wider intervals.
@@ -513,9 +513,9 @@ class AutoSelector(BaseSelector):
         if self.curve_.scatter > 0 and (explained := self.curve_.explained) < LITTLE:
             verb = "explains" if self.curve_.n_clusters == 1 else "explain"
             warnings.warn(
-                f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the scatter, on all "
-                "columns too, so columns chosen for them say little; another number of clusters or another preparation "
-                "of the rows may explain more",
+                f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the variance, on "
+                "all columns too, so columns chosen for them say little; another number of clusters or another "
+                "preparation of the rows may explain more",
                 stacklevel=4,
             )
         self.method_ = choice.method
@@ -528,8 +528,8 @@ class AutoSelector(BaseSelector):
                 if is_open:
                     warnings.warn(
                         f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the "
-                        "objective of all columns and of what its clusters explain; a larger tolerance or sample_rows "
-                        "may help",
+                        "inertia of k-means on all columns and of what its clusters explain; a larger tolerance or "
+                        "sample_rows may help",
                         stacklevel=4,
                     )
         centers = cluster_means(curve.sample, curve.n_clusters, curve.seed, curve.everything.labels)
@@ -581,9 +581,9 @@ def sentence(
     starts = "from ten starts" if drawn else f"begun at {CENTERS},"
     share, explained, gain, begun = curve.gain_left(point), "", "", ""
     if share is not None:
-        gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * share:.1f} % is still explained."
+        gain = f" Of the variance that {curve.n_clusters} clusters explain, {100.0 * share:.1f} % is still explained."
     if curve.scatter > 0:
-        explained = f"{curve.n_clusters} clusters explain {100.0 * curve.explained:.1f} % of the scatter. "
+        explained = f"{curve.n_clusters} clusters explain {100.0 * curve.explained:.1f} % of the variance. "
     if from_centers is not None:
         begun = f" That is within the tolerance only for k-means begun at {CENTERS}: {_percents(from_centers)}."
     return (
@@ -609,7 +609,7 @@ def selection_curve(
     random_state: int = 0,
     client: Any = None,
 ) -> SelectionCurve:
-    """Return how the objective in all columns falls with the number of selected columns, for several methods.
+    """Return how the inertia in all columns falls with the number of selected columns, for several methods.
 
     For each method and size k-means is run on the selected columns of a sample of the rows, and its objective in all
     columns is compared with that of k-means on all columns. `ratio` estimates what runs on all rows find, and `low` and

@@ -301,7 +301,7 @@ class SelectionCurve:
     def __str__(self) -> str:
         rows = self._table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        title = "objective in all columns, relative to k-means on all columns"
+        title = "inertia in all columns, relative to k-means on all columns"
         lines = ("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
         return "\n".join([title, *lines])
 

@@ -116,14 +116,14 @@ class Drift:
 
     def sentence(self) -> str:
         """Return the result in words: what is proved, what is estimated, and the alarms."""
-        directions = f"the base's {self.n_directions} principal directions"
+        directions = f"the base's {self.n_directions} principal components"
         if self.n_directions == 1:
-            directions = "the base's first principal direction"
+            directions = "the base's first principal component"
         interval = f"{CONFIDENCE:.0%} interval {_percent(self.low)} to {_percent(self.high)}"
         if self.at_most - self.at_least > _EXACT:
             interval += f"; proved for these very rows: {_percent(self.at_least)} to {_percent(self.at_most)}"
         text = (
-            f"{_percent(self.share)} of the scatter of {self.n_rows:,.6g} new rows lies outside {directions} "
+            f"{_percent(self.share)} of the variance of {self.n_rows:,.6g} new rows lies outside {directions} "
             f"({interval}), {_percent(self.base_share)} in the base; the threshold is {_percent(self.threshold)}. "
             f"The mean moved by {self.shift:.3g} of the base's standard deviation"
         )

@@ -147,7 +147,7 @@ class RunResult:
         if (reassignment := self.manifest.get("reassigned")) is not None:
             lines.append(
                 f"one reassignment in all columns moved {reassignment['n_rows']} rows: "
-                f"objective {reassignment['objective_before']:.6g} before, {self.objective:.6g} after"
+                f"inertia {reassignment['objective_before']:.6g} before, {self.objective:.6g} after"
             )
         # The other certificates and weaker bounds are in the manifest and on the page: two factors next to each
         # other look like a contradiction.

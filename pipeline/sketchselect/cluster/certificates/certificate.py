@@ -31,7 +31,7 @@ LARGE_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Certificate:
-    """A proved statement: the objective is at most `factor` times the best possible one.
+    """A proved statement: the inertia (k-means objective) is at most `factor` times the best possible one.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class Certificate:
     def _share_sentence(self, closer: Certificate | None) -> str:
         if self.share is None or self.scatter is None or self.factor <= 1 + _NOTHING:
             return ""
-        gain = f"of what {self.n_clusters} clusters can gain over one cluster (objective {self.scatter:.6g})"
+        gain = f"of what {self.n_clusters} clusters can gain over one cluster (inertia {self.scatter:.6g})"
         # Rounded down: it is a lower bound.
         share, likely = f"{shown_share(self.share)} {gain}", self
         if closer is not None and closer.share is not None and closer.share > self.share:
@@ -179,10 +179,10 @@ class Certificate:
             precision = f" in double precision, where {_VANISHING} count as none"
             if self.details.get("rows_compared"):
                 precision = ""
-            return f"The clustering is the best possible one with {k}: its objective is 0{precision}."
+            return f"The clustering is the best possible one with {k}: its inertia is 0{precision}."
         if self.factor <= 1 + _NOTHING:
             best = "the best possible one" if self.factor == 1 else "up to rounding the best possible one"
-            return f"The clustering is {best} with {k}: its objective {verb} {self._objective()}{sure}."
+            return f"The clustering is {best} with {k}: its inertia {verb} {self._objective()}{sure}."
         subject = "Judged by its selected columns alone, the clustering" if self.is_bounded else "The clustering"
         likely = ""
         if closer is not None:
@@ -190,7 +190,7 @@ class Certificate:
             likely = f" for certain, and within {closer._away()} {with_it}"
             sure = f" ({_rounded(closer.lower_bound, ROUND_FLOOR)} {with_it})"
         return (
-            f"{subject} is within {self._away()} of the best possible one with {k}{likely}: its objective {verb} "
+            f"{subject} is within {self._away()} of the best possible one with {k}{likely}: its inertia {verb} "
             f"{self._objective()}, and no clustering can have one below "
             f"{_rounded(self.lower_bound, ROUND_FLOOR)}{sure}."
         )
@@ -211,7 +211,7 @@ class Certificate:
         hope = "; a larger sketch may give one" if self.details.get("shrinkage", 0.0) > 0 else ""
         if self.details.get("n_solved", 0) > 0:
             hope = "; larger blocks may give one"
-        return f"the lower bound is 0 (the objective {verb} {self._objective()}){hope}"
+        return f"the lower bound is 0 (the inertia {verb} {self._objective()}){hope}"
 
     def _objective(self) -> str:
         return _rounded(self.objective, ROUND_CEILING if self.is_bounded else ROUND_HALF_EVEN)
@@ -271,9 +271,9 @@ def made_certificate(
     """Return the certificate of a lower bound and an objective, or raise `BadParameter` where they contradict."""
     if objective < lower * (1 - _OBJECTIVE_ROUNDING) - details["rounding"]:
         raise BadParameter(
-            f"an objective of {objective:.6g} is impossible: no clustering of these {details['n_rows']} rows x "
-            f"{details['n_features']} columns into {n_clusters} clusters is below {lower:.6g}; it was measured on "
-            "other rows, columns or prepare steps than the summary"
+            f"an inertia (k-means objective) of {objective:.6g} is impossible: no clustering of these "
+            f"{details['n_rows']} rows x {details['n_features']} columns into {n_clusters} clusters is below "
+            f"{lower:.6g}; it was measured on other rows, columns or prepare steps than the summary"
         )
     lower = min(lower, objective)
     if objective == 0:

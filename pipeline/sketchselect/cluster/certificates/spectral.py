@@ -48,7 +48,7 @@ def spectral_bound(summary: Spectrum, n_clusters: int) -> tuple[float, dict[str,
     """Return a lower bound of the objective of every clustering of the rows, and its terms; see `certify`."""
     if summary.accepts_missing:
         raise Incompatible(
-            "moments of rows with missing values bound nothing: no clustering has an objective in missing entries; "
+            "moments of rows with missing values bound nothing: no clustering has an inertia in missing entries; "
             "summarise the complete rows"
         )
     total = summary.centered_squared_norm
@@ -178,7 +178,7 @@ class SelectionBound:
         in_metric = " in the least-squares metric" if metric == "least-squares" else ""
         return (
             f"The best clustering of the {counted(self.n_selected, 'selected column')}{in_metric} into {k} has, in all "
-            f"{counted(self.n_features, 'column')}, an objective of at most {factor:g} times the smallest possible one."
+            f"{counted(self.n_features, 'column')}, an inertia of at most {factor:g} times the smallest possible one."
         )
 
     def to_dict(self) -> dict[str, Any]:

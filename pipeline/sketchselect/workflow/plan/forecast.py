@@ -709,9 +709,9 @@ class _Walk:
             self.engine.most_rows = None
         sums: Any = None
         for variant in variants:
-            name = "objective" if len(variants) == 1 else f"objective, {variant}"
+            name = "inertia" if len(variants) == 1 else f"inertia, {variant}"
             with self.stage(name):
-                sums = summarize_source(with_labels, CentroidSums(k), session.pass_options, stage="objective").value
+                sums = summarize_source(with_labels, CentroidSums(k), session.pass_options, stage="inertia").value
         if settings.reassign:
             with self.stage("reassign"):
                 reassign_source(with_labels, cast(CentroidSums, sums), session.pass_options)
@@ -726,7 +726,7 @@ class _Walk:
                 nbytes = forecast_kmeans(iterated, source, name, from_sample=again)
                 self.client_nbytes = max(self.client_nbytes, nbytes)
             with self.stage("k-means on random columns"):
-                summarize_source(with_labels, CentroidSums(k), session.pass_options, stage="objective")
+                summarize_source(with_labels, CentroidSums(k), session.pass_options, stage="inertia")
 
     def _certificate(self, features: Source, n_selected: int, rows: int) -> None:
         session, engine = self.session, self.engine

@@ -110,7 +110,7 @@ def evaluate(
     settings = session.cluster_settings
     sums = []
     for clustering in clusterings:
-        with session.stage("objective" if len(clusterings) == 1 else f"objective, {clustering.variant}") as entry:
+        with session.stage("inertia" if len(clusterings) == 1 else f"inertia, {clustering.variant}") as entry:
             sums.append(cluster_sums(session, clustering, entry))
     # Objectives of equal partitions differ by rounding alone: the first one wins.
     best = next(i for i, each in enumerate(sums) if each.objective <= min(s.objective for s in sums) * (1 + _TIE))
@@ -177,7 +177,7 @@ def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) 
 def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]) -> CentroidSums:
     """Return the sums of a published clustering in all prepared columns: one fused pass."""
     source, description = session.labelled_rows(clustering.labels_file), CentroidSums(clustering.centers.shape[0])
-    result = summarize_source(source, description, session.pass_options, stage="objective")
+    result = summarize_source(source, description, session.pass_options, stage="inertia")
     session.add_statistics(entry, result.stats)
     session.require_unchanged()
     return cast(CentroidSums, result.value)
