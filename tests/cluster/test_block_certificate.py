@@ -48,9 +48,19 @@ def test_digits_are_certified_within_a_few_percent(digits):
 def test_labels_take_a_third_of_the_gap_away(digits):
     X, objective = digits
     labels = KMeans(10, n_init=3, random_state=0).fit(X).labels_
-    by_hash, by_labels = (BlockBound(10, 400).from_block(X, y).lower_bound() for y in (None, labels))
+    bound = BlockBound(10, 400, triangles=False)
+    by_hash, by_labels = (bound.from_block(X, y).lower_bound() for y in (None, labels))
     assert objective / by_labels - 1 <= 0.67 * (objective / by_hash - 1)
     assert by_labels <= objective
+
+
+def test_triangle_inequalities_take_half_of_the_gap_away(digits):
+    """In a block of one partition, whose best clustering is nearly proved; and they never lose anything."""
+    X = digits[0][:200]
+    best = float(KMeans(10, n_init=20, random_state=0).fit(X).inertia_)
+    without, by_default = (BlockBound(10, 200, **some).from_block(X) for some in ({"triangles": False}, {}))
+    assert best / by_default.lower_bound() - 1 <= 0.5 * (best / without.lower_bound() - 1)
+    assert by_default.lower_bound() <= best
 
 
 @pytest.mark.parametrize(

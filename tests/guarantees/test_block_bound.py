@@ -6,12 +6,16 @@ simulated in `test_row_identity`.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pytest
 
 import sketchselect as sks
-from sketchselect.summaries import BlockBound
+from sketchselect.linalg.kmeans import triangles
+from sketchselect.summaries import BlockBound, block_bound
 
-from .instances import best_partition, each_instance, matrix, merged
+from .instances import best_partition, each_instance, each_number, matrix, merged
 
 
 @each_instance
@@ -32,3 +36,23 @@ def test_no_partition_is_better_than_the_sum_over_blocks(seeds):
         tight += whole > 0.99 * best > room
     # One block of all rows is nearly always the optimum.
     assert tight > len(seeds) / 4
+
+
+@each_number(range(100), range(100, 2000), 100)
+def test_no_partition_is_better_with_triangle_inequalities(number: int, monkeypatch: pytest.MonkeyPatch):
+    """All that are violated, from the fifth round on; rows near 1e-150, 1 and 1e150, copies, and whole weights."""
+    monkeypatch.setattr(triangles, "LEAST_VIOLATION", 0.0)
+    if number % 20:
+        monkeypatch.setattr(block_bound, "EVALUATE_EVERY", 5)
+        monkeypatch.setattr(block_bound, "LEAST_GAIN", 1e6)
+    rng = np.random.default_rng(number)
+    n, k = int(rng.integers(4, 9)), int(rng.integers(2, 4))
+    X = matrix(rng, n, int(rng.integers(1, 8)))
+    counts = rng.multinomial(8, np.full(n, 1 / n)) if number % 3 == 0 else np.ones(n, dtype=int)
+    best, _ = best_partition(np.repeat(X, counts, axis=0), k)
+    # By a power of two, so that the optimum is exactly the same but for its scale.
+    power = int(rng.choice([-498, 0, 498])) - math.frexp(float(np.abs(X).max(initial=2**-10)))[1]
+    weights = counts.astype(float) if number % 3 == 0 else None
+    bound = block_bound.partition_bound(np.ldexp(X, power), k, weights, triangles=True).lower
+    room = 1e-12 * float(counts @ (X**2).sum(axis=1))
+    assert 0 <= bound <= math.ldexp(best + room, 2 * power)

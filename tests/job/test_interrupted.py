@@ -248,6 +248,33 @@ def test_a_process_that_does_not_stop_is_ended_whoever_reads_its_log(unread: boo
     assert subprocess.run(program, timeout=25, check=False).returncode == 143
 
 
+IN_A_CALLBACK = """
+import gc, os, signal, time
+from sketchselect.cli import shell
+shell.GRACE_SECONDS = 30
+
+def arrive(phase, info):
+    gc.callbacks.remove(arrive)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.1)
+
+gc.callbacks.append(arrive)
+try:
+    with shell._orderly_signals(False, "interrupted"):
+        gc.collect()
+        time.sleep(20)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_ctrl_c_in_a_callback_that_ignores_errors_stops_the_work_without_a_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CALLBACK], timeout=60, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+
+
 @pytest.mark.parametrize("log", ["/dev/full", "pipe"])
 def test_a_log_that_breaks_ends_no_work(job_file: Callable[..., Path], tmp_path: Path, log: str) -> None:
     if log == "pipe":

@@ -288,3 +288,28 @@ def test_options_out_of_range(tmp_path: Path, options: list[Any], named: str) ->
     assert done.exit_code == 2
     assert named in done.stderr
     assert not (tmp_path / "a.sks").exists()
+
+
+def test_a_job_with_dates_has_points_at_the_ends_of_periods(job: Job, tmp_path: Path) -> None:
+    import pandas as pd
+
+    days = pd.Timestamp("2024-01-29") + pd.to_timedelta(np.arange(ROWS) // 4, "D")
+    frame = pd.DataFrame(drifting(), columns=[f"c{j}" for j in range(COLUMNS)]).assign(when=days)
+    frame.to_parquet(tmp_path / "t.parquet", index=False, row_group_size=40)
+
+    def by_date(timeline: dict[str, Any], **parameters: Any) -> dict[str, Any]:
+        select = {"method": "variance", "n_features": 2, "normalize": False, **parameters}
+        source = {"url": str(tmp_path / "t.parquet")}
+        whole = job(input=source, cluster=None, output={"report": True}, timeline=timeline)
+        return {**whole, "select": select}
+
+    result = sks.run(by_date({"dates": "when", "period": "month", "window": 2}))
+    lines = table(result.folder)
+    points = sorted({(line["date"], int(line["first_row"]), int(line["end_row"])) for line in lines})
+    assert points == [("2024-01-01", 0, 12), ("2024-02-01", 0, 128), ("2024-03-01", 12, 240)]
+    assert "when" not in (result.selection.feature_names or ())
+    assert "month" in (result.folder / "report.html").read_text()
+    with pytest.raises(ConfigError, match=r"timeline\.period.*timeline\.dates"):
+        sks.run(by_date({"period": "month"}))
+    with pytest.raises(ConfigError, match=r"select\.window.*timeline\.window"):
+        sks.run(by_date({"dates": "when"}, window=50))

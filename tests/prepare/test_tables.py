@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+
+import dask.dataframe
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -49,10 +52,11 @@ def as_source(form, frame, tmp_path):
         "categorical": lambda: frame.astype({"kind": "category", "town": "category"}),
         "polars": lambda: pl.from_pandas(frame),
         "arrow": lambda: pa.Table.from_pandas(frame, preserve_index=False),
+        "dask": lambda: dask.dataframe.from_pandas(frame.reset_index(drop=True), npartitions=3),
     }[form]()
 
 
-FORMS = ["pandas", "categorical", "polars", "arrow", "parquet"]
+FORMS = ["pandas", "categorical", "polars", "arrow", "parquet", "dask"]
 
 
 def encoded(frame, fitted=OLD, columns=TEXT, **options):
@@ -280,6 +284,15 @@ def test_dates_are_days(form, tmp_path):
     assert stats.mean[-2] == pytest.approx(np.nanmean(expected[:, 1]))
     with pytest.raises(SourceError, match=r"'sold'.*\"dates\""):
         open_matrix(as_source(form, holes.drop(columns="town"), tmp_path))
+
+
+def test_init_writes_the_steps_that_a_table_needs(tmp_path):
+    cases = (["area"], []), (["area", "town"], ["one-hot"]), (["area", "town", "sold"], ["one-hot", "dates"])
+    for columns, steps in cases:
+        DATED[columns].to_parquet(tmp_path / "t.parquet", index=False)
+        job = tmp_path / f"{len(steps)}.toml"
+        works("init", tmp_path / "t.parquet", "-o", job)
+        assert tomllib.loads(job.read_text())["prepare"]["steps"] == steps
 
 
 def test_a_job_selects_levels_and_predicts_new_rows(tmp_path):

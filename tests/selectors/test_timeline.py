@@ -1,10 +1,12 @@
 """Scores along the rows, against the same selector fed with the rows one batch after the other."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 import sketchselect as sks
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, SourceError
 from sketchselect.execution import LocalEngine
 from sketchselect.selectors.sketched import ridge_weights
 
@@ -139,3 +141,68 @@ def test_what_cannot_be_right_is_said_in_one_line(selector, options, named):
     with pytest.raises(BadParameter, match=named) as caught:
         sks.timeline(drifting(), selector, **SMALL, **options)
     assert "\n" not in str(caught.value)
+
+
+DAYS = pd.Timestamp("2023-12-20 23:30") + pd.to_timedelta(np.sort(np.random.default_rng(5).integers(0, 90, 400)), "D")
+
+
+def dated(form, tmp_path):
+    """Return 400 rows of the end of a year and the next one's beginning, their dates, and the vector of them."""
+    frame = pd.DataFrame(drifting(p=8 + 37)[:, ::6], columns=list("abcdefgh")).assign(when=DAYS)
+    if form == "parquet":
+        frame.to_parquet(tmp_path / "t.parquet", index=False, row_group_size=40)
+        return tmp_path / "t.parquet", "when"
+    if form == "text":
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        with pytest.warns(UserWarning, match="text"):
+            return sks.convert(tmp_path / "t.csv", tmp_path / "t.zarr", chunks=(20, 8)), "obs/when"
+    if form == "array":
+        return frame.drop(columns="when"), DAYS.to_numpy()
+    return {"pandas": frame, "polars": pl.from_pandas(frame), "dates": frame.assign(when=DAYS.date)}[form], "when"
+
+
+@pytest.mark.parametrize(
+    ("form", "window"),
+    [("pandas", None), ("pandas", 3), ("polars", 2), ("dates", 2), ("array", 2), ("parquet", 2), ("text", 2)],
+)
+@pytest.mark.parametrize(("period", "code"), [("day", "D"), ("week", "W-SUN"), ("month", "M"), ("year", "Y")])
+def test_points_of_dates_are_the_periods_of_pandas(form, period, code, window, tmp_path):
+    X, when = dated(form, tmp_path)
+    options = {"dates": when, "period": period, "window": window, "partition_bytes": 8 * 8 * ROWS}
+    line = sks.timeline(X, sks.VarianceSelector(2, normalize=None), **options)
+    rows, periods = dated("pandas", tmp_path)[0].drop(columns="when").to_numpy(), DAYS.to_period(code)
+    distinct = periods.unique()
+    assert line.dates.tolist() == [p.start_time.date() for p in distinct]
+    assert line.feature_names == tuple("abcdefgh")
+    for i, p in enumerate(distinct):
+        counts = periods <= p
+        if window is not None:
+            counts &= periods >= distinct[max(i - window + 1, 0)]
+        assert (line.starts[i], line.rows[i]) == (np.flatnonzero(counts)[0], np.flatnonzero(counts)[-1] + 1)
+        np.testing.assert_allclose(line.scores[i], rows[counts].var(axis=0), rtol=1e-9, atol=1e-12)
+
+
+def test_dates_that_give_no_timeline_are_refused(tmp_path, monkeypatch):
+    X, _ = dated("array", tmp_path)
+    selector = sks.VarianceSelector(2)
+    few = sks.timeline(X, selector, dates=DAYS, period="week", points=3)
+    assert len(few.dates) == 3
+    assert few.rows[-1] == 400
+    assert str(few.dates[-1]) in repr(few)
+    back, holes = DAYS.to_numpy().copy(), pd.Series(DAYS).where(np.arange(400) != 7)
+    back[9] = back[300]
+    with pytest.raises(BadParameter, match=r"row 10 is of an earlier week.*sort"):
+        sks.timeline(X, selector, dates=back, period="week")
+    with pytest.raises(SourceError, match=r"row 7 is no date"):
+        sks.timeline(X, selector, dates=holes)
+    with pytest.raises(SourceError, match=r"row 0 is no date"):
+        sks.timeline(X, selector, dates=np.array(["31.3.2024"] * 400))
+    with pytest.raises(BadParameter, match="'fortnight'"):
+        sks.timeline(X, selector, dates=DAYS, period="fortnight")
+    with pytest.raises(BadParameter, match="number of periods"):
+        sks.timeline(X, sks.GreedySelector(2, window=50), dates=DAYS)
+    X.assign(when=DAYS).to_parquet(tmp_path / "tall.parquet", index=False)
+    assert len(sks.timeline(tmp_path / "tall.parquet", selector, dates="when", period="week").dates) == 14
+    monkeypatch.setattr("sketchselect.selectors.timelines.MOST_DECODED", 1000)
+    with pytest.raises(BadParameter, match=r"longer than a period.*longer period"):
+        sks.timeline(tmp_path / "tall.parquet", selector, dates="when")

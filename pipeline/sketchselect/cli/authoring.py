@@ -74,12 +74,13 @@ def init(
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.csr import is_csr
     from sketchselect.location import locate, location_of
-    from sketchselect.readers import open_matrix, row_partitions
+    from sketchselect.readers import row_partitions
     from sketchselect.readers.opening import obs_columns
+    from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, HighlyVariableGenes
 
     options = storage_options(storage)
-    matrix = open_matrix(source, key=key, nonfinite="missing", storage_options=options, feature_names=feature_names)
+    matrix, encode = _opened(source, key=key, storage_options=options, feature_names=feature_names)
     if output.exists():
         raise BadParameter(f"{output}: exists already; choose another name with -o")
     start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
@@ -93,7 +94,8 @@ def init(
     fill = (
         f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
     )
-    steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
+    steps = [ENCODINGS[kind] for kind in encode]
+    steps += ["impute"] if n_missing else ["library-size", "log1p"] if sparse_counts else []
     location = location_of(os.path.expanduser(source))
     n_columns = matrix.shape[1]
     cells = obs_columns(location if options is None else locate(source, options), key)
@@ -108,7 +110,7 @@ def init(
         columns=label_line,
         anndata=_annotations() if cells else "",
         nonfinite=f"{fill}\n" if n_missing else "",
-        prepare=f"steps = {steps}".ljust(32) + ' # such as "standardise" for columns of different units\n',
+        prepare=f"steps = {json.dumps(steps)}".ljust(32) + ' # such as "standardise" for columns of different units\n',
         method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
         n_features=max(1, min(_GENES if cells else 50, n_columns // 2)) if sparse_counts else '"auto"',
         n_columns=n_columns,
@@ -119,6 +121,21 @@ def init(
     output.write_text(text, encoding="utf-8")
     done = f"{description}\n{output} written; read it, then:  sketchselect run {output}"
     return Outcome(done, {"job": output, "source": description})
+
+
+def _opened(source: str, **inputs: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a matrix, and which of its columns are no numbers and have to be encoded: "text", "dates"."""
+    from sketchselect.errors import SourceError
+    from sketchselect.readers import open_matrix
+
+    refusal = None
+    for encode in ((), ("text",), ("dates",), ("text", "dates")):
+        try:
+            return open_matrix(source, nonfinite="missing", encode=encode, **inputs), encode
+        except SourceError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
 
 def _for_job(source: str, job: Path) -> str:

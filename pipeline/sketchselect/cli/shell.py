@@ -277,20 +277,33 @@ def _orderly_signals(as_json: bool, interrupted: str) -> Iterator[None]:
         yield
         return
     received: list[int] = []
+    was_lost = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
-        if received:
+        if received and not was_lost.is_set():
             return
-        received.append(number)
-        end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json, interrupted)
-        threading.Thread(target=end, daemon=True).start()
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        if not received:
+            received.append(number)
+            end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json, interrupted)
+            threading.Thread(target=end, daemon=True).start()
+        was_lost.clear()
+        raise Terminated if received[0] == signal.SIGTERM else KeyboardInterrupt
+
+    def raise_again(unraisable: Any) -> None:
+        # A callback of the garbage collector, or a finaliser, in which the signal arrives ignores what is raised there.
+        if not received or not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            report(unraisable)
+            return
+        was_lost.set()
+        threading.Timer(0.01, os.kill, (os.getpid(), received[0])).start()
 
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in numbers}
+    report, sys.unraisablehook = sys.unraisablehook, raise_again
     try:
         yield
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -380,7 +380,12 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
         yield ("input", "nonfinite"), f'"drop_rows" leaves nothing for {FILLING_STEP} to fill; remove one'
     yield from _size_contradictions(config)
     windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
-    if None not in windows and windows[0] != windows[1]:
+    by_date = config.timeline is not None and config.timeline.dates is not None
+    if by_date and windows[0] is not None:
+        yield ("select", "window"), "a number of rows, and with timeline.dates a window is of periods: timeline.window"
+    elif config.timeline is not None and not by_date and "period" in config.timeline.model_fields_set:
+        yield ("timeline", "period"), "periods are those of dates; name the column of dates, timeline.dates"
+    elif None not in windows and windows[0] != windows[1]:
         yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one"
     if config.cluster is not None and config.cluster.metric != "euclidean" and config.cluster.weighted is not False:
         yield ("cluster", "metric"), '"least-squares" has weights of its own; leave cluster.weighted out'
@@ -458,6 +463,8 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
         "execution": {name: absolute(getattr(execution, name)) for name in ("tls_ca", "tls_cert", "tls_key")},
         "output": {"dir": absolute(config.output.dir), "metrics": absolute(config.output.metrics)},
     }
+    if config.timeline is not None:
+        changed["timeline"] = {"dates": file_or_name(config.timeline.dates)}
     if is_scheduler_file(execution.cluster):
         changed["execution"]["cluster"] = absolute(execution.cluster)
     if checkpoint not in ("auto", False):

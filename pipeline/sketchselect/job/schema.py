@@ -13,8 +13,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 
@@ -290,11 +292,31 @@ class ClusterSettings(Section):
         return CertificateSettings(method=self.certificate)
 
 
+_OF_DATES = ["dates", "period"]
+
+
 class TimelineSettings(Section):
     """``[timeline]``: the selection repeated along the rows; without this section it is made once, from all rows."""
 
     points: Count | None = Field(default=None, description=_A_COUNT)
-    window: Count | None = Field(default=None, description="a whole number of rows, at least 1")
+    window: Count | None = Field(
+        default=None, description="a whole number of rows (with dates, of periods), at least 1"
+    )
+    dates: Address | None = Field(
+        default=None, description="a file, or an array or column of the source, with one date per row, ascending"
+    )
+    period: Literal["day", "week", "month", "year"] = Field(
+        default="day", description='"day", "week", "month" or "year", with dates'
+    )
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys without those of dates, where there are none: as before there were such keys."""
+        values: dict[str, Any] = write(self)
+        if not self.dates:
+            for name in _OF_DATES:
+                values.pop(name, None)
+        return values
 
 
 class ExecutionSettings(Section):

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
@@ -195,25 +196,34 @@ def draw_counts(
 def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: bool = False) -> None:
     """Draw the ranks of the columns that moved most, solid if they rose, and the number of selected columns.
 
-    `timeline`: `rows` (n_points,), `ranks` (n_points, n_names), `n_selected` (n_points,), `names` and `n_risen`.
+    `timeline`: `rows` (n_points,), `ranks` (n_points, n_names), `n_selected` (n_points,), `names` and `n_risen`; and
+        perhaps `dates` (n_points,).
     """
+    dates = timeline.get("dates")
     rows, chosen = (np.asarray(timeline[name], dtype=float) for name in ("rows", "n_selected"))
     ranks = np.asarray(timeline["ranks"], dtype=float).reshape(len(rows), -1)[:, : len(pen.colours)]
     lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
+    if dates is not None:  # Matplotlib's are days since 1970-01-01
+        rows = np.array(dates, dtype="datetime64[D]").astype(np.float64)
     axes.plot(rows, np.maximum(chosen, 0.5) + 0.5, color=pen.ink, linewidth=0.9, dashes=(3, 2))
     drawn: list[Line2D] = []
     for j in range(ranks.shape[1] - 1, -1, -1):  # what moved most lies on top
         style = "-" if j < timeline["n_risen"] else (0, (5, 1.5))
         label = timeline["names"][j] if named else None
         drawn.append(pen.line(axes, rows, ranks[:, j], pen.colour(j), width=1.4, style=style, label=label))
+    along = "rows so far" if timeline.get("window") is None else "last row of the window"
     pen.frame(
         axes,
         widened(rows, 0.03),
         (1.35 * max(lowest, float(chosen.max())), 0.75),
-        ("rows so far" if timeline.get("window") is None else "last row of the window", "rank of the column"),
+        (along if dates is None else "", "rank of the column"),
         log="y",
         whole=True,
     )
+    if dates is not None:
+        locator = AutoDateLocator()
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
     if named and drawn:

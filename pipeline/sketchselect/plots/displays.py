@@ -248,6 +248,7 @@ class TimelineDisplay(Display):
             "names": [f"column {j}" if names is None else names[j] for j in columns.tolist()],
             "n_risen": len(risen),
             "window": None if (line.starts == 0).all() else 0,
+            "dates": line.dates,
         }
         charts.draw_timeline(pen, panels[0], table, named=True)
 

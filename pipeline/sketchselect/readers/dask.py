@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import not_numeric
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix
+from sketchselect.readers.tables import EncodedFrame, codes_of, encoded_pandas, kind_of
 
 
 def is_dask(source: Any) -> bool:
@@ -29,6 +31,36 @@ def is_dask(source: Any) -> bool:
 def is_dask_frame(source: Any) -> bool:
     """Return whether this is a data frame, or a column of one, of Dask."""
     return all(hasattr(type(source), name) for name in ("__dask_graph__", "to_dask_array"))
+
+
+def encoded_frame(frame: Any, encode: Collection[str]) -> EncodedFrame:
+    """Return a data frame of Dask with the columns of these kinds as numbers, which partitions compute."""
+    columns, levels = {}, {}
+    for name, dtype in dict(frame.dtypes).items():
+        kind = kind_of(dtype, frame._meta[name])
+        if kind in encode:
+            columns[name] = frame[name].map_partitions(_numbers, kind, meta=(name, np.float64))
+        if kind == "text" and kind in encode:
+            levels[name] = LazyLevels(frame[name])
+    return EncodedFrame(frame.assign(**columns) if columns else frame, levels)
+
+
+def _numbers(column: Any, kind: str) -> Any:
+    """Return a column of pandas as numbers."""
+    name = column.name
+    return encoded_pandas(column.to_frame(), [kind]).frame[name].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class LazyLevels:
+    """The levels of a column of Dask, which is computed for them."""
+
+    column: Any
+
+    def names(self, codes: Sequence[float], rows: Sequence[int]) -> list[str]:
+        """Return the levels of these codes."""
+        by_code = codes_of(self.column.drop_duplicates().compute().tolist())[1]
+        return [by_code[code] for code in codes]
 
 
 def frame_rows(frame: Any) -> Any:

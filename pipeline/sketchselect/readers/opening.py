@@ -52,6 +52,7 @@ from sketchselect.readers.base import (
 from sketchselect.readers.dask import (
     DaskMatrix,
     DaskVector,
+    encoded_frame,
     frame_rows,
     is_dask,
     is_dask_frame,
@@ -68,7 +69,7 @@ from sketchselect.readers.parquet import (
     open_parquet_vector,
     parquet_column,
 )
-from sketchselect.readers.tables import FieldColumn, WithFields, require_encodings
+from sketchselect.readers.tables import FieldColumn, WithFields, column_of_times, require_encodings
 from sketchselect.readers.text import (
     open_market_matrix,
     open_svmlight_matrix,
@@ -406,8 +407,10 @@ def _open_object(
     if is_dask(source):
         return DaskMatrix(source, source_id, policy)
     if is_dask_frame(source):
-        matrix = DaskMatrix(frame_rows(source), source_id, policy)
+        lazy = encoded_frame(source, encode)
+        matrix = DaskMatrix(frame_rows(lazy.frame), source_id, policy)
         matrix.feature_names = as_names(source.columns, matrix.shape[1])
+        lazy.name_levels(matrix, list(source.columns))
         return matrix
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
@@ -434,6 +437,7 @@ def open_vector(
     storage_options: Mapping[str, Any] | None = None,
     missing_chunks: str = "error",
     name: str = "target",
+    dates: bool = False,
 ) -> Vector:
     """Open targets, labels or weights: one entry for each of the `n_rows` rows of a matrix.
 
@@ -454,6 +458,8 @@ def open_vector(
         What a Zarr chunk without a file means, as for `open_matrix`.
     name : str
         What messages call it.
+    dates : bool
+        Whether it may hold dates and times.
 
     Raises
     ------
@@ -472,6 +478,8 @@ def open_vector(
         vector = DaskVector(source)
     else:
         values = source.to_numpy() if hasattr(type(source), "to_numpy") else as_array(source, name)
+        if dates and values.dtype.kind == "O":
+            values = column_of_times(values)
         vector = ArrayVector(as_entries(values, name))
     if len(vector.shape) not in (1, 2):
         raise SourceError(
@@ -482,7 +490,7 @@ def open_vector(
             f"{name} {vector.address}: has shape {vector.shape}, the matrix has {n_rows} rows; "
             "both must have the same number of rows"
         )
-    if vector.dtype.kind not in "fiubU":
+    if vector.dtype.kind not in ("fiubUM" if dates else "fiubU"):
         raise SourceError(f"{name} {vector.address}: values of type {vector.dtype} are neither numbers nor text")
     return vector
 

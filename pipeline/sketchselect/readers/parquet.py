@@ -22,7 +22,7 @@ from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
-from sketchselect.readers.tables import DAY, StoredLevels, advice, text_of
+from sketchselect.readers.tables import StoredLevels, advice, days_of, text_of
 
 ENDINGS = (".parquet", ".pq")
 
@@ -342,10 +342,15 @@ def _codes(values: Any) -> Array:
 
 def _days(values: Any) -> Array:
     """Return the days of an Arrow column of dates or times, NaN where there is none."""
+    return days_of(_times(values))
+
+
+def _times(values: Any) -> Array:
+    """Return an Arrow column of dates or times as NumPy has it; those with a zone in UTC."""
     import pyarrow as pa
 
-    stamps = values.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return np.asarray(stamps, dtype=np.float64) / DAY
+    times: Array = values.cast(pa.timestamp("us")).to_numpy()
+    return times
 
 
 def encoded_kind(kind: Any) -> str | None:
@@ -494,6 +499,9 @@ class ParquetVector(Vector):
         parts = [np.empty(0, self.dtype)] if start == stop else []
         for _, _, table in self.groups.tables(start, stop, (self.column,)):
             entries = table.column(0)
+            if self.dtype.kind == "M":
+                parts.append(_times(entries))
+                continue
             numbers = self.dtype.kind in "fiub" and not entries.null_count
             parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address))
         return np.concatenate(parts)
@@ -577,6 +585,8 @@ def _entry_type(footers: Footers, column: str) -> np.dtype[Any] | None:
     import pyarrow.types as types
 
     kind = footers.schema.field(column).type
+    if encoded_kind(kind) == "dates":
+        return np.dtype("datetime64[us]")
     return numpy_type(kind.value_type if types.is_dictionary(kind) else kind)
 
 

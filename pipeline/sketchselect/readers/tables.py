@@ -6,6 +6,7 @@ what a code stands for is looked up where the level first occurs.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,40 @@ def days_of(values: Array) -> Floats:
     return np.where(np.isnat(times), np.nan, days)
 
 
+def times_of(values: Array, address: str, start: int = 0) -> Array:
+    """Return entries as times: times as they are, text such as 2024-03-31, or days since 1970-01-01.
+
+    `start`: Index of the first row, for messages.
+    Raises `SourceError` naming the first row that has no date.
+    """
+    if values.dtype.kind == "M":
+        times = values.astype("datetime64[us]")
+    elif values.dtype.kind == "U":
+        times = parsed_times(values.tolist())
+    else:
+        finite = np.isfinite(values.astype(np.float64))
+        times = parsed_times([None] * values.size)
+        times[finite] = np.floor(values[finite] * DAY).astype(np.int64).astype("datetime64[us]")
+    _require_dates(~np.isnat(times), address, start)
+    return times
+
+
+def parsed_times(texts: Sequence[str | None]) -> Array:
+    """Return texts such as 2024-03-31 as times; others as none."""
+    times = np.full(len(texts), np.datetime64("NaT", "us"))
+    for i, text in enumerate(texts):
+        if text is not None and _DATE.fullmatch(text.strip()):
+            with contextlib.suppress(ValueError):  # such as the 30th of February
+                times[i] = np.datetime64(text.strip().rstrip("Z"), "us")
+    return times
+
+
+def _require_dates(there: Array, address: str, start: int) -> None:
+    if not there.all():
+        row = start + int(there.argmin())
+        raise SourceError(f"{address}: row {row} is no date such as 2024-03-31 or 2024-03-31 18:05; correct it")
+
+
 @dataclass(frozen=True)
 class KnownLevels:
     """The levels of a column in memory, by their codes."""
@@ -113,7 +148,7 @@ class EncodedFrame:
     """A data frame whose columns of text and dates are numbers."""
 
     frame: Any
-    levels: Mapping[Any, KnownLevels] = field(default_factory=dict)  # By the name of the column
+    levels: Mapping[Any, Any] = field(default_factory=dict)  # By the name of the column
 
     def name_levels(self, matrix: Matrix, names: Sequence[Any]) -> None:
         """Tell the matrix of the frame, with these columns, which are text."""
@@ -144,7 +179,22 @@ def _days(column: Any) -> Floats:
         zone = getattr(column.dtype, "tz", None)
         plain = column if zone is None else column.dt.tz_convert(None)
         return days_of(plain.to_numpy(dtype="datetime64[us]"))
-    return days_of(np.array([None if is_absent(value) else value for value in column], dtype="datetime64[us]"))
+    return days_of(column_of_times(column))
+
+
+def column_of_times(values: Iterable[Any]) -> Array:
+    """Return objects as times where they are dates (those with a zone in UTC), as they are where some are not."""
+    import datetime
+
+    entries = [None if is_absent(value) else value for value in values]
+    if not all(entry is None or isinstance(entry, datetime.date) for entry in entries):
+        return np.array(entries, dtype=object)
+    plain = [
+        entry if entry is None or getattr(entry, "tzinfo", None) is None else entry.astimezone(datetime.UTC)
+        for entry in entries
+    ]
+    plain = [entry if not isinstance(entry, datetime.datetime) else entry.replace(tzinfo=None) for entry in plain]
+    return np.array(plain, dtype="datetime64[us]")
 
 
 def kind_of(dtype: Any, column: Any) -> str | None:
@@ -223,21 +273,9 @@ class FieldColumn:
         texts = self.texts(start, stop)
         if not self.is_date:
             return codes_of(texts)[0]
-        wrong = next(
-            (i for i, text in enumerate(texts) if text is not None and not _DATE.fullmatch(text.strip())), None
-        )
-        try:
-            if wrong is None:
-                return days_of(
-                    np.array([None if t is None else t.strip().rstrip("Z") for t in texts], "datetime64[us]")
-                )
-        except ValueError:  # such as the 30th of February
-            pass
-        row = f"row {start + wrong}" if wrong is not None else f"one of the rows {start} to {stop - 1}"
-        raise SourceError(
-            f"{self.address}: {row} is no date such as 2024-03-31 or 2024-03-31 18:05; correct it, or leave the step "
-            f'"{ENCODINGS["dates"]}" out'
-        )
+        times = parsed_times(texts)
+        _require_dates(~np.isnat(times) | np.array([text is None for text in texts], dtype=bool), self.address, start)
+        return days_of(times)
 
 
 class WithFields(MatrixView):

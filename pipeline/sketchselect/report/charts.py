@@ -219,8 +219,12 @@ def timeline_section(timeline: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _describe_timeline(timeline: Mapping[str, Any]) -> str:
     points, window, half_life = len(timeline["rows"]), timeline.get("window"), timeline.get("half_life")
+    period = timeline.get("period")
     text = f"The selection was repeated at {count(points)} point{'s' if points != 1 else ''} along the rows"
-    if window is not None:
+    if period is not None:
+        text += f", at the end of a {period} each, from "
+        text += "all rows up to then" if window is None else f"the last {count(window)} {period}s that have rows"
+    elif window is not None:
         text += f", each time from the last {count(window)} rows (rounded up to whole partitions)"
     else:
         text += ", each time from all rows up to that point"

@@ -7,6 +7,7 @@ of a point are those of a few full nodes, and only what is computed from them co
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,7 +34,8 @@ from sketchselect.execution.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_
 from sketchselect.linalg.validation import Floats, require_positive
 from sketchselect.plots import TimelineDisplay
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.base import DEFAULT_PARTITION_BYTES, Partitions
+from sketchselect.readers.base import DEFAULT_PARTITION_BYTES, MAX_READ_AMPLIFICATION, Partitions, Vector
+from sketchselect.readers.tables import times_of
 from sketchselect.selectors.base import BaseSelector, rank
 from sketchselect.summaries import Summary
 
@@ -44,6 +46,89 @@ LEAST_POINTS = 16
 """Default number of points of a scan, if the rows can be cut into as many partitions."""
 
 _MOST_PARTITIONS = 1024
+
+
+PERIODS = ("day", "week", "month", "year")
+"""Periods of dates; weeks begin on Monday."""
+
+MOST_DECODED = 16 << 30
+"""Bytes that may be decoded where chunks are much longer than periods: some seconds of a processor."""
+
+_READ_DATES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Periods:
+    """Runs of rows of one day, week, month or year; periods without rows are not among them."""
+
+    first_days: NDArray[np.datetime64]  # shape (n_periods,)
+    edges: tuple[int, ...]  # Row indices, n_periods + 1
+
+    @classmethod
+    def of(cls, dates: Vector, period: str) -> Periods:
+        """Return the periods of rows in the order of time.
+
+        Raises `BadParameter` for another `period`, or where a row is of an earlier period than the row before, and
+        `SourceError` where one has no date; the row is named.
+        """
+        if period not in PERIODS:
+            raise BadParameter(f"timeline: period must be one of {', '.join(map(repr, PERIODS))}, got {period!r:.40}")
+        edges, firsts = list[int](), list[NDArray[np.datetime64]]()
+        last = np.datetime64(dt.date.min, "D")
+        for a in range(0, dates.n_rows, _READ_DATES):
+            entries = np.ravel(dates.read(a, min(a + _READ_DATES, dates.n_rows)))
+            days = _first_days(times_of(entries, dates.address, a), period)
+            before = np.concatenate([[last], days[:-1]])
+            if (back := days < before).any():
+                row = a + int(back.argmax())
+                raise BadParameter(
+                    f"timeline: {dates.address}: row {row} is of an earlier {period} than the row before; sort the "
+                    "rows by date first"
+                )
+            begins = np.flatnonzero(days != before)
+            edges += (a + begins).tolist()
+            firsts.append(days[begins])
+            last = days[-1]
+        return cls(np.concatenate(firsts), (*edges, dates.n_rows))
+
+    def partitions(self, source: Source, partition_bytes: int | str | None) -> Partitions:
+        """Return partitions within periods; raise `BadParameter` where periods are much shorter than stored chunks."""
+        matrix = source.matrix
+        height = int(np.diff(source_partitions(source, partition_bytes).edges).max())
+        edges = [0]
+        for stop in self.edges[1:]:
+            edges += [*range(edges[-1] + height, stop, height), stop]
+        chunk = matrix.chunk_rows
+        chunks = np.asarray(matrix.chunk_edges or (*range(0, source.n_rows, chunk), source.n_rows))
+        first = np.searchsorted(chunks, edges[:-1], side="right") - 1
+        decoded = int((chunks[np.searchsorted(chunks, edges[1:])] - chunks[first]).sum())
+        nbytes = decoded * matrix.shape[1] * matrix.dtype.itemsize
+        if decoded > MAX_READ_AMPLIFICATION * source.n_rows and nbytes > MOST_DECODED:
+            raise BadParameter(
+                f"{matrix.address}: chunks (or row groups) of {chunk} rows are much longer than a period, and all rows "
+                f"would be decoded {decoded / source.n_rows:.0f} times; take a longer period, or store the rows in "
+                "shorter chunks"
+            )
+        return Partitions(tuple(edges), decoded / source.n_rows)
+
+    def spans(self, partitions: Partitions, points: int | None, window: int | None) -> list[tuple[int, int]]:
+        """Return for every point, at ends of periods, the partitions of the last `window` periods, or of all."""
+        ends = np.searchsorted(partitions.edges, self.edges)
+        n = len(self.first_days)
+        stops = range(1, n + 1) if points is None else sorted({-(-n * i // points) for i in range(1, points + 1)})
+        return [(0 if window is None else int(ends[max(i - window, 0)]), int(ends[i])) for i in stops]
+
+    def at(self, stops: NDArray[np.int64]) -> NDArray[np.datetime64]:
+        """Return the first day of the last period of each point, from the row after its last row."""
+        return self.first_days[np.searchsorted(self.edges, stops) - 1]
+
+
+def _first_days(times: Any, period: str) -> Any:
+    """Return the first day of the period of each time."""
+    days = times.astype("datetime64[D]")
+    if period == "week":
+        return days - ((days.astype(np.int64) + 3) % 7).astype("timedelta64[D]")  # 1970-01-01 was a Thursday
+    return days if period == "day" else days.astype(f"datetime64[{period[0].upper()}]").astype("datetime64[D]")
 
 
 @dataclass(frozen=True)
@@ -63,6 +148,7 @@ def scan_source(
     *,
     points: int | None = None,
     window: int | None = None,
+    periods: Periods | None = None,
     stage: str = "scan",
 ) -> Scanned[T]:
     """Return ``finish(summary)`` of the rows up to the end of every partition, or of a window that ends there.
@@ -73,14 +159,16 @@ def scan_source(
 
     The source has fitted prepare steps; `finish` is pure and picklable, its result small, and it may see the summary of
     no rows. `points` are that many partition ends, evenly spaced and with the last, or all partition ends; a `window`
-    is rounded up to whole partitions (at the beginning of the source there are fewer). With a checkpoint the states of
+    is rounded up to whole partitions (at the beginning of the source there are fewer); with `periods` points are at
+    ends of these, and a window is of so many of them. With a checkpoint the states of
     all nodes are saved, whatever their size, so that a later scan reads only partitions that are new. By default
     partitions are small enough for the points and the window (`scan_partitions`).
     Raises `BadParameter` for points or a window that are not positive; where the workers cannot write in the
     checkpoint's folder; `WillNotFit` or `EmptyInput` or `SourceChanged` or `PartitionFailed` or `SketchSelectError` as
     in `reduce_blocks`.
     """
-    scan = scan_plan(source, description, finish, options, points=points, window=window, stage=stage)
+    where: dict[str, Any] = {"points": points, "window": window, "periods": periods}
+    scan = scan_plan(source, description, finish, options, **where, stage=stage)
     plan: Plan[Any] = scan
     source = plan.source
     require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
@@ -116,6 +204,7 @@ def scan_plan(
     *,
     points: int | None = None,
     window: int | None = None,
+    periods: Periods | None = None,
     stage: str = "scan",
 ) -> ScanPlan:
     """Return the pass of a scan, cut and projected; nothing is read. Parameters are those of `scan_source`."""
@@ -123,11 +212,16 @@ def scan_plan(
     state = description.projected_nbytes(source.n_columns, source.n_targets)
     working = description.working_nbytes(source.n_columns, source.n_targets)
     points, window = _positive("points", points), _positive("window", window)
-    partitions = scan_partitions(source, options.partition_bytes, points, window)
+    if periods is None:
+        partitions = scan_partitions(source, options.partition_bytes, points, window)
+        spans = point_spans(partitions, points, window)
+    else:
+        partitions = periods.partitions(source, options.partition_bytes)
+        spans = periods.spans(partitions, points, window)
     tree = ScanTree(
         len(partitions),
         fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN,
-        points=tuple(point_spans(partitions, points, window)),
+        points=tuple(spans),
     )
     # Nodes at both ends of a point's rows are kept for other points.
     waiting = 2 * tree.depth * (tree.fan_in - 1) * state
@@ -222,10 +316,12 @@ class Timeline:
     scores: Floats
     supports: list[NDArray[np.int64]]
     feature_names: tuple[str, ...] | None = None
+    dates: NDArray[np.datetime64] | None = None
 
     def __repr__(self) -> str:
         points, columns = self.scores.shape
-        return f"<Timeline of {columns} columns by {self.method} at {points} points up to row {int(self.rows[-1])}>"
+        end = f"row {int(self.rows[-1])}" if self.dates is None else str(self.dates[-1])
+        return f"<Timeline of {columns} columns by {self.method} at {points} points up to {end}>"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the ranks of the columns that moved most on `ax` (new axes by default); return the axes."""
@@ -282,6 +378,8 @@ def timeline(
     prepare: Sequence[Any] | None = None,
     window: int | None = None,
     points: int | None = None,
+    dates: Any = None,
+    period: str = "day",
     sample_weight: Any = None,
     partition_bytes: int | str | None = None,
     client: Any = None,
@@ -310,6 +408,11 @@ def timeline(
         all rows so far.
     points : int, optional
         Number of points, evenly spaced among the partitions' ends; all of them by default.
+    dates : array, path or name of a column, optional
+        Date of each row, ascending; no feature. Then points are at ends of periods, and `window` is a number of periods
+        that have rows.
+    period : {"day", "week", "month", "year"}
+        Length of the periods; weeks begin on Monday.
     sample_weight : array or path of shape (n_rows,), optional
     partition_bytes : int or text, optional
         Size of a partition, as for `summarize`: points are at ends of partitions. By default small enough for `points`
@@ -353,7 +456,7 @@ def timeline(
     all_steps = steps.resolve(prepare, unfitted.prepare_steps())
     policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
     encode = steps.encodings(all_steps)
-    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight), encode=encode)
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight, dates), encode=encode)
     target = weight = None
     if unfitted.uses_target:
         if y is None:
@@ -362,12 +465,15 @@ def timeline(
         unfitted.inspect_target(target)
     if sample_weight is not None:
         weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
+    periods = None
+    if dates is not None:
+        periods = Periods.of(open_vector(dates, matrix.shape[0], matrix=matrix, name="dates", dates=True), period)
     reporting = make_progress(progress)
     with open_engine(client, matrix, target, weight) as engine:
         options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
         source_rows = Source(matrix, target, weight, all_steps, in_double=unfitted.needs_double)
         rows = fitted_source(source_rows, options)
-        return timeline_of(rows, unfitted, options, window=window, points=points)
+        return timeline_of(rows, unfitted, options, window=window, points=points, periods=periods)
 
 
 def require_one_summary(selector: BaseSelector) -> None:
@@ -383,12 +489,14 @@ def require_one_summary(selector: BaseSelector) -> None:
         )
 
 
-def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
-    """Return the number of rows that count at a point: the timeline's window, or the selector's.
+def window_of(selector: BaseSelector, window: int | None = None, *, by_date: bool = False) -> int | None:
+    """Return the rows (periods, if `by_date`) that count at a point: the timeline's window, or the selector's.
 
-    Raises `BadParameter` if both have one, and they differ.
+    Raises `BadParameter` if both have one, and they differ, or the selector's is of rows where periods are counted.
     """
     default: int | None = getattr(selector, "window", None)
+    if by_date and default is not None:
+        raise BadParameter("timeline: with dates a window is a number of periods; leave out that of the selector")
     if default is not None and window is not None and default != window:
         raise BadParameter(f"timeline: window is {window}, but the selector's is {default}; leave one of them out")
     return window if default is None else default
@@ -401,20 +509,23 @@ def timeline_of(
     *,
     points: int | None = None,
     window: int | None = None,
+    periods: Periods | None = None,
 ) -> Timeline:
     """Return the timeline of a source with fitted steps, by an unfitted selector that has inspected its target.
 
     `points`: Number of points; None takes all partition ends.
-    `window`: Rows that count at each point; None takes the selector's own window, or all rows.
+    `window`: Rows (or `periods`) that count at each point; None takes the selector's own window, or all rows.
+    `periods`: Whose ends are the points; by default these are ends of partitions.
     """
     require_one_summary(selector)
-    window = window_of(selector, window)
+    window = window_of(selector, window, by_date=periods is not None)
     description = selector.summary_description(source.n_columns)
     score = ScoreAt(selector, source.prepare_labels, source.feature_names)
     with warnings.catch_warnings():
         # A stream may begin with rows of one value, or with few; `fit` warns for all rows.
         warnings.simplefilter("ignore", UserWarning)
-        scan = scan_source(source, description, score, options, points=points, window=window, stage="timeline")
+        where: dict[str, Any] = {"points": points, "window": window, "periods": periods}
+        scan = scan_source(source, description, score, options, **where, stage="timeline")
     starts, stops = np.array(scan.spans, dtype=np.int64).T
     return Timeline(
         selector.method,
@@ -423,6 +534,7 @@ def timeline_of(
         np.stack([scores for scores, _ in scan.values]),
         [support for _, support in scan.values],
         source.feature_names,
+        None if periods is None else periods.at(stops),
     )
 
 

@@ -184,9 +184,9 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
         members = {
             k: m.with_context(prepare=m.prepare, feature_names=context.feature_names) for k, m in members.items()
         }
-        whole = cls.of_members(members, header.get("parameters", {}))
+        whole = cls.of_members(members, {**cls.later_parameters, **header.get("parameters", {})})
         return whole._with(whole.record, context)
-    arguments = {
+    arguments = dict(cls.later_parameters) | {
         key: _array(value["array"], body, name) if isinstance(value, dict) else value
         for key, value in header["parameters"].items()
     }

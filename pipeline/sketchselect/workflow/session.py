@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from sketchselect.execution import Engine, PassOptions, Result, Source, Statistics
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector, Selection
+    from sketchselect.selectors.timelines import Periods
     from sketchselect.summaries import BlockBound, StepStatistics, Summary
 
 VERSION = f"{__version__}/{KERNEL_VERSION}"
@@ -153,8 +154,8 @@ class Session:
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
             feature_names=inputs.feature_names,
-            vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
-            # Not the method's own steps, for which it inspects a target beside the rows.
+            vectors=(*inputs.vectors, self.dates, self.config.select.parameters.get("partition")),
+            # Not `steps`: those of the method depend on the target, which may be a column of this matrix.
             encode=encodings(resolve(self.config.prepare.entries)),
         )
 
@@ -245,9 +246,26 @@ class Session:
         labels = open_vector(str(self.folder.path / labels_file), self.matrix.shape[0], name="labels")
         return replace(self.rows, target=labels)
 
+    @property
+    def dates(self) -> str | None:
+        """Address of the dates of the rows, if the job has a timeline by date."""
+        return None if self.config.timeline is None else self.config.timeline.dates
+
+    @cached_property
+    def periods(self) -> Periods | None:
+        """Periods of the dates of the rows, which are read for it."""
+        from sketchselect.selectors.timelines import Periods
+
+        dates = self.date_vector()
+        return None if dates is None or self.config.timeline is None else Periods.of(dates, self.config.timeline.period)
+
     def vector(self, name: str) -> Vector | None:
         """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, opened once."""
         return self._opened(name, getattr(self.config.input, name))
+
+    def date_vector(self) -> Vector | None:
+        """Return the dates of the rows, opened once; None without a timeline by date."""
+        return self._opened("timeline.dates", self.dates, dates=True)
 
     def row_names(self) -> tuple[Any, str | None]:
         """Return the names of the rows, of the job or of the source, and their title; None where there are none."""
@@ -262,7 +280,7 @@ class Session:
         address = self.config.select.parameters.get("partition")
         return self._opened("partition", None if address == "kmeans++" else address)
 
-    def _opened(self, name: str, address: Any) -> Vector | None:
+    def _opened(self, name: str, address: Any, *, dates: bool = False) -> Vector | None:
         if isinstance(address, str) and name not in self._vectors:
             self._vectors[name] = open_vector(
                 address,
@@ -271,6 +289,7 @@ class Session:
                 storage_options=self.config.input.storage_options or None,
                 missing_chunks=self.config.input.missing_chunks,
                 name=name,
+                dates=dates,
             )
         return self._vectors.get(name)
 
@@ -586,6 +605,7 @@ def check_session(session: Session) -> None:
     check_against_source(session)
     for name in ("target", "cv_groups", "labels", "row_names"):
         session.vector(name)
+    session.date_vector()
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
     if config.timeline is not None:

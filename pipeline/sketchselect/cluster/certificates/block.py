@@ -173,6 +173,7 @@ def block_details(summary: BlockBound) -> dict[str, float]:
 
 SHARE = 0.2  # Share of the estimated seconds of a run that its certificate may take
 LEAST_SECONDS = 10.0  # Estimated seconds that it may take in any case: all blocks of some ten thousand rows
+TRIANGLE_SECONDS = 2.0  # The same with triangle inequalities: all blocks of some hundred rows
 FEWEST_BLOCKS = 8  # A sample of fewer solved blocks proves less than the spectrum, so none is solved
 CONFIDENCE = 0.99  # Probability of a bound from a sample of blocks, where the job names none
 LARGEST_SAMPLE = 0.9  # From this share on all blocks are solved: a sample would save little and prove less
@@ -182,8 +183,9 @@ MOST_NBYTES = 1 << 30  # Memory of a block above which none is solved
 # dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result.
 PRODUCTS, REDUCTIONS, ROUNDS, BYTES = 20e9, 7e9, 5e9, 2e9
 
-# Eigenvalue problems of a block, iterations of a start of k-means, rounds of the dual method.
-_EVALUATIONS, _ITERATIONS, _ROUNDS = 6, 20, 100
+# Eigenvalue problems of a block, and those for its triangle inequalities, iterations of a start of k-means, rounds of
+# the dual method.
+_EVALUATIONS, _TRIANGLES, _ITERATIONS, _ROUNDS = 6, 150, 20, 100
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,8 @@ def affordable_blocks(
 
     As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
     their spectral bound, unless that takes more than half of the time: a sample of twice as many then proves more.
+    With triangle inequalities where all blocks with them fit into `SHARE` or `TRIANGLE_SECONDS`, or all are solved
+    whatever the cost.
 
     `source`: The prepared rows, all columns.
     `n_selected`, `n_clusters`, `n_starts`: Columns, clusters and starts of k-means.
@@ -252,18 +256,20 @@ def affordable_blocks(
     solved = spectrum + _EVALUATIONS * 4 / 3 * size**3 / REDUCTIONS + _ROUNDS * 6 * size**2 * k / ROUNDS
     reading = nbytes / BYTES
     budget = max(SHARE * run, LEAST_SECONDS) - reading
-    description = BlockBound(k, options.block_rows, seed=options.random_state)
+    dear = solved + _TRIANGLES * 4 / 3 * size**3 / REDUCTIONS
+    triangles = every or reading + n_blocks * dear <= max(SHARE * run, TRIANGLE_SECONDS)
+    description = BlockBound(k, options.block_rows, seed=options.random_state, triangles=triangles)
     too_large = 8 * (2 * size * p + 12 * size**2) > MOST_NBYTES
     spectral = n_blocks * spectrum <= budget / 2
     spent = n_blocks * spectrum if spectral else 0.0
     each = solved - spectrum if spectral else solved
     count = math.floor((budget - spent) / each)
     if every or (count >= LARGEST_SAMPLE * n_blocks and not too_large):
-        seconds = reading + n_blocks * solved
+        seconds = reading + n_blocks * (dear if triangles else solved)
         return Affordable(description, None, n_blocks, n_blocks, seconds / run, seconds)
     if count < FEWEST_BLOCKS or too_large:
         return Affordable(n_blocks=n_blocks)
     seconds = reading + spent + count * each
-    description = BlockBound(k, options.block_rows, count / n_blocks, options.random_state, spectral)
+    description = BlockBound(k, options.block_rows, count / n_blocks, options.random_state, spectral, triangles=False)
     confidence = CONFIDENCE if options.confidence is None else options.confidence
     return Affordable(description, confidence, n_blocks, count, seconds / run, seconds)

@@ -144,7 +144,8 @@ def certify(
     T = ||A_c||_F^2 - ||B_c||_F^2 what it lost, every partition of the rows into k clusters has an objective of at least
     ``||A_c||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, less a slack for rounding:
     from `Moments` of float32 rows ``1.3e-4 (k - 1) ||A_c||^2``, nearly all of the slack for separated clusters.
-    "blocks": the sum, over blocks of rows, of the dual of a semidefinite relaxation (`BlockBound`); far closer.
+    "blocks": the sum, over blocks of rows, of the dual of a semidefinite relaxation with triangle inequalities
+    (`BlockBound`); far closer.
 
     Parameters
     ----------
@@ -194,8 +195,9 @@ def certify(
     Centred clusterings have rank k - 1, because the vector of ones is in the span of the indicators; that makes the
     bound at least that of the uncentred spectrum. With weights the same holds for the rows about the weighted
     mean, times the roots of their weights, with the vector of these roots in place of the ones.
-    Cost: the spectrum of the sketch; for "blocks" about a second of one core for 400 rows.
-    Source: Drineas et al. 2004, section 2; Ky Fan's inequality; Liberty 2013 for Delta; Peng and Wei 2007.
+    Cost: the spectrum of the sketch; for "blocks" one to three seconds of one core for 400 rows.
+    Source: Drineas et al. 2004, section 2; Ky Fan's inequality; Liberty 2013 for Delta; Peng and Wei 2007; Piccialli,
+    Sudoso and Wiegele 2022.
 
     Examples
     --------

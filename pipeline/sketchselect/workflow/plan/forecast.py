@@ -670,7 +670,8 @@ class _Walk:
             repr,
             session.pass_options,
             points=settings.points,
-            window=window_of(session.selector, settings.window),
+            window=window_of(session.selector, settings.window, by_date=session.periods is not None),
+            periods=session.periods,
             stage="timeline",
         )
         with self.stage("timeline"):

@@ -28,12 +28,14 @@ def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
     """
     # An unfitted selector, since tasks carry it: the session's has been fitted.
     selector = estimator(session.config, session.target)
-    window = window_of(selector, settings.window)
+    periods, dates = session.periods, session.date_vector()
+    window = window_of(selector, settings.window, by_date=periods is not None)
     fingerprint = session.source_fingerprint(
         method=selector.method,
         parameters=tables.plain_value(selector.get_params()),
         timeline=settings.model_dump(mode="json"),
         target=session.target_fingerprint,
+        **({} if dates is None else {"dates": dates.identity()}),
     )
     with session.stage("timeline") as entry:
         if not session.reusable("timeline", fingerprint, entry):
@@ -43,30 +45,36 @@ def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
                 session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats)),
                 window=window,
                 points=settings.points,
+                periods=periods,
             )
             session.require_unchanged()
             entry["n_points"] = len(result.rows)
-            entry["record"] = tables.plain_value(figure_of(result, window, getattr(selector, "half_life", None)))
+            figure = figure_of(result, window, getattr(selector, "half_life", None))
+            entry["record"] = tables.plain_value(figure | ({} if periods is None else {"period": settings.period}))
             session.folder.write(TIMELINE_FILE, timeline_csv(result))
             session.folder.finish("timeline", fingerprint, [TIMELINE_FILE], entry)
-        figure: dict[str, Any] = entry.pop("record")
-    return figure
+        record: dict[str, Any] = entry.pop("record")
+    return record
 
 
 def timeline_csv(timeline: Timeline) -> str:
-    """Return columns that were ever selected, at every point, as CSV: rows, column, name, score, rank, selected.
+    """Return columns that were ever selected, at every point, as CSV: rows, column, name, score, rank, selected, date.
 
     Of more than `MAX_LISTED` columns the ones whose rank changed most are listed. Names that a spreadsheet would
     run are disarmed.
     """
+    dates = None if timeline.dates is None else list(map(str, timeline.dates))
     lines: list[list[Any]] = [["first_row", "end_row", "column", "name", "score", "rank", "selected"]]
+    if dates is not None:
+        lines[0].append("date")
     names, columns = timeline.feature_names, listed_columns(timeline).tolist()
     for t, (start, stop) in enumerate(zip(timeline.starts.tolist(), timeline.rows.tolist(), strict=True)):
         for j in columns:
             name = "" if names is None else tables.disarmed(names[j])
             score = float(timeline.scores[t, j])
             values = ["", ""] if np.isnan(score) else [repr(score), int(timeline.ranks[t, j])]
-            lines.append([start, stop, j, name, *values, int(timeline.selected[t, j])])
+            date = [] if dates is None else [dates[t]]
+            lines.append([start, stop, j, name, *values, int(timeline.selected[t, j]), *date])
     return tables.csv_text(lines)
 
 
@@ -82,7 +90,8 @@ def figure_of(timeline: Timeline, window: int | None = None, half_life: float | 
 
     `rows` (n_points,): index after the last row of each point. `n_selected` (n_points,), `n_ever`, `n_always`: columns
     selected at each point, at any point and at all points. `names`: the `n_risen` columns that rose most, then the
-    columns that fell most. `ranks` (n_points, n_names): 1 for the best score, NaN without scores.
+    columns that fell most. `ranks` (n_points, n_names): 1 for the best score, NaN without scores. `dates` (n_points,):
+    first days of the last periods, as text; only where points are periods.
     """
     risen, fallen = timeline.risers(MAX_SHOWN), timeline.fallers(MAX_SHOWN)
     columns = np.concatenate([risen, fallen])
@@ -98,4 +107,5 @@ def figure_of(timeline: Timeline, window: int | None = None, half_life: float | 
         "ranks": np.where(unknown[:, None], np.nan, timeline.ranks[:, columns]),
         "window": window,
         "half_life": half_life,
+        **({} if timeline.dates is None else {"dates": list(map(str, timeline.dates))}),
     }
