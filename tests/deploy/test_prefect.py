@@ -253,9 +253,17 @@ def test_the_text_is_followed_literally(server: str, job: Path, tmp_path: Path) 
     assert "4200" in start
     script = start.replace("4200", port) + use
     settings = {"PREFECT_HOME": str(home / ".prefect"), "PREFECT_SERVER_API_PORT": port, "PREFECT_API_URL": ""}
+    # The server has something to complain about: it wants to send telemetry, and cannot.
+    settings |= {
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "true",
+        "DO_NOT_TRACK": "",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1",
+    }
     log = tmp_path / "log"
     with shell(script, home, log, **settings) as process:
         assert process.wait(timeout=600) == 0, log.read_text()
+    assert "telemetry" in (home / "prefect-server.log").read_text()
     assert (job.parent / "out" / "report.html").exists(), log.read_text()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from scipy.sparse import random_array
+from scipy.sparse import random_array, vstack
 from tests.faults.test_damage import ALL, SHARE, damages
 from tests.job.commands import cli, works
 
@@ -189,3 +189,39 @@ def test_appended_chunks_of_zeros_that_were_not_written_are_named(tmp_path: Path
     assert done.exit_code == 1
     assert "c/2/0" in done.stdout
     assert "write_empty_chunks" in done.stdout
+
+
+@pytest.mark.parametrize("part", ["data", "indices", "indptr", "shape", "none"])
+def test_a_sparse_store_is_sealed_only_where_all_of_it_has_grown(tmp_path: Path, part: str) -> None:
+    store, before = tmp_path / "x.zarr", random_array((40, 3), density=0.4, format="csr", rng=0)
+    convert(before, store)
+    more = random_array((8, 3), density=0.5, format="csr", rng=1)
+    for name, values in (("data", more.data), ("indices", more.indices), ("indptr", more.indptr[1:] + before.nnz)):
+        if name != part:
+            zarr.open_array(store / name, mode="r+").append(values)
+    if part != "shape":
+        zarr.open_group(store, mode="r+").attrs["shape"] = [48, 3]
+    documents = {path: path.read_bytes() for path in store.rglob("zarr.json")}
+    done = cli("verify", store, "--seal")
+    if part == "none":
+        assert done.exit_code == 0, done.output
+        assert "8 appended rows" in done.stdout
+        assert np.array_equal(open_matrix(store).read_rows(0, 48).toarray(), vstack([before, more]).toarray())
+        assert cli("verify", store).exit_code == 0
+    else:
+        assert done.exit_code == 1
+        assert {path: path.read_bytes() for path in store.rglob("zarr.json")} == documents
+
+
+@pytest.mark.parametrize("names", [("X",), ("X", "obs/kind", "obs/id")])
+def test_a_table_is_sealed_only_where_its_columns_of_text_have_grown_too(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    store = tmp_path / "x.zarr"
+    table(store)
+    for name in names:
+        array = zarr.open_array(store / name, mode="r+")
+        array.append(np.ones((2, 3)) if name == "X" else np.array(["p", "q"], array.dtype))
+    done = cli("verify", store, "--seal")
+    assert done.exit_code == (len(names) == 1), done.output
+    assert ("obs/kind: " in done.stdout.replace("BAD", "").replace("  ", " ")) or len(names) > 1

@@ -1,5 +1,8 @@
 """Verbs on AnnData objects: scanpy's keys and numbers, and k-means with its certificate."""
 
+import re
+import warnings
+
 import anndata
 import numpy as np
 import pandas as pd
@@ -9,7 +12,7 @@ import scipy.stats
 
 import sketchselect as sks
 from sketchselect.cluster.certificates import block
-from sketchselect.errors import BadParameter, SourceError
+from sketchselect.errors import BadBlock, BadParameter, SourceError
 
 COLUMNS = ["highly_variable", "highly_variable_rank", "means", "variances", "variances_norm"]
 
@@ -373,3 +376,26 @@ def test_mistakes_are_named(adata, call, error, message):
     with pytest.raises(error, match=message):
         call(adata)
     assert list(adata.var) == []
+
+
+@pytest.mark.parametrize(
+    ("flavor", "kind", "text"),
+    [("seurat_v3", "logged", "not whole numbers"), ("pearson_residuals", "logged", "raw counts.* fractions")]
+    + [(flavor, "few", "logarithms.* whole numbers") for flavor in ("seurat", "cell_ranger")]
+    + [("seurat", "logged", ""), ("pearson_residuals", "counts", ""), ("seurat_v3_paper", "counts", "")],
+)
+def test_values_of_another_kind_are_warned_of(normalized, flavor, kind, text):
+    normalized.layers["logged"] = normalized.X
+    normalized.layers["few"] = normalized.layers["counts"].minimum(20)
+    normalized.layers["negative"] = normalized.layers["counts"] - sp.csr_matrix(np.eye(300, 200))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        sks.pp.highly_variable_genes(normalized, 25, flavor=flavor, layer=kind)
+    texts = [
+        str(each.message) for each in said if "whole numbers" in str(each.message) or "flavor" in str(each.message)
+    ]
+    assert len(texts) == bool(text)
+    assert not text or re.search(text, texts[0])
+    for counts in ("seurat_v3", "pearson_residuals"):
+        with pytest.raises(BadBlock, match="egative"):
+            sks.pp.highly_variable_genes(normalized, 25, flavor=counts, layer="negative")

@@ -195,3 +195,15 @@ def test_clustering_takes_seeds_alone(seed: object) -> None:
 
 def test_the_largest_seed_is_one() -> None:
     assert sks.KMeans(2, random_state=2**64 - 1).fit(X).labels_.size == 40
+
+
+@pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if "about" in cls().get_params()])
+def test_a_pickle_without_a_later_parameter_selects_as_then(method):
+    X = np.random.default_rng(0).standard_normal((40, 6)) + np.arange(6)
+    old = METHODS[method](3, about="zero").fit(X)
+    state = {name: value for name, value in old.__getstate__().items() if name != "about"}
+    loaded = METHODS[method].__new__(METHODS[method])
+    loaded.__setstate__(state)
+    assert loaded.get_params() == old.get_params()
+    assert (loaded.transform(X) == old.transform(X)).all()
+    assert loaded.fit(X).support_.tolist() == old.support_.tolist()

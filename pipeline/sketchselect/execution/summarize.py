@@ -113,7 +113,9 @@ def plan_summary(
     shape = source.n_columns, source.n_targets
     # The tasks of a Dask array would run ahead of the shrinks of a sketch in panels, and their rows fill the memory.
     sparse = source.is_sparse and source.matrix.dask_rows() is None
-    passes = split_in_passes(description, *shape, sparse=sparse)
+    passes: Passes = {None: [description]}
+    if sparse or description.has_panels:
+        passes = split_in_passes(description, *shape, sparse=sparse)
     is_wide = any(isinstance(part, ComomentPanel) for parts in passes.values() for part in parts)
     if is_wide and options.partition_bytes is None:
         options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
@@ -164,7 +166,8 @@ def summarize_source(
             statistics.append(result.stats)
             yield result.value
 
-    summary = assemble(description, passes, source.n_columns, source.n_targets, values())
+    shape = source.n_columns, source.n_targets
+    summary = next(values()) if [*passes] == [None] else assemble(description, passes, *shape, values())
     summary = with_labels(summary, source, rows_of(plans[0], start))
     # All passes read the same rows.
     rows = {name: max(getattr(stats, name) for stats in statistics) for name in ("rows_read", "rows_dropped")}

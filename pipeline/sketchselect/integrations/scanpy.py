@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -12,8 +13,9 @@ from sketchselect.cluster.certificates.certify import affordable_certificate
 from sketchselect.errors import BadParameter
 from sketchselect.execution import summarize
 from sketchselect.integrations.genes import dispersion_columns, residual_columns
+from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.validation import require_positive
-from sketchselect.readers import Matrix, open_matrix
+from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.readers.arrays import backing_file, is_anndata
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.selectors import HighlyVariableGenes
@@ -26,6 +28,8 @@ from sketchselect.workflow.assignment import HVG, cluster_column, cluster_entry,
 Flavor = Literal["seurat_v3", "seurat_v3_paper", "seurat", "cell_ranger", "pearson_residuals"]
 _BY_BATCHES = {"highly_variable_nbatches", "highly_variable_intersection"}
 
+_LOOKED_AT = 1000
+"""Cells whose values are looked at for a warning."""
 _BINS, _SAMPLED_CELLS = 64, 4096
 """Bins of a gene for rank sums, and cells that their edges come from: 64 a bin."""
 
@@ -80,6 +84,9 @@ def highly_variable_genes(
 
     Notes
     -----
+    Negative counts are refused. A warning says if values are not of the kind that the flavor is for: of Seurat v3 by
+    the largest values of all cells, of the others by the first 1,000 cells.
+
     Cost: one pass over the rows; of Seurat v3 two where a gene has many clipped values, and of Pearson residuals
     two: for the totals, and for the residuals of all entries, the zeros too.
 
@@ -115,6 +122,7 @@ def highly_variable_genes(
             order = combined_order(values, n_top, selector.ties, by_batches=True)[0]
             columns["highly_variable"] = np.isin(np.arange(order.size), order[:n_top])
     else:
+        _warn_of_values(matrix, flavor)
         codes, n_batches = None, 1
         if batch_key is not None:
             codes, labels = _groups(adata, batch_key)
@@ -413,6 +421,24 @@ def _marked_genes(adata: Any, matrix: Matrix, column: str | None) -> tuple[Matri
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise BadParameter(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
+
+
+def _warn_of_values(matrix: Matrix, flavor: Flavor) -> None:
+    """Warn if the values of the first cells are not of the kind that a flavor is for; Seurat v3 looks at all itself."""
+    start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
+    block = matrix.read_rows(start, min(stop, start + _LOOKED_AT))
+    values = np.asarray(block.data if is_csr(block) else block)
+    counts = bool((values >= 0).all() and (values == np.rint(values)).all())
+    is_of_counts = flavor == "pearson_residuals"
+    if counts != is_of_counts and (is_of_counts or values.max(initial=0) > 1):
+        expected, seen = "logarithms of normalised counts", "whole numbers, as raw counts are"
+        if is_of_counts:
+            expected, seen = "raw counts", "fractions"
+        warnings.warn(
+            f"flavor {flavor!r} is of {expected}, but the values of the first cells are {seen}; name another layer or "
+            "flavor",
+            stacklevel=3,
+        )
 
 
 def _require_anndata(adata: Any) -> None:

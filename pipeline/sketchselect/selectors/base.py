@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
 from itertools import compress
 from typing import Any, ClassVar, Literal, Self, Unpack
 
@@ -325,6 +326,13 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
 
     # `fit` calls `inspect_target` and `inspect_rows`; `collect_source`, by default the pass of `single_pass`;
     # `complete`, which makes a second pass where `further_description` names one; and `_select`.
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; parameters that did not exist then are as if they had: columns were measured from zero."""
+        super().__setstate__(state)
+        for name, parameter in signature(type(self)).parameters.items():
+            if name not in state:
+                setattr(self, name, "zero" if name == "about" else parameter.default)
 
     # --- what a new selector implements ------------------------------------------------------------------------
 

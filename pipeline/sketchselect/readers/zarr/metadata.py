@@ -126,7 +126,8 @@ def read_document(location: Location, top: str = "") -> tuple[Literal["array", "
                 )
             raise SourceError(
                 f"{location.address}/zarr.json: names, shape or type are not those that convert wrote; restore the "
-                "file, or convert again (where it was changed on purpose: remove its attribute sketchselect.document)"
+                "file, or convert again (where rows were appended to sparse ones: sketchselect verify STORE --seal; "
+                "where it was changed on purpose: remove its attribute sketchselect.document)"
             )
         return kind, document
     kinds: tuple[tuple[str, Literal["array", "group"]], ...] = ((".zarray", "array"), (".zgroup", "group"))

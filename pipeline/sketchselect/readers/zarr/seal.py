@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -24,6 +26,7 @@ from sketchselect.readers.zarr.metadata import (
 )
 
 ABSENT = "absent"
+CSR = "csr_matrix"
 _AT_ONCE = 8
 """Chunk files that are read at a time."""
 
@@ -61,41 +64,115 @@ def _write(place: Location, document: dict[str, Any], mark: dict[str, Any]) -> N
     place.write(json.dumps(document, indent=2).encode(), durable=False)
 
 
+@dataclass(frozen=True)
+class _Appended:
+    """What sealing a node again comes to, and what is then written."""
+
+    name: str
+    holds: bool
+    text: str
+    place: Location
+    document: dict[str, Any]
+    mark: dict[str, Any]
+
+
 def seal_appended(root: Location) -> Iterator[tuple[str, bool, str]]:
     """Take rows in that were appended to converted arrays: write their digests anew; yield as `check_seals`.
 
     Chunks that were full before must be those that were written; every file is read. A last chunk that was not full
-    is written anew when rows are appended, and cannot be compared. A document that differs by more than appended rows
-    is left as it is, and raises `SourceError` where the store is opened.
+    is written anew when rows are appended, and cannot be compared. Nothing is written unless all arrays of the store
+    have grown together (of a sparse matrix its three arrays and its shape), and nothing else has changed.
     """
-    for folder in _folders(root):
-        yield from _seal_appended(root.join(folder) if folder else root, folder or "array")
+    places = {folder: root.join(folder) if folder else root for folder in _folders(root)}
+    documents = {folder: json.loads(place.read("zarr.json") or b"{}") for folder, place in places.items()}
+    outcomes = (_appended(place, folder, documents) for folder, place in places.items())
+    appended = [outcome for outcome in outcomes if outcome is not None]
+    complete = all(each.holds for each in appended)
+    unequal = list(_unequal(places, documents)) if appended and complete else []
+    if complete and not unequal:
+        for each in appended:
+            _write(each.place, each.document, each.mark)
+    yield from unequal
+    yield from ((each.name, each.holds, each.text) for each in appended if not (unequal and each.holds))
 
 
-def _seal_appended(location: Location, name: str) -> Iterator[tuple[str, bool, str]]:
-    place = location.join("zarr.json")
-    document = json.loads(place.read() or b"{}")
-    if (n_rows := rows_when_sealed(document)) is None:
-        return
-    metadata, mark = parse_metadata(document, location.address), mark_of(document)
+def _appended(location: Location, folder: str, documents: Mapping[str, dict[str, Any]]) -> _Appended | None:
+    """Return what sealing a node again comes to; None where nothing was appended to it."""
+    document = documents[folder]
+    mark, is_group = mark_of(document), document.get("node_type") == "group"
+    if mark.get("document") in (None, document_digest(document)):
+        return None
+    result = partial(_Appended, folder or "array", place=location.join("zarr.json"), document=document, mark=mark)
+    n_rows = _group_rows_before(document, folder, documents) if is_group else rows_when_sealed(document)
+    if n_rows is None:
+        return result(False, "its metadata differ by more than appended rows; restore them, or convert again")
+    if is_group:
+        return result(True, f"sealed with {counted((_n_rows(document) or 0) - n_rows, 'appended row')}")
+    metadata = parse_metadata(document, location.address)
     keys = list(_keys(metadata))
     digests = _file_digests(location, keys)
     n_left = n_rows % metadata.grid[0]
     if _chunks_digest(digests[: _n_full(metadata, n_rows)]) != mark.get("full" if n_left else "chunks"):
-        yield name, False, "chunk files of the rows before are changed; restore the store, or convert again"
-        return
+        return result(False, "chunk files of the rows before are changed; restore the store, or convert again")
     if ABSENT in digests:
         first = keys[digests.index(ABSENT)]
         missing = f"{digests.count(ABSENT):,} of its {len(digests):,} chunk files are missing, {first} first"
         how = "zarr leaves chunks of zeros out, unless rows are appended with write_empty_chunks=True"
-        yield name, False, f"{missing}; {how}"
-        return
+        return result(False, f"{missing}; {how}")
     mark.pop("full", None)
     mark |= _mark_of_chunks(digests, metadata)
-    _write(place, document, mark)
     but = f" but for the last {n_left:,}, whose chunk was not full and is written anew" if n_left else ""
     n_new = counted(document["shape"][0] - n_rows, "appended row")
-    yield name, True, f"sealed with {n_new}; those before are the rows that were written{but}"
+    return result(True, f"sealed with {n_new}; those before are the rows that were written{but}")
+
+
+def _n_rows(document: Mapping[str, Any]) -> int | None:
+    """Return the number of rows of an array, or of a sparse matrix."""
+    sparse = document.get("attributes", {}).get("encoding-type") == CSR
+    shape = document["attributes"].get("shape") if sparse else document.get("shape")
+    return shape[0] if isinstance(shape, list) and shape and isinstance(shape[0], int) else None
+
+
+def _group_rows_before(document: dict[str, Any], folder: str, documents: Mapping[str, dict[str, Any]]) -> int | None:
+    """Return the number of rows of a sparse matrix when it was sealed, if it differs by appended rows alone."""
+    ends = documents.get(f"{folder}/indptr".lstrip("/"), {})
+    n_ends = rows_when_sealed(ends)
+    if n_ends is None or _n_rows(document) is None:
+        return None
+    shape = [n_ends - 1, *document["attributes"]["shape"][1:]]
+    before = {**document, "attributes": {**document["attributes"], "shape": shape}}
+    return n_ends - 1 if document_digest(before) == mark_of(document)["document"] else None
+
+
+def _unequal(
+    places: Mapping[str, Location], documents: Mapping[str, dict[str, Any]]
+) -> Iterator[tuple[str, bool, str]]:
+    """Yield as `check_seals` the nodes that have not grown with the others."""
+    for folder, document in documents.items():
+        if document.get("attributes", {}).get("encoding-type") == CSR:
+            names = [f"{folder}/{name}".lstrip("/") for name in ("data", "indices", "indptr")]
+            n_data, n_indices, n_ends = (_n_rows(documents.get(name, {})) or 0 for name in names)
+            n_rows = _n_rows(document)
+            last = _last_entry(places[names[2]], documents[names[2]]) if n_ends else 0
+            if n_data != n_indices or n_ends - 1 != n_rows or last != n_data:
+                parts = f"shape has {n_rows} rows, indptr {n_ends - 1} that end at {last}"
+                entries = f"data has {n_data} entries and indices {n_indices}"
+                yield folder or "array", False, f"rows were appended in part: {parts}, {entries}; append to all of them"
+        elif folder.rpartition("/")[0] == "obs" and "X" in documents:
+            n_names, n_rows = _n_rows(document), _n_rows(documents["X"])
+            if n_names != n_rows:
+                yield folder, False, f"rows were appended in part: it has {n_names}, and X {n_rows}; append to both"
+
+
+def _last_entry(location: Location, document: dict[str, Any]) -> int:
+    """Return the last entry of an array, also of one whose document is not that which was sealed."""
+    import zarr
+
+    from sketchselect.readers.zarr.store import make_store
+
+    parse_metadata(document, location.address)  # refuses codecs that are not safe to run
+    array: Any = zarr.open_array(make_store(location), mode="r")
+    return int(array[-1])
 
 
 def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:

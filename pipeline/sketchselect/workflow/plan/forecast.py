@@ -602,7 +602,7 @@ class _Walk:
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
         passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
-            if len(plans) == 1:
+            if [*passes] == [None]:
                 return column_stage.summarize(session)
             # The whole is too much for a forecast; its panels are passes like any other.
             rest = iter(plans)
