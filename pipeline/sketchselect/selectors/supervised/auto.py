@@ -29,9 +29,10 @@ from sketchselect.selectors.supervised.path import (
     can_validate,
     ignore_early_warnings,
     n_columns,
+    refitted,
 )
 from sketchselect.selectors.supervised.penalized import LassoPath
-from sketchselect.selectors.supervised.predict import LinearModelMixin
+from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong
 from sketchselect.selectors.supervised.subsets import SizedSelector
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
 from sketchselect.solvers import Problem, least_squares
@@ -148,14 +149,34 @@ class InformationPath(UnivariatePath):
         return problem.information
 
 
+def _held_out_wrong(selector: PathSelector, summary: Any, value: float) -> tuple[Floats, Floats]:
+    """Return the shares of wrong classes to expect of one model of a path on held-out folds, and the folds' weights."""
+    design, shares, weights = selector._design(summary, True), [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for problem, moments in design.splits():
+            model = Candidate.of(problem, value, np.zeros(problem.xy.shape))
+            if problem.active.any():
+                model = selector._models(problem, None, [value])[0][0]
+            if selector.refit:
+                model = refitted(problem, model)
+            coef, intercept = discriminant(problem, model, len(design.classes or ()))
+            shares.append(expected_wrong(coef, intercept, model.support, moments))
+            weights.append(moments.weight)
+    return np.array(shares), np.array(weights)
+
+
 class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     """Select for a target by the method of the least cross-validated error; one pass.
 
     From moments in the same folds there compete: the lasso; least squares on the columns of the largest F statistics
     (tests of each column alone); least squares on the columns of maximum relevance and minimum redundancy (mRMR); up
     to 500 columns, least squares on the columns of most mutual information and their squares; and, up to 30 columns,
-    the lasso on all squares and products too. The method whose chosen model has the least mean squared error on
-    held-out folds wins; of equal ones the first. The estimator is then that model.
+    the lasso on all squares and products too. The method whose chosen model has the least error on held-out folds wins;
+    of equal ones the first; one with squares only if it is better than all without by more than the standard error of
+    the difference, by the folds. The estimator is then that model. The error of numbers is the mean squared one; that
+    of classes is the share of wrong ones which moments lead to expect (if scores are normal within classes), because
+    squared errors of indicators favour squares that a discriminant does not need.
 
     Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show
     what it sees: therefore its columns are judged with their squares. The bins are those of at most 2,048 rows, read
@@ -183,14 +204,16 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     method_ : str
         Its name.
     errors_ : dict of str to float
-        Method -> mean squared error of its model on held-out folds, over the variance of the target: 1 - R2.
+        Method -> error of its model on held-out folds: mean squared error over the variance of the target, 1 - R2; of
+        classes the share of wrong ones to expect, by means and variances of the scores.
     coef_, intercept_, classes_, path_
         Of the winner, as for every selector with a path of models.
 
     Notes
     -----
-    Guarantee: exact errors of all models on the folds (`cross_validation_errors`), from moments alone. The least of
-    several errors is a little too small as an estimate for new rows.
+    Guarantee: exact squared errors of all models on the folds (`cross_validation_errors`), from moments alone, by which
+    each path's model is chosen; of classes the methods are compared by an approximation. The least of several errors is
+    a little too small as an estimate for new rows.
     Mutual information does not compete with weights, above 500 columns, above a million counts, in a stream whose first
     batch has fewer than 64 rows, and from a summary without counts, such as of ``sketchselect summarize``, which merges
     with those of other sites; `selection_.diagnostics["choice"]` says so.
@@ -204,8 +227,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     >>> X = rng.standard_normal((500, 6))
     >>> y = X[:, 4] + X[:, 1] ** 2 + 0.1 * rng.standard_normal(500)
     >>> chosen = TargetAutoSelector(cv_rule="1se").fit(X, y)
-    >>> chosen.selection_.support.tolist(), min(chosen.errors_, key=chosen.errors_.get)
-    ([1, 4], 'lasso of degree 2')
+    >>> chosen.selection_.support.tolist(), chosen.method_
+    ([1, 4], 'mutual-information')
     """
 
     method: ClassVar[str] = "auto-target"
@@ -303,22 +326,35 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         if not can_validate(summary):
             # The first rows of a stream may be in one fold: nothing can be compared yet, and a criterion chooses.
             competitors = {LassoPath.method: competitors[LassoPath.method].set_params(cv=None)}
-        errors, shares, notes = {}, {}, {}
+        errors, by_fold, shares, notes = {}, {}, {}, {}
+        summaries = {name: summary if name == InformationPath.method else moments for name in competitors}
+        is_regression = self.target_task == "regression"
         for name, selector in competitors.items():
             with warnings.catch_warnings(record=True) as notes[name]:
                 warnings.simplefilter("always")
-                path = selector.fit_summary(summary if name == InformationPath.method else moments).path_
+                path = selector.fit_summary(summaries[name]).path_
             chosen = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
             variance = float(path.target_squares.sum())
             if path.cv_errors is not None:
-                errors[name] = float(path.cv_errors[chosen].mean()) / variance if variance > 0 else 0.0
                 terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")
-                shares[name] = f"{100.0 * (1.0 - errors[name]):.1f} % with {terms}"
-        winner = min(errors, key=lambda name: errors[name], default=LassoPath.method)
+                if is_regression:
+                    by_fold[name] = path.cv_errors[chosen] / (variance or 1.0)
+                    errors[name] = float(by_fold[name].mean())
+                    shares[name] = f"{100.0 * (1.0 - errors[name]):.1f} % with {terms}"
+                else:
+                    by_fold[name], weights = _held_out_wrong(selector, summaries[name], float(path.values[chosen]))
+                    errors[name] = float(by_fold[name] @ weights / weights.sum())
+                    shares[name] = f"{100.0 * errors[name]:.2g} % with {terms}"
+        best = min(errors, key=lambda name: errors[name], default=LassoPath.method)
+        linear = {name: error for name, error in errors.items() if competitors[name].degree == 1}
+        winner = min(linear, key=lambda name: linear[name], default=LassoPath.method)
+        if best != winner:
+            gain = by_fold[winner] - by_fold[best]
+            if errors[winner] - errors[best] > gain.std(ddof=1) / np.sqrt(gain.size):
+                winner = best
         self.errors_, self.best_, self.method_ = errors, competitors[winner], winner
         if n_select:
-            of_winner = summary if winner == InformationPath.method else moments
-            self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(of_winner)
+            self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(summaries[winner])
         else:
             for note in notes[winner]:
                 warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
@@ -331,7 +367,9 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             others = [
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
             ]
-            choice = f"{winner} predicts best: on held-out folds it explains {shares[winner]}{''.join(others)}"
+            does = "it explains" if is_regression else "the share of wrong classes to expect is"
+            rank = "predicts best" if winner == best else f"is within a standard error of {best}, and has no squares"
+            choice = f"{winner} {rank}: on held-out folds {does} {shares[winner]}{''.join(others)}"
             if not with_counts:
                 why = f": more than {MOST_SQUARES} columns" if summary.n_features > MOST_SQUARES else ""
                 choice += f"; mutual information was not compared{why}"

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Self, Unpack
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from sketchselect import prepare
@@ -24,6 +25,7 @@ from sketchselect.selectors.supervised.models import Candidate, Expansion
 from sketchselect.solvers import Problem
 
 _LEAST_SPREAD = 1e-12
+_N_NODES = 40
 
 
 def class_statistics(problem: Problem, n_classes: int) -> tuple[Floats, Floats]:
@@ -96,6 +98,55 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
     coef: Floats = slopes / problem.scale[s, None]
     intercept: Floats = offsets - problem.mean[s] @ coef
     return coef, intercept
+
+
+def expected_wrong(coef: Floats, intercept: Floats, support: NDArray[np.int64], moments: Any) -> float:
+    """Return the share of rows that a discriminant is expected to put into a wrong class, from moments of these rows.
+
+    For scores that are normal within classes, with the covariance that they have there: a row of class k is right if
+    its score k leads all others. The leads are taken to have one correlation, the mean of theirs; of two classes there
+    is one lead, and nothing to approximate.
+
+    `coef`, `intercept`, `support`: As from `discriminant`, and its columns.
+    `moments`: Of any rows, with classes.
+
+    Notes
+    -----
+    Source: Dunnett and Sobel 1955 (normal variables of one correlation); by Gauss-Hermite quadrature.
+    """
+    weights = moments.class_weights
+    priors = weights / weights.sum()
+    covariances = moments.xy[support]
+    if len(weights) == 2:
+        coef, intercept = np.hstack([np.zeros_like(coef), coef]), np.append(0.0, intercept)
+        covariances = np.hstack([-covariances, covariances]) / 2.0
+    present = priors > 0
+    # Class means of the scores, less the overall mean.
+    offsets = (covariances / np.where(present, priors, 1.0)).T @ coef
+    within = coef.T @ moments.covariance()[np.ix_(support, support)] @ coef - (offsets.T * priors) @ offsets
+    within *= moments.n_rows / max(moments.n_rows - np.count_nonzero(present), 1)
+    scores = offsets + moments.mean[support] @ coef + intercept
+    nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
+    wrong = 0.0
+    for k in np.flatnonzero(present):
+        if np.isneginf(scores[k, k]):
+            wrong += priors[k]
+            continue
+        others = np.arange(len(weights)) != k
+        others &= ~np.isneginf(scores[k])
+        if not others.any():
+            continue
+        lead = scores[k, k] - scores[k, others]
+        together = within[k, k] - within[k, others] - within[k, others][:, None] + within[np.ix_(others, others)]
+        spread = np.sqrt(np.maximum(together.diagonal(), _LEAST_SPREAD * lead**2 + np.finfo(np.float64).tiny))
+        correlation = 0.0
+        if lead.size > 1:
+            of_pairs = (together / spread / spread[:, None])[~np.eye(lead.size, dtype=bool)]
+            correlation = float(np.clip(of_pairs.mean(), 0.0, 0.99))
+        steps = lead / spread + np.sqrt(correlation) * nodes[:, None]
+        right = shares @ np.prod(scipy.special.ndtr(steps / np.sqrt(1.0 - correlation)), axis=1) / shares.sum()
+        wrong += priors[k] * (1.0 - float(right))
+    return float(wrong)
 
 
 def _classifies(estimator: Any) -> bool:
