@@ -6,7 +6,7 @@ are still compared with each other; `python tests/bits/make.py` adds a reference
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,34 +69,44 @@ def require_equal(case: str, by_engine: dict[str, dict[str, str]]) -> None:
     assert not lines, "\n".join(["other bits:", *lines])
 
 
+ENGINES = pytest.mark.parametrize("engine", ["threads", pytest.param("two workers", marks=pytest.mark.slow)])
+
+
+@pytest.fixture(scope="module")
+def serial() -> dict[str, dict[str, str]]:
+    """Digests by the serial engine, by case: computed once for all other engines."""
+    return {}
+
+
+@ENGINES
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", JOBS)
-def test_job(name: str, sources: Path, workers: Any, tmp_path: Path) -> None:
-    by_engine = {
-        label: of_job(sks.run(placed(JOBS[name], sources, tmp_path / label, engine), client=client))
-        for label, engine, client in (
-            ("serial", "serial", None),
-            ("threads", "threads", None),
-            ("two workers", None, workers),
-        )
-    }
-    require_equal(name, by_engine)
+def test_job(name: str, engine: str, sources: Path, serial: Any, tmp_path: Path, request: Any) -> None:
+    def digests_by(label: str, kind: str | None, client: Any = None) -> dict[str, str]:
+        return of_job(sks.run(placed(JOBS[name], sources, tmp_path / label, kind), client=client))
+
+    if name not in serial:
+        serial[name] = digests_by("serial", "serial")
+    workers = request.getfixturevalue("workers") if engine == "two workers" else None
+    other = digests_by(engine, "threads" if workers is None else None, workers)
+    require_equal(name, {"serial": serial[name], engine: other})
 
 
+@ENGINES
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", FITS)
-def test_fit(name: str, sources: Path, workers: Any) -> None:
+def test_fit(name: str, engine: str, sources: Path, serial: Any, request: Any) -> None:
     case = FITS[name]
-    by_engine = {
-        label: digests(case(sources, engine))
-        for label, engine in (("serial", "serial"), ("threads", "threads"), ("two workers", workers))
-    }
+    if name not in serial:
+        serial[name] = digests(case(sources, "serial"))
+    workers = request.getfixturevalue("workers") if engine == "two workers" else None
+    by_engine = {"serial": serial[name], engine: digests(case(sources, engine if workers is None else workers))}
     if name in GRAPHS:
-        ways: dict[str, Callable[[Any], Any]] = {
-            "graph": lambda lazy: lazy.compute(scheduler="synchronous"),
-            "graph on two workers": lambda lazy: workers.compute(lazy).result(),
-        }
-        by_engine |= {label: digests(case(sources, compute=way)) for label, way in ways.items()}
+
+        def computed(lazy: Any) -> Any:
+            return lazy.compute(scheduler="synchronous") if workers is None else workers.compute(lazy).result()
+
+        by_engine[f"graph, {engine}"] = digests(case(sources, compute=computed))
     require_equal(name, by_engine)
 
 

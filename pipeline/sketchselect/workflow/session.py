@@ -143,7 +143,7 @@ class Session:
     @cached_property
     def matrix(self) -> Matrix:
         """The source, opened and screened."""
-        from sketchselect.prepare import encodings
+        from sketchselect.prepare import encodings, resolve
 
         inputs = self.config.input
         return open_matrix(
@@ -154,7 +154,7 @@ class Session:
             nonfinite=inputs.nonfinite,
             feature_names=inputs.feature_names,
             vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
-            encode=encodings(self.steps),
+            encode=encodings(resolve(self.config.prepare.entries)),
         )
 
     @cached_property
