@@ -369,7 +369,8 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         if self.missing is not None:
             # Each pair of columns is of other rows, and an error names a pair of all columns.
             return self._divided(x, x, ddof)[np.ix_(columns, columns)]
-        return self._divided(*np.ix_(columns, columns), ddof)
+        rows, others = np.ix_(columns, columns)
+        return self._divided(rows, others, ddof)
 
     @property
     def xy(self) -> Floats:
