@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -118,8 +118,12 @@ class Step(ABC):
         """Return the summary of the `needs` with what is looked up in the source, a `Matrix`, once it is known."""
         return summary
 
-    def notes(self) -> list[str]:
-        """Return notes for the user on the fitted values."""
+    def seen(self, matrix: Any) -> Self:
+        """Return the step with what it has to know of the source of its fit, a `Matrix`, besides rows."""
+        return self
+
+    def notes(self, names: Sequence[str] | None = None) -> list[str]:
+        """Return notes for the user on the fitted values; `names` are those of the columns of the source."""
         return []
 
     def n_columns(self, n_columns: int) -> int:
@@ -184,7 +188,11 @@ class Step(ABC):
         Incompatible
             If the step was named by a label with another digest.
         """
-        new = replace(self, values={k: canonical(v) for k, v in self.learn(summary).items()}, expected=None)
+        return self.with_values(self.learn(summary))
+
+    def with_values(self, values: Mapping[str, Array]) -> Self:
+        """Return the step with these fitted values, or raise `Incompatible` where it had others."""
+        new = replace(self, values={k: canonical(v) for k, v in values.items()}, expected=None)
         if self.expected is not None and new.digest != self.expected:
             raise Incompatible(
                 f"prepare step {self.description!r} was fitted with other rows: it is {new.label!r}, not "
