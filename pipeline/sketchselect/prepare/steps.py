@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array
 
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg import validation
 from sketchselect.linalg.csr import densify, is_csr
@@ -306,7 +306,7 @@ def require_count(step: str, name: str, value: Any, least: int = 1) -> int:
     return validation.require_positive(f"prepare step {step!r}: {name}", value, least)
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath=REASSOCIATED)
 def _sum_of_squares(row):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(row.shape[0]):
@@ -315,13 +315,13 @@ def _sum_of_squares(row):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _sums(rows, out):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
         out[i] = _sum_of_squares(rows[i])
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _divide(rows, sums, out):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
         sums[i] = _sum_of_squares(rows[i])

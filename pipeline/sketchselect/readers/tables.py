@@ -319,6 +319,9 @@ class WithFields(MatrixView):
         numbers = self.matrix.read_rows(start, stop)
         return np.column_stack([numbers, *(column.numbers(start, stop) for column in self.columns)])
 
+    def dask_rows(self) -> None:
+        """Return nothing: fields are files, and come from no graph."""
+
     def identity(self, start: int, stop: int) -> str | None:
         """Return the fingerprint of the numbers of these rows, and of the text columns."""
         parts = (self.matrix.identity(start, stop), *(column.fields.identity() for column in self.columns))
