@@ -167,7 +167,13 @@ class Source:
 
     def _prepared(self, block: Block) -> Block:
         """Return the block prepared, with the chosen columns."""
-        values = prepare.apply_steps(self.prepare, block.values, position=block.position, address=self.matrix.address)
+        values = prepare.apply_steps(
+            self.prepare,
+            block.values,
+            position=block.position,
+            address=self.matrix.address,
+            names=self.matrix.feature_names,
+        )
         sparse = is_csr(values)
         if self.columns is not None:
             if sparse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any
@@ -125,6 +125,8 @@ def _require_order(steps: Sequence[Step]) -> None:
     """Raise `BadParameter` where a step for counts follows one of negative values, or one for tables another."""
     signed = None
     for before, step in pairwise(steps):
+        if step.encodes is not None and sum(other.encodes == step.encodes for other in steps) > 1:
+            raise BadParameter(f"prepare step {step.name!r} is given twice; leave one out")
         if step.encodes is not None and before.encodes is None:
             raise BadParameter(
                 f"prepare step {step.name!r} is for columns of a table as they are; put it before {before.name!r}"
@@ -146,7 +148,14 @@ def labels(steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(step.label for step in steps)
 
 
-def apply_steps(steps: Sequence[Step], block: Block, *, position: int | Array = 0, address: str | None = None) -> Block:
+def apply_steps(
+    steps: Sequence[Step],
+    block: Block,
+    *,
+    position: int | Array = 0,
+    address: str | None = None,
+    names: tuple[str, ...] | None = None,
+) -> Block:
     """Return the block after the steps, in order; the input is not changed.
 
     Parameters
@@ -159,6 +168,8 @@ def apply_steps(steps: Sequence[Step], block: Block, *, position: int | Array = 
         Global index of the first row, or of every row, for messages.
     address : str, optional
         Where the rows are from, for messages.
+    names : tuple of str, optional
+        Names of the columns before the steps, for messages.
 
     Raises
     ------
@@ -167,13 +178,16 @@ def apply_steps(steps: Sequence[Step], block: Block, *, position: int | Array = 
     BadParameter
         For a step that is not fitted.
     """
-    for step in steps:
+    n_columns = block.shape[1]
+    for i, step in enumerate(steps):
         try:
             block = step.apply(block)
         except BadEntry as error:
+            before = names_after(steps[:i], names, n_columns)
+            column = error.column if before is None else f"{before[error.column]!r:.80}"
             row = int(position[error.row]) if isinstance(position, np.ndarray) else position + error.row
             where = "" if address is None else f"{address}: "
-            raise BadBlock(f"{where}row {row}, column {error.column}: {error.problem}") from None
+            raise BadBlock(f"{where}row {row}, column {column}: {error.problem}") from None
     return block
 
 
@@ -197,9 +211,16 @@ def names_after(steps: Sequence[Step], names: tuple[str, ...] | None, n_columns:
     return names
 
 
-def encodings(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the columns of a table, besides numbers, that are to be read for these steps."""
-    return tuple(step.encodes for step in steps if step.encodes is not None)
+def encodings(steps: Sequence[Step], names: Sequence[str] | None = None) -> Collection[str]:
+    """Return the kinds of columns of a table, besides numbers, that are to be read for these steps.
+
+    With `names`, those of the table's columns, and fitted steps as a mapping to the names of the columns of each kind.
+    """
+    encoding = [step for step in steps if step.encodes is not None]
+    if names is None or not encoding or any(step.values is None for step in encoding):
+        return tuple(step.encodes for step in encoding if step.encodes is not None)
+    places = {step.encodes: step.value("places").tolist() for step in encoding if step.encodes is not None}
+    return {kind: tuple(names[j] for j in columns) for kind, columns in places.items()}
 
 
 def check_steps(entries: Sequence[Any] | None) -> tuple[str, ...]:

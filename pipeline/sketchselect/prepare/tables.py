@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -15,7 +16,7 @@ from sketchselect.linalg.validation import Array
 from sketchselect.prepare.steps import BadEntry, Block, Need, Step, as_floats, dense, require_count, require_number
 
 MOST_LEVELS = 1000
-"""Levels of a column, besides those that are put together, up to which it is encoded."""
+"""Most levels of a column that become columns, grouped ones apart."""
 
 _NONE = -1
 
@@ -24,9 +25,10 @@ _NONE = -1
 class OneHot(Step):
     """Text columns of a table replaced by columns of 0 and 1, one for each level, named ``column=level``.
 
-    Levels are in the order of their text, whatever the order of the rows, then those put together (``column=other``)
-    and missing entries (``column=missing``). Text, categories and truth values are text; numbers stay as they are. The
-    levels are those of all rows, from a pass of exact counts, and the step comes before those for numbers.
+    Levels are in the order of their text, whatever the order of the rows, then one of rare levels that are grouped
+    (``column=other``) and one of missing entries (``column=missing``). Text, categories and truth values are text;
+    numbers stay as they are. The levels are those of all rows, from a pass of exact counts, and the step comes before
+    those for numbers.
 
     Parameters
     ----------
@@ -43,7 +45,8 @@ class OneHot(Step):
 
     Notes
     -----
-    A column of more than 1,000 columns of levels is refused. Cost a row: a binary search for each text column.
+    A column with more than 1,000 levels that are not grouped is refused.
+    Cost a row: a binary search for each text column.
     """
 
     name: ClassVar[str] = "one-hot"
@@ -102,16 +105,16 @@ class OneHot(Step):
         labels: list[list[str]] = []
         others = np.full(summary.n_features, _NONE)
         for column in range(summary.n_features):
-            kept, rare, has_missing = self._chosen(summary, column)
-            of_column, taken = [text for text, _ in kept], {text for text, _ in (*kept, *rare)}
-            outputs = {code: output for output, (_, code) in enumerate(kept)}
+            frequent, rare, has_missing = self._chosen(summary, column)
+            of_column, texts_of_levels = [text for text, _ in frequent], {text for text, _ in (*frequent, *rare)}
+            outputs = {code: output for output, (_, code) in enumerate(frequent)}
             if rare:
                 others[column] = len(of_column)
                 outputs |= {code: len(of_column) for _, code in rare}
-                of_column.append(_free("other", taken))
+                of_column.append(_free("other", texts_of_levels))
             if has_missing:
                 outputs[MISSING_LEVEL] = len(of_column)
-                of_column.append(_free("missing", taken))
+                of_column.append(_free("missing", texts_of_levels))
             levels.append(dict(sorted(outputs.items())))
             labels.append(of_column)
         texts = [label.encode() for of_column in labels for label in of_column]
@@ -139,20 +142,20 @@ class OneHot(Step):
         if self.max_categories is not None and len(levels) - len(rare) + bool(rare) > self.max_categories:
             by_count = sorted(range(len(levels)), key=lambda i: levels[i][2])
             rare |= set(by_count[: len(levels) - self.max_categories + 1])
-        n_kept = len(levels) - len(rare)
-        if summary.is_crowded[column] or n_kept > MOST_LEVELS:
+        n_frequent = len(levels) - len(rare)
+        if summary.is_crowded[column] or n_frequent > MOST_LEVELS:
             names = summary.feature_names
             title = f"column {summary.places[column]}" if names is None else f"column {names[column]!r:.80}"
             crowded = bool(summary.is_crowded[column])
-            many = f"more than {summary.limit:,}" if crowded else f"{n_kept:,}"
+            many = f"more than {summary.limit:,}" if crowded else f"{n_frequent:,}"
             cure = f"put rare ones together, as in {self.name}(max_categories=50), or "
             raise BadParameter(
                 f"prepare step {self.name!r}: {title} has {many} levels, and at most {MOST_LEVELS:,} become columns; "
                 f"{'' if crowded else cure}leave the column out"
             )
         pairs = [(text, code) for text, code, _ in levels]
-        kept = [pair for i, pair in enumerate(pairs) if i not in rare]
-        return kept, [pairs[i] for i in sorted(rare)], bool(missing) and self.missing == "level"
+        frequent = [pair for i, pair in enumerate(pairs) if i not in rare]
+        return frequent, [pairs[i] for i in sorted(rare)], bool(missing) and self.missing == "level"
 
     def notes(self, names: Sequence[str] | None = None) -> list[str]:
         """Return a note on the text columns and the number of columns that were made."""
@@ -176,6 +179,13 @@ class OneHot(Step):
         out: list[str] = []
         for j, name in enumerate(before):
             out += [f"{name}={next(labels)}" for _ in range(n_outputs[j])] if j in n_outputs else [name]
+        if len(set(out)) < len(out):
+            twice = Counter(out).most_common(1)[0][0]
+            columns = first_names([name for name in before if twice == name or twice.startswith(f"{name}=")])
+            raise BadParameter(
+                f"prepare step {self.name!r}: two columns would be named {twice!r:.80}, of {columns}; rename one of "
+                "these"
+            )
         return tuple(out)
 
     def names_before(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -231,16 +241,19 @@ class OneHot(Step):
         if self.missing == "error" and is_missing.any():
             problem = "a missing entry of a text column; set missing to another than error"
             raise BadEntry(int(is_missing.argmax()), place, problem)
-        if self.unknown == "error" and unknown.any():
+        refused = ~known if self.missing == "level" else unknown
+        if self.unknown == "error" and refused.any():
             problem = "a level that the rows of the fit did not have; set unknown to another than error"
-            raise BadEntry(int(unknown.argmax()), place, problem)
+            if is_missing[refused.argmax()]:
+                problem = "a missing entry, and the rows of the fit had none; set unknown to another than error"
+            raise BadEntry(int(refused.argmax()), place, problem)
         if self.unknown == "other" and other != _NONE:
             out[unknown, other] = 1.0
 
 
-def _free(label: str, taken: set[str]) -> str:
+def _free(label: str, levels: set[str]) -> str:
     """Return the label, in parentheses where it is the text of a level."""
-    while label in taken:
+    while label in levels:
         label = f"({label})"
     return label
 

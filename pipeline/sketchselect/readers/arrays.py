@@ -192,7 +192,7 @@ def frame_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str] = ()
     """
     if is_pandas(source):
         table = encoded(source, encode)
-        matrix = _pandas_matrix(table.frame, nonfinite)
+        matrix = _pandas_matrix(table.frame, nonfinite, encode)
         table.name_levels(matrix, list(source.columns))
         return matrix
     if isinstance(source, (np.ndarray, list, tuple)):
@@ -240,12 +240,12 @@ def eager_frame(source: Any) -> Any | None:
     return frame if isinstance(frame, narwhals.DataFrame) else None
 
 
-def _pandas_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
     dtypes = []
     extension = False
     for name, dtype in zip(source.columns, source.dtypes, strict=True):
         if getattr(dtype, "kind", "O") not in "fiub":
-            raise not_numeric(name, dtype)
+            raise not_numeric(name, dtype, encode)
         extension |= not isinstance(dtype, np.dtype)
         dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
     target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
@@ -267,7 +267,7 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
             column = column.cast(narwhals.Float64)
         values = column.to_numpy()
         if values.dtype.kind not in "fiub":
-            raise not_numeric(name, column.dtype)
+            raise not_numeric(name, column.dtype, encode, is_missing=column.null_count() == len(column))
         columns.append(values)
     out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)
     for j, values in enumerate(columns):
@@ -277,18 +277,18 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
     return matrix
 
 
-def require_numbers(frame: Any) -> None:
+def require_numbers(frame: Any, encode: Collection[str] = ()) -> None:
     """Raise the error of the first column of a data frame of pandas that has another's name, or holds no numbers."""
     _require_distinct(frame.columns)
     for place, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
         kind = getattr(dtype, "kind", "O")
         if kind in "mM":
-            raise not_numeric(name, dtype)
+            raise not_numeric(name, dtype, encode)
         if kind == "O":
             try:
                 frame.iloc[:, place].to_numpy(dtype=float, na_value=np.nan)
             except (TypeError, ValueError):
-                raise not_numeric(name, dtype) from None
+                raise not_numeric(name, dtype, encode) from None
 
 
 def _require_distinct(names: Iterable[Any]) -> None:
@@ -298,11 +298,14 @@ def _require_distinct(names: Iterable[Any]) -> None:
             raise SourceError(f"{_ADDRESS}: {count} columns are named {name!r:.80}; give each a name of its own")
 
 
-def not_numeric(name: Any, dtype: Any) -> SourceError:
-    """Return the error of a column that holds no numbers."""
+def not_numeric(name: Any, dtype: Any, encode: Collection[str] = (), *, is_missing: bool = False) -> SourceError:
+    """Return the error of a column that holds no numbers, nor what is to be encoded."""
+    if is_missing:
+        return SourceError(f"data frame: column {name!r:.80}: all entries are missing; leave it out")
     code, text = getattr(dtype, "kind", "O"), str(dtype)
-    cure = advice("dates" if code == "M" or text.startswith("Date") else "text")
-    if code in ("m", "c") or text.startswith(("Duration", "List", "Struct", "Array")):
+    kind = "dates" if code == "M" or text.startswith("Date") else "text"
+    cure = advice(kind)
+    if kind in encode or code in ("m", "c") or text.startswith(("Duration", "List", "Struct", "Array")):
         cure = "leave it out or turn it into numbers"
     return SourceError(f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: {cure}")
 

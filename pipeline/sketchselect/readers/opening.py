@@ -69,7 +69,7 @@ from sketchselect.readers.parquet import (
     open_parquet_vector,
     parquet_column,
 )
-from sketchselect.readers.tables import FieldColumn, WithFields, column_of_times, require_encodings
+from sketchselect.readers.tables import FieldColumn, WithFields, column_of_times, kind_in_fit, require_encodings
 from sketchselect.readers.text import (
     open_market_matrix,
     open_svmlight_matrix,
@@ -257,10 +257,11 @@ def open_matrix(
     feature_names : path or sequence of str, optional
         Names of the columns, instead of those of the source: a local text file with one name a line, or the names.
         For ``.npy``, ``.npz`` and Matrix Market files, and for arrays, which have none.
-    encode : sequence of "text" and "dates"
+    encode : sequence of "text" and "dates", or mapping
         Columns of a table that are read although they are no numbers: text (and categories and truth values) as codes
         of its levels, from which the prepare step "one-hot" makes columns; dates and times as days since 1970-01-01.
-        Otherwise they are refused. ``fit``, ``summarize`` and jobs set this by their prepare steps.
+        Otherwise they are refused. ``fit``, ``summarize`` and jobs set this by their prepare steps. A mapping of these
+        words to names says which columns were such in a fit: they are although all entries are missing.
 
     Returns
     -------
@@ -328,7 +329,8 @@ def _with_fields(
 ) -> Matrix:
     """Return a matrix with the text columns of the table that its store was converted from, but for the `vectors`.
 
-    A first column of text names the rows, and is a feature only where two of its first entries are equal.
+    After a fit these are the columns of the fit. Before, the first column of the table, if it is text, is among them
+    only where two of its first entries are equal: otherwise it names the rows.
     """
     columns_given, places = {v for v in vectors if isinstance(v, str)}, _places(vectors)
     root = read_node(location)
@@ -338,15 +340,18 @@ def _with_fields(
     index = [] if frame is None or "_index" not in frame.attributes else [f"obs/{frame.attributes['_index']}"]
     columns = []
     for name in (*index, *zarr_columns_of_rows(location, None)):
+        column = name.removeprefix("obs/")
+        if isinstance(encode, Mapping) and kind_in_fit(column, encode) is None:
+            continue
         if name in columns_given or _place(location.join(name).address) in places:
             continue
         vector = zarr_vector_beside(location, name, missing)
         if vector is None or vector.dtype.kind != "U":
             continue
         first = vector.read(0, min(vector.n_rows, _FIRST_NAMES)) if name in index else ()
-        if name in index and len(set(first)) == len(first):
+        if name in index and len(set(first)) == len(first) and not isinstance(encode, Mapping):
             continue
-        columns.append(FieldColumn.of(name.removeprefix("obs/"), vector, encode))
+        columns.append(FieldColumn.of(column, vector, encode))
     fields = [column for column in columns if column is not None]
     return WithFields(matrix, fields) if fields else matrix
 
@@ -704,7 +709,7 @@ def open_features(
             rows, beside = without_columns(X, local_names(vectors))
             table, columns = encoded(rows, encode), list(rows.columns)
             rows = table.frame
-            require_numbers(rows)
+            require_numbers(rows, encode)
         finite = checks.pop("ensure_all_finite", True)
         values = validate_data(
             estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=finite is not True and finite, **checks

@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,17 @@ _ABSENT = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 
 
-def require_encodings(encode: Collection[str]) -> frozenset[str]:
+def require_encodings(encode: Collection[str]) -> Collection[str]:
     """Return the kinds of columns that are to be read as numbers, or raise `BadParameter`."""
     if isinstance(encode, str) or (unknown := sorted(set(encode) - ENCODINGS.keys())):
         raise BadParameter(f"encode must list {' and '.join(map(repr, ENCODINGS))}, got {encode or unknown!r:.60}")
-    return frozenset(encode)
+    return {kind: tuple(names) for kind, names in encode.items()} if isinstance(encode, Mapping) else frozenset(encode)
+
+
+def kind_in_fit(name: Any, encode: Collection[str]) -> str | None:
+    """Return what a column held in a fit: "text" or "dates"; None where it is not known."""
+    names = encode.items() if isinstance(encode, Mapping) else ()
+    return next((kind for kind, columns in names if name in columns), None)
 
 
 def advice(kind: str) -> str:
@@ -58,7 +65,9 @@ def text_of(value: Any) -> str:
 
 def is_absent(value: Any) -> bool:
     """Return whether an entry is missing: None, NaN, NaT or pandas' NA."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (Number, np.generic)) and bool(value != value)
 
 
 def codes_of(values: Iterable[Any]) -> tuple[Floats, dict[float, str]]:
@@ -67,7 +76,10 @@ def codes_of(values: Iterable[Any]) -> tuple[Floats, dict[float, str]]:
     if not set(map(type, texts)) <= {str, type(None)}:
         texts = [None if is_absent(value) else text_of(value) for value in texts]
     distinct = {text: text_of(text) for text in texts if text is not None}
-    codes: dict[str | None, float] = dict(zip(distinct, level_codes(list(distinct.values())).tolist(), strict=True))
+    try:
+        codes: dict[str | None, float] = dict(zip(distinct, level_codes(list(distinct.values())).tolist(), strict=True))
+    except UnicodeEncodeError as error:
+        raise SourceError(f"text column: the entry {error.object!r:.80} is no valid Unicode; correct it") from error
     names = {code: distinct[text] for text, code in codes.items() if text is not None}
     codes[None] = MISSING_LEVEL
     return np.fromiter((codes[text] for text in texts), dtype=np.float64, count=len(texts)), names
@@ -174,7 +186,9 @@ def encoded_pandas(frame: Any, encode: Collection[str]) -> EncodedFrame:
     """Return a data frame of pandas (or with its methods) with the columns of these kinds as numbers."""
     out, levels, dates = frame, dict[Any, Any](), list[Any]()
     for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
-        kind = kind_of(dtype, frame[name])
+        kind, before = kind_of(dtype, frame[name]), kind_in_fit(name, encode)
+        if before is not None and kind != before and all(map(is_absent, frame[name])):
+            kind = before  # no entry tells
         if kind not in encode:
             continue
         if out is frame:
@@ -183,9 +197,21 @@ def encoded_pandas(frame: Any, encode: Collection[str]) -> EncodedFrame:
             out[name] = _days(frame[name])
             dates.append(name)
         else:
-            codes, names = codes_of(frame[name].tolist())
+            codes, names = _pandas_codes(frame[name])
             out[name], levels[name] = codes, KnownLevels(names)
     return EncodedFrame(out, levels, dates)
+
+
+def _pandas_codes(column: Any) -> tuple[Floats, dict[float, str]]:
+    """Return the codes of a column of pandas and what they stand for, without an object for each row where it can."""
+    if getattr(column.dtype, "kind", "O") == "O" and type(column.dtype).__name__ not in _PLAIN_TEXT:
+        return codes_of(column.tolist())  # 1, True and "1" are equal to pandas
+    places, distinct = column.factorize()
+    codes, names = codes_of([*distinct.tolist(), None])
+    return codes[places], names  # -1, a missing entry, is the last
+
+
+_PLAIN_TEXT = ("CategoricalDtype", "StringDtype")
 
 
 def _days(column: Any) -> Floats:
@@ -229,6 +255,8 @@ def kind_of(dtype: Any, column: Any) -> str | None:
     values = [value for value in column if not is_absent(value)]
     if values and all(isinstance(value, datetime.date) for value in values):
         return "dates"
+    if any(isinstance(value, (Sequence, Mapping, np.ndarray)) and not isinstance(value, str) for value in values):
+        return None  # such as embeddings
     return "text" if any(isinstance(value, (str, bool)) for value in values) else None
 
 
@@ -239,12 +267,25 @@ def encoded_narwhals(frame: Any, encode: Collection[str]) -> EncodedFrame:
     columns, levels, dates = {}, {}, []
     text = (narwhals.String, narwhals.Categorical, narwhals.Enum, narwhals.Boolean)
     for name in frame.columns:
-        column = frame[name]
-        if column.dtype == narwhals.Date or column.dtype == narwhals.Datetime:
+        column, before = frame[name], kind_in_fit(name, encode)
+        is_date = column.dtype == narwhals.Date or column.dtype == narwhals.Datetime
+        is_text = any(column.dtype == kind for kind in text)
+        if (
+            not (is_text if before == "text" else is_date)
+            and before is not None
+            and all(map(is_absent, column.to_list()))
+        ):
+            empty = np.full(len(column), MISSING_LEVEL if before == "text" else np.nan)
+            columns[name] = narwhals.new_series(name, empty, narwhals.Float64, backend=frame.implementation)
+            if before == "text":
+                levels[name] = KnownLevels({})
+            else:
+                dates.append(name)
+        elif is_date:
             if "dates" in encode:
                 columns[name] = column.dt.timestamp("us").cast(narwhals.Float64) / DAY
                 dates.append(name)
-        elif any(column.dtype == kind for kind in text) and "text" in encode:
+        elif is_text and "text" in encode:
             codes, names = codes_of(column.to_list())
             columns[name] = narwhals.new_series(name, codes, narwhals.Float64, backend=frame.implementation)
             levels[name] = KnownLevels(names)
@@ -275,7 +316,8 @@ class FieldColumn:
         column = cls(name, fields)
         entries = (text for start in range(0, fields.n_rows, _RUN) for text in column.texts(start, start + _RUN))
         first = next((text for text in entries if text is not None), "")
-        if "dates" in encode and _DATE.fullmatch(first.strip()):
+        before = kind_in_fit(name, encode)
+        if before == "dates" or (before is None and "dates" in encode and _DATE.fullmatch(first.strip())):
             return cls(name, fields, is_date=True)
         return column if "text" in encode else None
 

@@ -662,6 +662,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
         vectors_of_rows = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
         encode = getattr(self, "_encode", ())
+        if encode and not reset:
+            encode = prepare.encodings(getattr(self, "steps_", ()), getattr(self, "feature_names_in_", None)) or encode
         return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, encode=encode, **checks)
 
     @property
@@ -785,12 +787,14 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         if getattr(self, "_n_made", None) is None:
             return np.asarray(super().get_feature_names_out(input_features))
         check_is_fitted(self, "support_")
-        return np.array(self.selection_.feature_names, dtype=object)[self.support_]
+        names = self.selection_.feature_names or [f"x{j}" for j in range(self._n_columns)]
+        return np.array(names, dtype=object)[self.support_]
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return rows with the selected columns, and zeros in the others; not after the prepare step "one-hot"."""
+        """Return rows with the selected columns, and zeros in the others; not after steps for text and dates."""
         if getattr(self, "_n_made", None) is not None:
-            raise BadParameter(f'columns that the prepare step "{prepare.TEXT_STEP}" made have no inverse')
+            listed = " and ".join(f'"{step.name}"' for step in self.steps_ if step.encodes is not None)
+            raise BadParameter(f"columns that were made by the prepare step {listed} have no inverse")
         return super().inverse_transform(X)
 
     def _get_support_mask(self) -> NDArray[np.bool_]:

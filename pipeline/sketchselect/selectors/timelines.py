@@ -7,7 +7,6 @@ of a point are those of a few full nodes, and only what is computed from them co
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from sketchselect import prepare as steps
 from sketchselect._sklearn import clone
 from sketchselect._text import html_table
-from sketchselect.errors import BadParameter, DamagedFile, EmptyInput
+from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, SourceError
 from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions, run_plan, source_identities, source_partitions, with_nodes
@@ -74,7 +73,9 @@ class Periods:
         if period not in PERIODS:
             raise BadParameter(f"timeline: period must be one of {', '.join(map(repr, PERIODS))}, got {period!r:.40}")
         edges, firsts = list[int](), list[NDArray[np.datetime64]]()
-        last = np.datetime64(dt.date.min, "D")
+        if len(dates.shape) == 2 and dates.shape[1] != 1:
+            raise SourceError(f"timeline: {dates.address}: {dates.shape[1]} columns; a row has one date")
+        last = np.datetime64("-9999-01-01", "D")  # before all that are read
         for a in range(0, dates.n_rows, _READ_DATES):
             entries = np.ravel(dates.read(a, min(a + _READ_DATES, dates.n_rows)))
             days = _first_days(times_of(entries, dates.address, a), period)
@@ -466,6 +467,8 @@ def timeline(
     if sample_weight is not None:
         weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
     periods = None
+    if dates is None and period != "day":
+        raise BadParameter(f"timeline: period={period!r:.40} is of dates; give dates too, or leave it out")
     if dates is not None:
         periods = Periods.of(open_vector(dates, matrix.shape[0], matrix=matrix, name="dates", dates=True), period)
     reporting = make_progress(progress)

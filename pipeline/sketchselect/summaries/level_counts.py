@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.validation import Array, Floats, global_rows, require_positive
 from sketchselect.summaries.base import Summary, register
 
@@ -126,11 +126,16 @@ class LevelCounts(Summary[LevelRecord]):
             is_crowded=left.is_crowded | right.is_crowded,
         )
         out = self._limited(both, columns[starts], values[starts], counts, firsts)
-        if not (left.places.size and right.places.size):
+        parts = [part for part in (left, right) if part.n_rows or part.places.size]
+        if not parts or not all(part.places.size for part in parts):
             return out
+        places = parts[0].places
+        if not all(np.array_equal(part.places, places) for part in parts):
+            others = " and ".join(str(part.places.tolist()) for part in parts)
+            raise Incompatible(f"the text columns of two tables differ: columns {others}; give both the same columns")
         names = [*_names(left), *_names(right)]
         listed = zip(order[starts].tolist(), ~out.is_crowded[columns[starts]], strict=True)
-        return _named(out, [names[i] for i, is_listed in listed if is_listed], left.places)
+        return _named(out, [names[i] for i, is_listed in listed if is_listed], places)
 
     def _limited(self, record: LevelRecord, columns: Array, values: Array, counts: Array, firsts: Array) -> LevelRecord:
         """Return the record with these entries, but for columns that have too many."""

@@ -477,7 +477,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         checks: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_large_sparse": True}
         if any(step.fills_missing for step in steps) and not isinstance(X, readers.Matrix):
             checks |= {"nonfinite": "missing", "ensure_all_finite": "allow-nan"}
-        encode = prepare.encodings(steps)
+        encode = prepare.encodings(steps, None if reset else getattr(self, "feature_names_in_", None))
         matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), encode=encode, **checks)
         weight = None
         if sample_weight is not None:

@@ -275,9 +275,10 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
             # Rows of predictions are those of the table, which has other columns than the summary.
             names = self.summary_.feature_names
             for step in (step for step in reversed(resolved_steps) if step.encodes is not None):
-                names = step.names_before(names)
+                names = names and step.names_before(names)
             self._encode, self._n_made = encode, self.summary_.n_features
-            self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
+            if names is not None:
+                self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         return self
 
     def _steps(self) -> tuple[prepare.Step, ...]:
