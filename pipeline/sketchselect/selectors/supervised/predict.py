@@ -123,7 +123,7 @@ def expected_wrong(coef: Floats, intercept: Floats, support: NDArray[np.int64], 
     present = priors > 0
     # Class means of the scores, less the overall mean.
     offsets = (covariances / np.where(present, priors, 1.0)).T @ coef
-    within = coef.T @ moments.covariance()[np.ix_(support, support)] @ coef - (offsets.T * priors) @ offsets
+    within = coef.T @ moments.covariance(columns=support) @ coef - (offsets.T * priors) @ offsets
     within *= moments.n_rows / max(moments.n_rows - np.count_nonzero(present), 1)
     scores = offsets + moments.mean[support] @ coef + intercept
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
