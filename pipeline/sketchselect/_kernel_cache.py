@@ -27,7 +27,10 @@ def description() -> str:
     """Return where compiled kernels are, in words."""
     folder = os.environ.get(VARIABLE)
     if folder is None:
-        return "compiled kernels are kept beside the package or in the user's cache"
+        package = Path(__file__).parent
+        if _is_writable(package):
+            return f"compiled kernels are kept in the folders __pycache__ of {package}"
+        return f"compiled kernels are kept in {_user_cache()}"
     if Path(folder).name.startswith(_PREFIX):
         return (
             f"compiled kernels are kept in {folder}, because neither the user's cache {_user_cache()} nor the package "

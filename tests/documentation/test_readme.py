@@ -35,7 +35,9 @@ def test_readme_programs_run(number: int, tmp_path: Path, monkeypatch: pytest.Mo
     with contextlib.redirect_stdout(out):
         exec(compile(program.text, "README.md", "exec"), {"__name__": "__main__"})
     assert program.printed is not None
-    assert CHECK.check_output(program.printed, out.getvalue(), LIKE_DOCTEST), out.getvalue()
+    # The last digit of a proved bound depends on the processor.
+    printed, shown = (re.sub(r"\.\d %", ". %", text) for text in (program.printed, out.getvalue()))
+    assert CHECK.check_output(printed, shown, LIKE_DOCTEST), out.getvalue()
 
 
 def test_readme_commands_are_those_that_the_ci_runs() -> None:

@@ -20,6 +20,7 @@ ENTRIES = {
     "TopValues": "values",
     "Groups": "values",
     "TargetHistogram": "values",
+    "LevelCounts": "values",
     "Folds": "values",
     "ColumnStats": "unequal_weights",
     "CentroidSums": "unequal_weights",

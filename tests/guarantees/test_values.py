@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import sketchselect as sks
-from sketchselect.summaries import Groups, StepStatistics, TargetHistogram, TopValues
+from sketchselect.summaries import Groups, LevelCounts, StepStatistics, TargetHistogram, TopValues
 
 from .instances import each_instance, matrix, merged
 
@@ -47,6 +47,22 @@ def test_rows_of_each_bin_and_class_are_counted(seeds):
                 for k, name in enumerate("ab"):
                     expected = np.bincount(bins[labels == name], minlength=counts.shape[1])
                     assert np.array_equal(counts[j, :, k], expected)
+
+
+@each_instance
+def test_distinct_values_are_counted_and_first_rows_are_right(seeds):
+    for seed in seeds:
+        rng, X = instance(seed)
+        X = np.where(rng.random(X.shape) < 0.1, np.nan, np.round(X))
+        limit = int(rng.integers(1, 20))
+        counts = merged(rng, LevelCounts(limit), X)
+        for j, column in enumerate(X.T):
+            values, first, number = np.unique(column[~np.isnan(column)], return_index=True, return_counts=True)
+            is_listed = values.size <= limit
+            listed, rows = counts.levels(j), counts.first_rows(j)
+            assert np.array_equal(listed[0], values[: values.size * is_listed])
+            assert np.array_equal(listed[1], number[: values.size * is_listed])
+            assert np.array_equal(rows, np.flatnonzero(~np.isnan(column))[first[: values.size * is_listed]])
 
 
 @each_instance

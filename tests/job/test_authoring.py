@@ -79,7 +79,7 @@ def test_a_seed_has_one_name() -> None:
 
 def test_a_method_says_which_values_its_keys_take() -> None:
     keys = dict(line.split(" : ", 1) for line in cli("methods", "stability").stdout.splitlines() if " : " in line)
-    assert keys["threshold"] == "a number above 0.5 and at most 1, default 0.9"
+    assert keys["threshold"] == "a number above 0.5 and at most 1, default 0.8"
     assert keys["max_false"] == "a number above 0, optional"
     assert keys["task"] == '"regression" or "classification", optional'
 

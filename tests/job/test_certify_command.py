@@ -311,7 +311,7 @@ def test_labels_are_read_from(kind: str, tmp_path: Path) -> None:
         (["x", *LABELS, 7], "has shape (91,), the matrix has 90 rows"),
         ([*WORDS[:89], "other"], "more than 3 different values"),
         ([*LABELS[:89], 3], "row 89 has the label 3, but labels of 3 clusters are below 3"),
-        ([*(LABELS[:89] + 1), 2.5], "(rows 0 to 89): label"),
+        ([*(LABELS[:89] + 1), 2.5], "row 89 has the label 2.5"),
     ],
 )
 def test_labels_that_cannot_be_are_refused(lines: list[Any], message: str, tmp_path: Path) -> None:

@@ -177,23 +177,30 @@ def test_commands_run_where_nothing_but_the_temporary_folder_can_be_written(tmp_
     environment |= {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {"PYTHONPATH": str(installed.parent)}
 
-    def command(*words: object) -> str:
+    def python(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "sketchselect", *map(str, words)],
-            env=environment,
+            [sys.executable, *map(str, words)],
+            env=environment | variables,
             capture_output=True,
             text=True,
             cwd=tmp_path,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return done
 
-    command("summarize", "rows.npy", "-o", "rows.sks", "--moments", "--cluster", "serial")
+    summarize = "-m", "sketchselect", "summarize", "rows.npy", "-o", "rows.sks", "--moments", "--cluster", "serial"
+    program = "import numpy, sketchselect as sks; sks.summarize(numpy.load('rows.npy'), sks.summaries.Moments())"
+    first = python(*summarize)
     [folder] = (tmp_path / "tmp").glob("sketchselect-numba-*")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert any(folder.rglob("*.nbi"))
-    told = command("doctor")
+    assert first.stderr.count("compiling kernels") == 1
+    assert str(folder) in first.stderr
+    assert "compiling" not in python(*summarize).stderr
+    assert "compiling" not in python(*summarize, "--quiet", NUMBA_CACHE_DIR=str(tmp_path / "quiet")).stderr
+    assert "compiling kernels" in python("-c", program, NUMBA_CACHE_DIR=str(tmp_path / "fit")).stderr
+    told = python("-m", "sketchselect", "doctor").stdout
     assert f"kernel folder: compiled kernels are kept in {folder}" in told
     assert "NUMBA_CACHE_DIR" in told
 

@@ -286,6 +286,93 @@ def test_dates_are_days(form, tmp_path):
         open_matrix(as_source(form, holes.drop(columns="town"), tmp_path))
 
 
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory):
+    """Return a table with truth values and a target of text, its text file, and the store of that."""
+    folder = tmp_path_factory.mktemp("sales")
+    table = DATED.assign(new=FRAME.new.map({True: "true", False: "false"}), outcome=np.where(PRICE > 2, "yes", "no"))
+    table.to_csv(folder / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="columns are text"):
+        return table, folder / "t.csv", sks.convert(folder / "t.csv", folder / "t.zarr")
+
+
+def test_a_target_of_the_store_is_no_feature_however_it_is_given(sales, tmp_path, monkeypatch):
+    store = sales[2]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.zarr").symlink_to(store)
+    address = f"{store}/obs/outcome"
+    opened = sks.readers.open_vector("obs/outcome", N, matrix=open_matrix(store))
+    for y in ("obs/outcome", address, "link.zarr/obs/outcome", opened, sks.readers.grouped(opened, np.arange(N))):
+        names = open_matrix(store, encode=["text", "dates"], vectors=(y,)).feature_names
+        assert names == ("area", "town", "sold", "new"), y
+    job = {
+        "input": {"url": str(store), "target": address},
+        "prepare": {"steps": ["one-hot"]},
+        "select": {"method": "lasso", "n_features": 2, "task": "classification"},
+        "execution": {"cluster": "threads"},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    result = sks.run(job)
+    assert not any("outcome" in name for name in result.selection.feature_names)
+    assert any("'town'" in note and "'new'" in note for note in result.manifest["notes"])
+
+
+@pytest.mark.parametrize("as_vector", [np.asarray, pd.Series], ids=["array", "series"])
+def test_vectors_in_memory_go_with_a_converted_table(sales, as_vector):
+    table, _, store = sales
+    y, weight = as_vector(PRICE.to_numpy()), as_vector(np.ones(N))
+    steps = ["one-hot", "dates", "impute"]
+    moments = sks.summarize(store, sks.Moments(), y=y, prepare=steps)
+    plain = sks.summarize(table, sks.Moments(), y=PRICE, prepare=steps)
+    assert moments.feature_names[0] == plain.feature_names[0]
+    model = sks.LassoPath(n_features_to_select=3).fit(store, y, sample_weight=weight, prepare=steps)
+    assert model.score(store, y) > 0.1
+
+
+def test_a_converted_table_has_the_levels_of_its_text_file_in_pandas(sales):
+    _, file, store = sales
+    model = sks.LassoPath(n_features_to_select=9).fit(store, PRICE.to_numpy(), prepare=["one-hot", "dates"])
+    frame = pd.read_csv(file, parse_dates=["sold"])
+    assert frame.new.dtype == bool
+    np.testing.assert_allclose(np.asarray(model.predict(frame)), model.predict(store), rtol=1e-12)
+    spelt = one(["true", "FALSE", "True", "maybe"])
+    assert spelt[0] == ["c=False", "c=True", "c=maybe"]
+
+
+@pytest.mark.parametrize("form", [*FORMS[2:], "pandas"])
+def test_dates_of_the_fit_are_dates_of_predictions(form, tmp_path):
+    rows = DATED[["area", "sold"]][:200]
+    model = sks.LassoPath(n_features_to_select=2).fit(as_source(form, rows, tmp_path), PRICE[:200], prepare=["dates"])
+    assert len(np.asarray(model.predict(as_source(form, rows, tmp_path)))) == 200
+    with pytest.raises(Incompatible, match=r"'sold' was dates"):
+        model.predict(as_source(form, rows.assign(sold=20240101), tmp_path))
+    with pytest.raises(Incompatible, match=r"'area' was numbers"):
+        model.predict(as_source(form, rows.assign(area=rows.sold), tmp_path))
+
+
+def test_parquet_takes_dates_of_nanoseconds(tmp_path):
+    times = np.array(["2024-01-01T00:00:00.123456789", "NaT"], dtype="datetime64[ns]")
+    pq.write_table(pa.table({"x": [1.0, 2.0], "t": times}), tmp_path / "t.parquet")
+    rows = open_matrix(tmp_path / "t.parquet", encode=["dates"], nonfinite="missing").read_rows(0, 2)
+    np.testing.assert_allclose(rows[:, 1], [19723 + 0.123456789 / 86400, np.nan], rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "dates", [np.arange(60) + 20240101, np.arange(60.0), np.arange(60) > 30], ids=["int", "float", "bool"]
+)
+def test_numbers_are_no_dates_of_a_timeline(dates):
+    with pytest.raises(SourceError, match=r"numbers are no dates.*to_datetime"):
+        sks.timeline(np.eye(60), sks.VarianceSelector(1), dates=dates)
+
+
+def test_a_column_that_was_opened_as_dates_is_dates_of_a_timeline():
+    table = DATED[["area", "sold"]].sort_values("sold").reset_index(drop=True)
+    opened = open_matrix(table, encode=["dates"])
+    made, plain = (sks.timeline(X, sks.VarianceSelector(1), dates="sold", period="month") for X in (opened, table))
+    np.testing.assert_array_equal(made.dates, plain.dates)
+    assert made.feature_names == plain.feature_names == ("area",)
+
+
 def test_init_writes_the_steps_that_a_table_needs(tmp_path):
     cases = (["area"], []), (["area", "town"], ["one-hot"]), (["area", "town", "sold"], ["one-hot", "dates"])
     for columns, steps in cases:

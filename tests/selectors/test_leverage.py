@@ -308,14 +308,12 @@ BOTH = (sks.OnlineLeverageSelector, sks.LeverageSelector)
 def test_columns_that_all_are_constant_score_0_and_none_is_sampled(value, n_rows):
     X = np.full((n_rows, 4), value)
     for read, choice in product(("rows", "columns"), ("top", "sampled")):
-        with pytest.warns(UserWarning, match="all columns are constant"):
-            chosen = sks.LeverageSelector(2, read=read, choice=choice).fit(X)
+        chosen = sks.LeverageSelector(2, read=read, choice=choice).fit(X)
         assert (chosen.support_.tolist(), chosen.scores_.tolist()) == ([0, 1], [0] * 4)
         assert getattr(chosen, "weights_", np.ones(2)).tolist() == [1, 1]
     with pytest.raises(EmptyInput, match="all columns are constant"):
         sks.OnlineLeverageSelector().fit(X)
-    with pytest.warns(UserWarning, match="all columns are constant"):
-        assert sks.AutoSelector(2).fit(X).support_.size == 2
+    assert sks.AutoSelector(2).fit(X).support_.size == 2
 
 
 @pytest.mark.parametrize(("scale", "ridge", "text"), [(1e-160, "auto", "below 1e-150"), (1.0, 1e9, "ridge is 1e[+]09")])

@@ -195,7 +195,7 @@ def summarize(
         in_double = target is not None if selector is None else selector.needs_double
         rows = Source(matrix, vector, None, steps, in_double=in_double)
         fit = fit_steps(rows, passes, statistics=statistics)
-        for text in (text for step in fit.steps for text in step.notes()):
+        for text in (text for step in fit.steps for text in step.notes(matrix.feature_names)):
             progress.note(f"note: {text}")
         if write_fitted is not None:
             if fit.statistics is None:

@@ -123,19 +123,21 @@ def _reporting(quiet: bool, verbose: bool, logs_json: bool) -> Iterator[None]:
 
     from sketchselect._progress import RecordFormatter, reporting
 
-    root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
+    # Of what is logged, a brief log has only that kernels are compiled.
+    logger = logging.getLogger(None if verbose else "sketchselect._kernels")
+    handler = logging.NullHandler() if quiet and not verbose else logging.StreamHandler(sys.stderr)
     if logs_json:
         handler.setFormatter(RecordFormatter())
-    level = root.level
+    level = logger.level
+    logger.addHandler(handler)
     if verbose:
-        root.addHandler(handler)
-        root.setLevel(logging.INFO)
+        logger.setLevel(logging.INFO)
     try:
         with reporting("silent" if quiet else "all" if verbose else "brief", logs_json=logs_json):
             yield
     finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 USAGE_ERROR = cast(type[Exception], typer.BadParameter.__base__)

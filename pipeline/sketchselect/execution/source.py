@@ -80,21 +80,26 @@ class Source:
         if not all(isinstance(step, Step) for step in self.prepare):
             object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
         if not isinstance(self.matrix, MatrixMetadata):
+            steps = tuple(step if step.values is not None else step.seen(self.matrix) for step in self.prepare)
+            object.__setattr__(self, "prepare", steps)
             self._require_encoded()
 
     def _require_encoded(self) -> None:
         """Raise an error unless text columns of the matrix, which are codes, are those that a step makes columns of."""
         matrix = self.matrix
-        step = next((step for step in self.prepare if step.encodes == "text"), None)
-        if step is None:
-            if matrix.text_columns and self.columns != matrix.text_columns:
-                name = _title(matrix, matrix.text_columns[0])
-                raise BadParameter(f'{matrix.address}: {name} is text; add "{prepare.TEXT_STEP}" to the prepare steps')
-        elif step.values is not None and (other := set(step.value("places").tolist()) ^ set(matrix.text_columns)):
-            name, was = _title(matrix, min(other)), "numbers" if min(other) in matrix.text_columns else "text"
-            raise Incompatible(
-                f"{matrix.address}: {name} was {was} when the prepare step {step.name!r} was fitted, and is not now"
-            )
+        has_text_step = any(step.encodes == "text" for step in self.prepare)
+        if matrix.text_columns and not has_text_step and self.columns != matrix.text_columns:
+            name = _title(matrix, matrix.text_columns[0])
+            raise BadParameter(f'{matrix.address}: {name} is text; add "{prepare.TEXT_STEP}" to the prepare steps')
+        for step in self.prepare:
+            if step.encodes is None or step.values is None:
+                continue
+            columns = matrix.text_columns if step.encodes == "text" else matrix.date_columns
+            if other := set(step.value("places").tolist()) ^ set(columns):
+                name, was = _title(matrix, min(other)), "numbers" if min(other) in columns else step.encodes
+                raise Incompatible(
+                    f"{matrix.address}: {name} was {was} when the prepare step {step.name!r} was fitted, and is not now"
+                )
 
     @property
     def prepare_labels(self) -> tuple[str, ...]:

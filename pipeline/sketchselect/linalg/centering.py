@@ -7,21 +7,21 @@ fused because NumPy would sweep over memory four times.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from sketchselect._kernels import kernel
 from sketchselect.linalg.validation import LARGEST, Array, Floats, first_row, magnitude_error, require_finite
 
 _AT_ONCE = 4  # Rows of which each column's sums are read and written once
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _centered(x, shift, weight, root, total, square):  # type: ignore[no-untyped-def]
     d = np.float64(x) - shift
     t = d * root
     return t, total + weight * d, square + t * t
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _center_into(block, shift, scale, weights, out, sums, squares, offset):  # type: ignore[no-untyped-def]
     n, p = block.shape
     i = 0
@@ -53,7 +53,7 @@ def _center_into(block, shift, scale, weights, out, sums, squares, offset):  # t
             i += 1
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def center_scaled(block, shift, scale, weights, targets, out, sums, squares, cross):  # type: ignore[no-untyped-def]
     """Write ``sqrt(w) (x - shift) scale`` in float32, and add sums, squares and products with targets in float64."""
     for a in range(0, block.shape[0], _AT_ONCE):
@@ -67,7 +67,7 @@ def center_scaled(block, shift, scale, weights, targets, out, sums, squares, cro
                     cross[k, j] += y * (np.float64(block[i, j]) - shift[j])
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _column_sums(block, weights):  # type: ignore[no-untyped-def]
     n, p = block.shape
     sums = np.zeros(p)
@@ -104,7 +104,7 @@ def center_into(
     _center_into(block, shift, np.ones(block.shape[1]), weights, out, sums, squares, offset)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _center_rows(rows, out):  # type: ignore[no-untyped-def]
     n, p = rows.shape
     for i in range(n):

@@ -14,9 +14,9 @@ are multiplied, for at most 2048 rows at a time, and the products are added up i
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array
 
+from sketchselect._kernels import kernel
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.centering import block_mean, center_into, center_scaled, centered_moments, check_squares
 from sketchselect.linalg.csr import add_transposed_times, by_column, scatter_rows, split_columns
@@ -377,7 +377,7 @@ SINGLE_ROUNDING = 2050 * 2.0**-24
 _FEW = 128
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _survey(block, weights, sums, low, high):  # type: ignore[no-untyped-def]
     for i in range(block.shape[0]):
         w = weights[i]
@@ -388,14 +388,14 @@ def _survey(block, weights, sums, low, high):  # type: ignore[no-untyped-def]
             high[j] = max(high[j], x)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _add(total, part):  # type: ignore[no-untyped-def]
     for i in range(part.shape[0]):
         for j in range(part.shape[1]):
             total[i, j] += np.float64(part[i, j])
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _unscale(total, back):  # type: ignore[no-untyped-def]
     for i in range(back.shape[0]):
         for j in range(back.shape[0]):

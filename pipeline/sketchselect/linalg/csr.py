@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 from sketchselect.linalg.validation import (
@@ -223,7 +223,7 @@ def _converted(values: Any, name: str) -> Any:
 _OK, _UNORDERED, _OUTSIDE = 0, 1, 2
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _survey(indices, indptr, n_columns):  # type: ignore[no-untyped-def]
     code = _OK
     for i in range(indptr.shape[0] - 1):
@@ -238,7 +238,7 @@ def _survey(indices, indptr, n_columns):  # type: ignore[no-untyped-def]
     return code, np.int64(0), np.int64(0)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _scatter(data, indices, indptr, out):  # type: ignore[no-untyped-def]
     for i in range(indptr.shape[0] - 1):
         for k in range(indptr[i], indptr[i + 1]):
@@ -374,7 +374,7 @@ def by_column(block: csr_array) -> ByColumn:
     return ByColumn(ends, rows, places)
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _first_sums(data, indices, indptr, weights, seen, sums):  # type: ignore[no-untyped-def]
     for i in range(indptr.shape[0] - 1):
         w = weights[i]
@@ -383,7 +383,7 @@ def _first_sums(data, indices, indptr, weights, seen, sums):  # type: ignore[no-
             sums[indices[k]] += w * np.float64(data[k])
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _second_sums(data, indices, indptr, weights, mean, squares):  # type: ignore[no-untyped-def]
     for i in range(indptr.shape[0] - 1):
         w = weights[i]
@@ -392,7 +392,7 @@ def _second_sums(data, indices, indptr, weights, mean, squares):  # type: ignore
             squares[indices[k]] += w * d * d
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _scatter_columns(data, indices, indptr, place, out):  # type: ignore[no-untyped-def]
     for i in range(indptr.shape[0] - 1):
         for k in range(indptr[i], indptr[i + 1]):
@@ -401,7 +401,7 @@ def _scatter_columns(data, indices, indptr, place, out):  # type: ignore[no-unty
                 out[i, j] = data[k]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _sort_by_column(indices, indptr, ends, rows, places):  # type: ignore[no-untyped-def]
     for k in range(indices.shape[0]):
         ends[indices[k] + 1] += 1
@@ -458,7 +458,7 @@ def scatter_rows(block: csr_array, columns: ByColumn, first: int, out: Floats) -
     _pair_columns(block.data, block.indices, block.indptr, columns.ends, columns.rows, columns.places, first, out)
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _pair_rows(values, ends, rows, skip, out):  # type: ignore[no-untyped-def]
     for j in range(ends.shape[0] - 1):
         if skip[j]:
@@ -471,7 +471,7 @@ def _pair_rows(values, ends, rows, skip, out):  # type: ignore[no-untyped-def]
             line[rows[k]] += v * v
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def complete(out, first, t, v):  # type: ignore[no-untyped-def]
     """Subtract ``t v' + v t'`` from a symmetric matrix from row and column `first` on; mirror the lower triangle."""
     n = out.shape[0]
@@ -487,14 +487,14 @@ def complete(out, first, t, v):  # type: ignore[no-untyped-def]
                     out[b, a] = out[a, b]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _fill(values, ends, rows, chosen, out):  # type: ignore[no-untyped-def]
     for c in range(chosen.shape[0]):
         for k in range(ends[chosen[c]], ends[chosen[c] + 1]):
             out[rows[k], c] = values[k]
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _times(values, ends, rows, matrix, out):  # type: ignore[no-untyped-def]
     for j in range(ends.shape[0] - 1):
         for k in range(ends[j], ends[j + 1]):
@@ -504,7 +504,7 @@ def _times(values, ends, rows, matrix, out):  # type: ignore[no-untyped-def]
                 out[i, c] += v * matrix[j, c]
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _transposed_times(values, ends, rows, matrix, out):  # type: ignore[no-untyped-def]
     for j in range(ends.shape[0] - 1):
         for k in range(ends[j], ends[j + 1]):
@@ -514,7 +514,7 @@ def _transposed_times(values, ends, rows, matrix, out):  # type: ignore[no-untyp
                 out[j, c] += v * matrix[i, c]
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _pair_columns(data, indices, indptr, ends, rows, places, first, out):  # type: ignore[no-untyped-def]
     for c in range(out.shape[0]):
         line = out[c]

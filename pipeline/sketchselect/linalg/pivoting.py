@@ -29,10 +29,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.linalg.validation import Floats
 
 Indices = NDArray[np.int64]
@@ -216,7 +216,7 @@ def _descending(values: Floats, alive: Mask, copies: Copies, n: int) -> Iterator
         yield j
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def _dot(a: Floats, b: Floats) -> float:
     total = 0.0
     for i in range(a.shape[0]):
@@ -224,7 +224,7 @@ def _dot(a: Floats, b: Floats) -> float:
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _refresh(residual: Floats, basis: Floats, seen: int, n_basis: int) -> float:
     """Subtract the projection onto the newer basis vectors from a column; return the squared norm of its residual."""
     for t in range(seen, n_basis):
@@ -234,7 +234,7 @@ def _refresh(residual: Floats, basis: Floats, seen: int, n_basis: int) -> float:
     return float(_dot(residual, residual))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: float, order: Indices) -> int:
     """Write the pivots among the columns `alive` to `order`, clear them in `alive`, and return their number.
 
@@ -282,7 +282,7 @@ def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: f
     return count
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def add_observation(
     columns: Floats, u: Floats, moved: Floats, scale: float, curvature: float, variance: Floats, reach: Floats
 ) -> None:
@@ -294,7 +294,7 @@ def add_observation(
         reach[j] += share * (share * curvature - 2.0 * _dot(columns[j], moved))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def best_gain(
     alive: Mask, noise: Floats, variance: Floats, reach: Floats, close: float, tie: float, exhausted: float
 ) -> tuple[int, float]:
@@ -316,7 +316,7 @@ def best_gain(
     return chosen, best
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def _combine(weights: Floats, n: int, rows: Floats, out: Floats) -> None:
     """Write ``sum_b weights[b] rows[b]`` over the first n rows to `out`."""
     width = out.shape[0]
@@ -335,7 +335,7 @@ def _combine(weights: Floats, n: int, rows: Floats, out: Floats) -> None:
         b += 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def quadratic_forms(
     columns: Floats, members: Indices, posterior: Floats, doubled: Floats, variance: Floats, reach: Floats
 ) -> None:
@@ -365,7 +365,7 @@ def quadratic_forms(
             variance[first + c], reach[first + c] = v[c], r[c]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def is_positive(matrix: Floats) -> bool:
     """Return whether the factorisation LDL' of a symmetric matrix, which is overwritten, has a positive D.
 
@@ -384,7 +384,7 @@ def is_positive(matrix: Floats) -> bool:
     return True
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def is_excluded(
     gain: float, ratio: float, e: float, before: tuple[Floats, Floats], now: tuple[Floats, Floats], rounding: float
 ) -> bool:

@@ -45,9 +45,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg.lapack import dormqr, dsytrd
 
+from sketchselect._kernels import kernel
 from sketchselect.linalg.centering import center_into, center_scaled, check_squares
 from sketchselect.linalg.validation import LARGEST, Array, Floats
 
@@ -141,7 +141,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _TINY = 1e-290  # Least size of a pivot
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _largest(d, e, n):  # type: ignore[no-untyped-def]
     m = d.size
     radius = 0.0
@@ -176,7 +176,7 @@ def _largest(d, e, n):  # type: ignore[no-untyped-def]
     return 0.5 * (low + high)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _twisted(d, e, lam):  # type: ignore[no-untyped-def]
     m, n = d.size, lam.size
     down, up, z = np.empty((m, n)), np.empty((m, n)), np.zeros((m, n))
@@ -222,7 +222,7 @@ def _twisted(d, e, lam):  # type: ignore[no-untyped-def]
     return z
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _residual(d, e, lam, z):  # type: ignore[no-untyped-def]
     m, n = z.shape
     total = 0.0

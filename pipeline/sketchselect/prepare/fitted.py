@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -273,7 +274,7 @@ class TfIdf(Step):
             idf = np.log(max(n, 1.0) / np.maximum(df, 1.0)) + 1.0
         return {"idf": idf, "empty": np.asarray(np.count_nonzero(df == 0))}
 
-    def notes(self) -> list[str]:
+    def notes(self, names: Sequence[str] | None = None) -> list[str]:
         """Return how many columns are zero in all rows."""
         empty = int(self.value("empty"))
         columns, stay = ("column is", "stays") if empty == 1 else ("columns are", "stay")
@@ -372,7 +373,7 @@ class Impute(Step):
         known = np.isfinite(value)
         return {"value": np.where(known, value, 0.0), "known": known}
 
-    def notes(self) -> list[str]:
+    def notes(self, names: Sequence[str] | None = None) -> list[str]:
         """Return a note on columns without a value."""
         n_unknown = 0 if self.values is None else int(np.count_nonzero(~self.value("known").astype(bool)))
         if not n_unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -101,7 +102,7 @@ class Fourier(Step):
         median = float(np.median(scipy.spatial.distance.pdist(rows))) if len(rows) > 1 else 0.0
         return {"gamma": np.asarray(0.5 / median**2 if median > 0 else 1.0)}
 
-    def notes(self) -> list[str]:
+    def notes(self, names: Sequence[str] | None = None) -> list[str]:
         """Return a note on what the columns now are."""
         return [
             f"prepare, fourier: the columns are now {self.n_components} random features (fourier_0, ...), each of all "

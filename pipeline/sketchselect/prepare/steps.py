@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array
 
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg import validation
 from sketchselect.linalg.csr import densify, is_csr
@@ -118,8 +118,12 @@ class Step(ABC):
         """Return the summary of the `needs` with what is looked up in the source, a `Matrix`, once it is known."""
         return summary
 
-    def notes(self) -> list[str]:
-        """Return notes for the user on the fitted values."""
+    def seen(self, matrix: Any) -> Self:
+        """Return the step with what it has to know of the source of its fit, a `Matrix`, besides rows."""
+        return self
+
+    def notes(self, names: Sequence[str] | None = None) -> list[str]:
+        """Return notes for the user on the fitted values; `names` are those of the columns of the source."""
         return []
 
     def n_columns(self, n_columns: int) -> int:
@@ -184,7 +188,11 @@ class Step(ABC):
         Incompatible
             If the step was named by a label with another digest.
         """
-        new = replace(self, values={k: canonical(v) for k, v in self.learn(summary).items()}, expected=None)
+        return self.with_values(self.learn(summary))
+
+    def with_values(self, values: Mapping[str, Array]) -> Self:
+        """Return the step with these fitted values, or raise `Incompatible` where it had others."""
+        new = replace(self, values={k: canonical(v) for k, v in values.items()}, expected=None)
         if self.expected is not None and new.digest != self.expected:
             raise Incompatible(
                 f"prepare step {self.description!r} was fitted with other rows: it is {new.label!r}, not "
@@ -298,7 +306,7 @@ def require_count(step: str, name: str, value: Any, least: int = 1) -> int:
     return validation.require_positive(f"prepare step {step!r}: {name}", value, least)
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath=REASSOCIATED)
 def _sum_of_squares(row):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(row.shape[0]):
@@ -307,13 +315,13 @@ def _sum_of_squares(row):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _sums(rows, out):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
         out[i] = _sum_of_squares(rows[i])
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _divide(rows, sums, out):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
         sums[i] = _sum_of_squares(rows[i])

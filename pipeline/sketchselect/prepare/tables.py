@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from sketchselect._text import first_names
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.hashing import MISSING_LEVEL
 from sketchselect.linalg.validation import Array
@@ -152,11 +154,12 @@ class OneHot(Step):
         kept = [pair for i, pair in enumerate(pairs) if i not in rare]
         return kept, [pairs[i] for i in sorted(rare)], bool(missing) and self.missing == "level"
 
-    def notes(self) -> list[str]:
-        """Return a note on the number of columns that were made."""
-        n_columns, n_levels = len(self.value("places")), int(self.value("n_outputs").sum())
-        columns = "1 text column" if n_columns == 1 else f"{n_columns} text columns"
-        return [f"prepare, {self.name}: {columns} became {n_levels} columns of levels"]
+    def notes(self, names: Sequence[str] | None = None) -> list[str]:
+        """Return a note on the text columns and the number of columns that were made."""
+        places, n_levels = self.value("places").tolist(), int(self.value("n_outputs").sum())
+        columns = "1 text column" if len(places) == 1 else f"{len(places)} text columns"
+        listed = "" if names is None else f" ({first_names([names[place] for place in places], 8)})"
+        return [f"prepare, {self.name}: {columns}{listed} became {n_levels} columns of levels"]
 
     def n_columns(self, n_columns: int) -> int:
         """Return the number of columns after the step; before it is fitted, that of the table."""
@@ -254,6 +257,10 @@ class Dates(Step):
     takes_missing: ClassVar[bool] = True
     keeps_units: ClassVar[bool] = True
     encodes: ClassVar[str | None] = "dates"
+
+    def seen(self, matrix: Any) -> Self:
+        """Return the step with the columns that hold dates in the source of its fit."""
+        return self.with_values({"places": np.array(matrix.date_columns, dtype=np.int64)})
 
     def apply(self, block: Block) -> Block:
         """Return the block as it is: the table is read so."""

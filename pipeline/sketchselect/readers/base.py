@@ -245,6 +245,8 @@ class Matrix(ABC):
         What targets, labels and weights of these rows may be named by, where they come from an object in memory.
     text_columns : tuple of int
         Columns of text, of which rows have the codes of their levels (see `readers.tables`).
+    date_columns : tuple of int
+        Columns of dates, of which rows have the days.
     levels : mapping of int to object with ``names(codes, rows)``
         What names the levels of these columns.
     """
@@ -271,6 +273,7 @@ class Matrix(ABC):
     row_names: Any = None
     columns_beside: Mapping[str, Any] = MappingProxyType({})
     text_columns: tuple[int, ...] = ()
+    date_columns: tuple[int, ...] = ()
     levels: Mapping[int, Any] = MappingProxyType({})
 
     def __repr__(self) -> str:

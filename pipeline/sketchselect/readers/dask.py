@@ -35,14 +35,16 @@ def is_dask_frame(source: Any) -> bool:
 
 def encoded_frame(frame: Any, encode: Collection[str]) -> EncodedFrame:
     """Return a data frame of Dask with the columns of these kinds as numbers, which partitions compute."""
-    columns, levels = {}, {}
+    columns, levels, dates = {}, {}, []
     for name, dtype in dict(frame.dtypes).items():
         kind = kind_of(dtype, frame._meta[name])
         if kind in encode:
             columns[name] = frame[name].map_partitions(_numbers, kind, meta=(name, np.float64))
         if kind == "text" and kind in encode:
             levels[name] = LazyLevels(frame[name])
-    return EncodedFrame(frame.assign(**columns) if columns else frame, levels)
+        if kind == "dates" and kind in encode:
+            dates.append(name)
+    return EncodedFrame(frame.assign(**columns) if columns else frame, levels, dates)
 
 
 def _numbers(column: Any, kind: str) -> Any:

@@ -330,6 +330,7 @@ def _with_fields(
 
     A first column of text names the rows, and is a feature only where two of its first entries are equal.
     """
+    columns_given, places = {v for v in vectors if isinstance(v, str)}, _places(vectors)
     root = read_node(location)
     if root is None or MARKER not in root.attributes or encoding(root) != ANNDATA:
         return matrix
@@ -337,7 +338,9 @@ def _with_fields(
     index = [] if frame is None or "_index" not in frame.attributes else [f"obs/{frame.attributes['_index']}"]
     columns = []
     for name in (*index, *zarr_columns_of_rows(location, None)):
-        vector = None if name in vectors else zarr_vector_beside(location, name, missing)
+        if name in columns_given or _place(location.join(name).address) in places:
+            continue
+        vector = zarr_vector_beside(location, name, missing)
         if vector is None or vector.dtype.kind != "U":
             continue
         first = vector.read(0, min(vector.n_rows, _FIRST_NAMES)) if name in index else ()
@@ -346,6 +349,21 @@ def _with_fields(
         columns.append(FieldColumn.of(name.removeprefix("obs/"), vector, encode))
     fields = [column for column in columns if column is not None]
     return WithFields(matrix, fields) if fields else matrix
+
+
+def _places(vectors: Sequence[Any]) -> set[str]:
+    """Return where vectors are that were opened before, or are given by a path or URL."""
+    opened = [
+        v
+        for vector in vectors
+        for v in ((vector.target, vector.groups) if isinstance(vector, GroupedTarget) else (vector,))
+    ]
+    return {_place(v.address if isinstance(v, Vector) else v) for v in opened if isinstance(v, (Vector, str))}
+
+
+def _place(address: str) -> str:
+    """Return one spelling of the address of an array: the path without links, or the URL."""
+    return address.rstrip("/") if is_url(address) else os.path.realpath(os.path.expanduser(address))
 
 
 def given_names(names: str | os.PathLike[str] | Sequence[str], n_columns: int, address: str) -> tuple[str, ...]:

@@ -349,7 +349,7 @@ def _times(values: Any) -> Array:
     """Return an Arrow column of dates or times as NumPy has it; those with a zone in UTC."""
     import pyarrow as pa
 
-    times: Array = values.cast(pa.timestamp("us")).to_numpy()
+    times: Array = values.cast(pa.timestamp("us"), safe=False).to_numpy()  # parts of microseconds are cut off
     return times
 
 
@@ -436,9 +436,14 @@ class ParquetMatrix(Matrix):
         self.loaded_nbytes = _ARROW_NBYTES
         self.chunk_rows = max(heights, default=0)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
-        places = itertools.accumulate((len(column.feature_names) for column in self.columns), initial=0)
-        text = {place: c.name for place, c in zip(places, self.columns, strict=False) if c.kind == "text"}
+        widths = (len(column.feature_names) for column in self.columns)
+        kinds = [
+            (place, c.kind, c.name)
+            for place, c in zip(itertools.accumulate(widths, initial=0), self.columns, strict=False)
+        ]
+        text = {place: name for place, kind, name in kinds if kind == "text"}
         self.text_columns = tuple(text)
+        self.date_columns = tuple(place for place, kind, _ in kinds if kind == "dates")
         self.levels = {j: StoredLevels(ParquetVector(self.groups, name, _TEXT)) for j, name in text.items()}
 
     def _rows(self, start: int, stop: int) -> Array:

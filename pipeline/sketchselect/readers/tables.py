@@ -47,9 +47,13 @@ def is_missing_field(field: str) -> bool:
     return field.strip().lower() in _ABSENT
 
 
+_TRUTH = {spelt: str(truth) for truth in (False, True) for spelt in (str(truth).lower(), str(truth).upper())}
+
+
 def text_of(value: Any) -> str:
-    """Return the name of a level."""
-    return value if type(value) is str else str(value)
+    """Return the name of a level: True and False for truth values, also where they are spelt true or TRUE."""
+    text = value if type(value) is str else str(value)
+    return _TRUTH.get(text, text)
 
 
 def is_absent(value: Any) -> bool:
@@ -62,9 +66,9 @@ def codes_of(values: Iterable[Any]) -> tuple[Floats, dict[float, str]]:
     texts: list[str | None] = list(values)
     if not set(map(type, texts)) <= {str, type(None)}:
         texts = [None if is_absent(value) else text_of(value) for value in texts]
-    distinct = [text for text in dict.fromkeys(texts) if text is not None]
-    codes: dict[str | None, float] = dict(zip(distinct, level_codes(distinct).tolist(), strict=True))
-    names = {code: text for text, code in codes.items() if text is not None}
+    distinct = {text: text_of(text) for text in texts if text is not None}
+    codes: dict[str | None, float] = dict(zip(distinct, level_codes(list(distinct.values())).tolist(), strict=True))
+    names = {code: distinct[text] for text, code in codes.items() if text is not None}
     codes[None] = MISSING_LEVEL
     return np.fromiter((codes[text] for text in texts), dtype=np.float64, count=len(texts)), names
 
@@ -76,20 +80,28 @@ def days_of(values: Array) -> Floats:
     return np.where(np.isnat(times), np.nan, days)
 
 
+def times_from(days: Floats) -> Array:
+    """Return days since 1970-01-01 as times, to a microsecond or the rounding of the days; NaN as none."""
+    times = np.full(days.shape, np.datetime64("NaT", "us"))
+    finite = np.isfinite(days)
+    times[finite] = np.rint(days[finite] * DAY).astype(np.int64).astype("datetime64[us]")
+    return times
+
+
 def times_of(values: Array, address: str, start: int = 0) -> Array:
-    """Return entries as times: times as they are, text such as 2024-03-31, or days since 1970-01-01.
+    """Return entries as times: times as they are, or text such as 2024-03-31.
 
     `start`: Index of the first row, for messages.
-    Raises `SourceError` naming the first row that has no date.
+    Raises `SourceError` for numbers, which may be days, seconds or years, and naming the first row that has no date.
     """
     if values.dtype.kind == "M":
         times = values.astype("datetime64[us]")
     elif values.dtype.kind == "U":
         times = parsed_times(values.tolist())
     else:
-        finite = np.isfinite(values.astype(np.float64))
-        times = parsed_times([None] * values.size)
-        times[finite] = np.floor(values[finite] * DAY).astype(np.int64).astype("datetime64[us]")
+        raise SourceError(
+            f"{address}: numbers are no dates; give dates, such as pd.to_datetime(x, unit='s') of seconds since 1970"
+        )
     _require_dates(~np.isnat(times), address, start)
     return times
 
@@ -136,7 +148,7 @@ class StoredLevels:
             if not start <= rows[i] < stop:
                 start, stop = rows[i], min(rows[i] + _RUN, self.column.n_rows)
                 texts = self.column.texts(start, stop)
-            text = texts[rows[i] - start]
+            text = None if (entry := texts[rows[i] - start]) is None else text_of(entry)
             if text is None or level_codes([text])[0] != codes[i]:
                 raise SourceChanged(f"{self.column.address}: row {rows[i]} was rewritten while it was read; run again")
             out[i] = text
@@ -149,16 +161,18 @@ class EncodedFrame:
 
     frame: Any
     levels: Mapping[Any, Any] = field(default_factory=dict)  # By the name of the column
+    dates: Collection[Any] = ()  # Names of the columns of dates
 
     def name_levels(self, matrix: Matrix, names: Sequence[Any]) -> None:
-        """Tell the matrix of the frame, with these columns, which are text."""
+        """Tell the matrix of the frame, with these columns, which are text and which are dates."""
         matrix.levels = {place: self.levels[name] for place, name in enumerate(names) if name in self.levels}
         matrix.text_columns = tuple(matrix.levels)
+        matrix.date_columns = tuple(place for place, name in enumerate(names) if name in self.dates)
 
 
 def encoded_pandas(frame: Any, encode: Collection[str]) -> EncodedFrame:
     """Return a data frame of pandas (or with its methods) with the columns of these kinds as numbers."""
-    out, levels = frame, {}
+    out, levels, dates = frame, dict[Any, Any](), list[Any]()
     for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
         kind = kind_of(dtype, frame[name])
         if kind not in encode:
@@ -167,10 +181,11 @@ def encoded_pandas(frame: Any, encode: Collection[str]) -> EncodedFrame:
             out = frame.copy(deep=False)
         if kind == "dates":
             out[name] = _days(frame[name])
+            dates.append(name)
         else:
             codes, names = codes_of(frame[name].tolist())
             out[name], levels[name] = codes, KnownLevels(names)
-    return EncodedFrame(out, levels)
+    return EncodedFrame(out, levels, dates)
 
 
 def _days(column: Any) -> Floats:
@@ -221,18 +236,19 @@ def encoded_narwhals(frame: Any, encode: Collection[str]) -> EncodedFrame:
     """Return a data frame of narwhals with the columns of these kinds as numbers."""
     import narwhals
 
-    columns, levels = {}, {}
+    columns, levels, dates = {}, {}, []
     text = (narwhals.String, narwhals.Categorical, narwhals.Enum, narwhals.Boolean)
     for name in frame.columns:
         column = frame[name]
         if column.dtype == narwhals.Date or column.dtype == narwhals.Datetime:
             if "dates" in encode:
                 columns[name] = column.dt.timestamp("us").cast(narwhals.Float64) / DAY
+                dates.append(name)
         elif any(column.dtype == kind for kind in text) and "text" in encode:
             codes, names = codes_of(column.to_list())
             columns[name] = narwhals.new_series(name, codes, narwhals.Float64, backend=frame.implementation)
             levels[name] = KnownLevels(names)
-    return EncodedFrame(frame.with_columns(**columns) if columns else frame, levels)
+    return EncodedFrame(frame.with_columns(**columns) if columns else frame, levels, dates)
 
 
 @dataclass(frozen=True)
@@ -297,10 +313,14 @@ class WithFields(MatrixView):
         self.feature_names = (*names, *(column.name for column in self.columns))
         text = {n_columns + i: column for i, column in enumerate(self.columns) if not column.is_date}
         self.text_columns, self.levels = tuple(text), {j: StoredLevels(column) for j, column in text.items()}
+        self.date_columns = tuple(n_columns + i for i, column in enumerate(self.columns) if column.is_date)
 
     def _rows(self, start: int, stop: int) -> Array:
         numbers = self.matrix.read_rows(start, stop)
         return np.column_stack([numbers, *(column.numbers(start, stop) for column in self.columns)])
+
+    def dask_rows(self) -> None:
+        """Return nothing: fields are files, and come from no graph."""
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return the fingerprint of the numbers of these rows, and of the text columns."""

@@ -13,6 +13,7 @@ from sketchselect.linalg.csr import as_csr, densify, is_csr, take_columns
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.base import Matrix, MatrixView, Vector, check_range
+from sketchselect.readers.tables import times_from
 
 
 def transposed(matrix: Matrix) -> Matrix:
@@ -126,6 +127,7 @@ class ChosenColumns(MatrixView):
         names = matrix.feature_names
         self.feature_names = None if names is None else tuple(names[j] for j in columns)
         self.text_columns = tuple(i for i, j in enumerate(columns) if j in matrix.text_columns)
+        self.date_columns = tuple(i for i, j in enumerate(columns) if j in matrix.date_columns)
         self.levels = {i: matrix.levels[columns[i]] for i in self.text_columns if columns[i] in matrix.levels}
 
     def _rows(self, start: int, stop: int) -> Any:
@@ -151,10 +153,13 @@ class NamedColumn(Vector):
         self.matrix, self.column = matrix, matrix.feature_names.index(name)
         self.shape, self.dtype = (matrix.shape[0],), matrix.dtype
         self.address, self.in_memory = f"{matrix.address}, column {name!r:.80}", matrix.in_memory
+        if self.column in matrix.date_columns:
+            self.dtype = np.dtype("datetime64[us]")
 
     def _entries(self, start: int, stop: int) -> Array:
         rows = self.matrix.read_rows(start, stop)
-        return densify(take_columns(rows, [self.column])).ravel() if is_csr(rows) else rows[:, self.column]
+        entries: Array = densify(take_columns(rows, [self.column])).ravel() if is_csr(rows) else rows[:, self.column]
+        return times_from(entries) if self.dtype.kind == "M" else entries
 
     def identity(self) -> str | None:
         """Return the fingerprint of the column."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -144,7 +143,7 @@ class LeverageSelector(BaseSelector):
     to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
     ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
     that neither may rank high. A column that does not vary, with `about="zero"` one of zeros, scores 0; where all do,
-    the first columns are selected, with the weight 1 if sampled, and a warning says so.
+    the first columns are selected, with the weight 1 if sampled.
 
     Parameters
     ----------
@@ -314,12 +313,6 @@ class LeverageSelector(BaseSelector):
         about = point_of(summary) if isinstance(summary, LeverageScores) else self.about
         scores, lower, upper, ridge = self._scores_and_bounds(summary)
         differ = bool((scores > 0).any())
-        # A stream may begin with one row, in which no column varies yet.
-        if not differ and summary.n_rows > 1:
-            warnings.warn(
-                f"{all_alike(about)}: every score is 0, and the first columns are selected",
-                stacklevel=4,
-            )
         self.score_bounds_ = np.stack([lower, upper])
         weights = None
         if self.choice == "top" or not differ:

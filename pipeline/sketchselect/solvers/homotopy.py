@@ -12,21 +12,18 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.validation import Array, Floats, require_number, require_positive
 from sketchselect.solvers.path import Ints, Path, PathBuilder, duality_gap
 from sketchselect.solvers.problem import Problem
 
-# Sums may be reordered, so that they use vector registers.
-_SUMS = {"reassoc", "contract", "nsz"}
 
-
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def append_row(factor: Floats, k: int, column: Floats, diagonal: float, smallest: float) -> bool:
     """Extend the lower factor of a k x k matrix by one row; return False if the squared pivot is at most `smallest`."""
     left = diagonal
@@ -42,7 +39,7 @@ def append_row(factor: Floats, k: int, column: Floats, diagonal: float, smallest
     return True
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def remove_row(factor: Floats, k: int, at: int) -> None:
     """Delete row and column `at` of the factored k x k matrix, with Givens rotations."""
     for i in range(at, k - 1):
@@ -58,7 +55,7 @@ def remove_row(factor: Floats, k: int, at: int) -> None:
             factor[row, i + 1] = c * y - s * x
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def solve_two(factor: Floats, k: int, right: Floats) -> None:
     """Solve in place for two right-hand sides, the rows of `right`."""
     for i in range(k):
@@ -75,7 +72,7 @@ def solve_two(factor: Floats, k: int, right: Floats) -> None:
             right[1, j] -= factor[i, j] * y
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def lines(gram: Floats, xy: Floats, columns: Array, pair: Floats, offset: Floats, slope: Floats) -> None:
     """Set ``offset = xy - G u`` and ``slope = G w`` for (u, w) the rows of `pair`, on `columns`."""
     offset[:] = xy
@@ -96,7 +93,7 @@ def lines(gram: Floats, xy: Floats, columns: Array, pair: Floats, offset: Floats
             slope[j] += w0 * a[j]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def next_entry(offset: Floats, slope: Floats, outside: Array, alpha: float, tol: float) -> float:
     """Return the largest strength below `alpha` at which an outside column reaches the bound; 0 if none does."""
     best = 0.0

@@ -8,11 +8,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from sketchselect._kernels import kernel
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Array, Floats, require_number
@@ -460,7 +460,7 @@ def updated_eigenvalue(
     )
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def products(matrix: Floats, rows: Array, vectors: Floats, out: Floats) -> None:
     """Set row t of `out` to the sum of these rows of a matrix times the entries of row t of `vectors`."""
     out[:] = 0.0
@@ -493,7 +493,7 @@ def products(matrix: Floats, rows: Array, vectors: Floats, out: Floats) -> None:
         i += 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def gather(matrix: Floats, columns: Array, out: Floats) -> None:
     """Set `out` to the block of these rows and columns."""
     for i in range(columns.shape[0]):

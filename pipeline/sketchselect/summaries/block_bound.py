@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
-import numba
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
@@ -136,7 +136,7 @@ class DualAscent:
         return projected
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def capped_simplex(values: Floats, total: float) -> Floats:
     """Return the nearest point of {0 <= x <= 1, sum x = total}, by bisection on its threshold.
 
@@ -161,7 +161,7 @@ def capped_simplex(values: Floats, total: float) -> Floats:
     return out
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def _aim(spectral: Array, entries: Array, dual: Array, unit: Array, relaxation: np.float32) -> None:
     """Write over the multipliers what is projected onto the entries that are possible."""
     n = spectral.shape[0]
@@ -171,7 +171,7 @@ def _aim(spectral: Array, entries: Array, dual: Array, unit: Array, relaxation: 
             dual[i, j] += relaxation * projected + (np.float32(1.0) - relaxation) * entries[i, j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def _settle(raised: Array, entries: Array, dual: Array, matrix: Array, scaled: Array) -> None:
     """Set the entries to the positive part of `raised`, the multipliers to the difference, and the next matrix."""
     n = raised.shape[0]
@@ -374,7 +374,7 @@ def balanced_blocks(block: Any, labels: Array, n_blocks: int, order: Array, seed
     return [order[members == b] for b in range(n_blocks)]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def _exchange(rows: Floats, bounds: Array, members: Array, n_blocks: int, seed: np.uint64) -> None:
     """Let rows of a cluster change blocks in pairs, where the squared norms of the clusters' sums in blocks decrease.
 

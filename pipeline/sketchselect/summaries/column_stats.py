@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.csr import arrays_of, columns_dense, is_csr, split_columns, without_columns
@@ -17,7 +17,7 @@ from sketchselect.linalg.validation import Array, Floats, first_row, pieces
 from sketchselect.summaries.base import Summary, register
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _sweep(block, shift, weights, counts, stats):  # type: ignore[no-untyped-def]
     for i in range(block.shape[0]):
         w = weights[i]
@@ -68,7 +68,7 @@ def entry_range(block: csr_array) -> tuple[NDArray[np.int64], Floats, Floats]:
     return counts, low, high
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _range(data, indices, counts, low, high):  # type: ignore[no-untyped-def]
     for k in range(data.shape[0]):
         j = indices[k]

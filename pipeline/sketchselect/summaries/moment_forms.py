@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock, Incompatible, NotFinite
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.comoments import (
@@ -117,7 +117,7 @@ def pair_moments(block: Array, targets: Floats, weights: Floats, start: int | Ar
     return PairMoments(total, mean, products)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _sum_again(block, targets, weights, pairs, total, mean, scatter):  # type: ignore[no-untyped-def]
     """Write means and scatter of some pairs of columns, from two sweeps over the rows with a value in both."""
     p = block.shape[1]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
+from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock, BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.csr import arrays_of, as_csr, densify, is_csr, require_ordinary, take_columns
 from sketchselect.linalg.validation import (
@@ -36,7 +36,7 @@ _DENSE_COLUMNS = 256
 """Columns of a sparse sample that are made dense at a time."""
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _bin_of(edges, j, x):  # type: ignore[no-untyped-def]
     """Return the last bin that begins at or below `x`, the first one for smaller values."""
     low, high = 1, edges.shape[1]
@@ -49,7 +49,7 @@ def _bin_of(edges, j, x):  # type: ignore[no-untyped-def]
     return low - 1
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _count_rows(block, edges, classes, weights, counts, at_edges):  # type: ignore[no-untyped-def]
     n, p = block.shape
     tile = max(1, _TILE_NBYTES // (8 * counts.shape[1] * counts.shape[2]))
@@ -65,7 +65,7 @@ def _count_rows(block, edges, classes, weights, counts, at_edges):  # type: igno
                     at_edges[j] &= edges[e, b] == x
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _count_entries(data, indices, indptr, edges, classes, weights, counts, at_edges):  # type: ignore[no-untyped-def]
     p, n_classes = counts.shape[0], counts.shape[2]
     totals, stored = np.zeros(n_classes, np.int64), np.zeros((p, n_classes), np.int64)
@@ -91,7 +91,7 @@ def _count_entries(data, indices, indptr, edges, classes, weights, counts, at_ed
                 at_edges[j] &= edges[e, b] == 0.0
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _end_of_run(ascending, i):  # type: ignore[no-untyped-def]
     """Return the place after the last value that is equal to that at place `i`."""
     end = i + 1
@@ -100,7 +100,7 @@ def _end_of_run(ascending, i):  # type: ignore[no-untyped-def]
     return end
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _fill_edges(ascending, out):  # type: ignore[no-untyped-def]
     """Write the lower edges of at most ``out.size`` bins with about the same number of the ascending values."""
     n, n_bins = ascending.shape[0], out.shape[0]

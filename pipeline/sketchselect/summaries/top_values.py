@@ -8,15 +8,15 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from numba import njit
 
+from sketchselect._kernels import kernel
 from sketchselect.linalg.csr import arrays_of, densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.validation import Array, Floats, first_row, pieces, read_only, require_finite, require_positive
 from sketchselect.summaries.base import register
 from sketchselect.summaries.column_stats import ColumnRecord, ColumnStats
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _insert(x, w, count, top, mass, weighted):  # type: ignore[no-untyped-def]
     """Insert one value into a descending run of `count` entries; a full run loses its last one."""
     size = top.shape[0]
@@ -31,7 +31,7 @@ def _insert(x, w, count, top, mass, weighted):  # type: ignore[no-untyped-def]
         mass[i] = w
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _collect_rows(block, weights, top, mass, least, weighted):  # type: ignore[no-untyped-def]
     size = top.shape[1]
     for i in range(block.shape[0]):
@@ -46,7 +46,7 @@ def _collect_rows(block, weights, top, mass, least, weighted):  # type: ignore[n
                     least[j] = top[j, size - 1]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _collect_entries(data, indices, indptr, top, mass, counts):  # type: ignore[no-untyped-def]
     size = top.shape[1]
     for i in range(indptr.shape[0] - 1):
@@ -58,7 +58,7 @@ def _collect_entries(data, indices, indptr, top, mass, counts):  # type: ignore[
             counts[j] += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _fill_zeros(n_rows, counts, top, out):  # type: ignore[no-untyped-def]
     """Write the implicit zeros between the positive and the negative entries."""
     for j in range(top.shape[0]):
@@ -72,7 +72,7 @@ def _fill_zeros(n_rows, counts, top, out):  # type: ignore[no-untyped-def]
                 zeros -= 1
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _merge(left, right, left_mass, right_mass, out, out_mass, weighted):  # type: ignore[no-untyped-def]
     a = np.zeros(out.shape[1], dtype=np.int64)
     for i in range(out.shape[0]):

@@ -11,18 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.linalg.csr import arrays_of, refuse_huge, require_ordinary
 from sketchselect.linalg.hashing import uniforms
 from sketchselect.linalg.validation import LARGEST, Array, Floats, Labels, read_only
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def squared_distance(row: Array, center: Floats) -> float:
     """Return the squared distance of two points; differences are taken in float64."""
     total = 0.0
@@ -37,7 +36,7 @@ def as_float_rows(block: Array) -> Array:
     return read_only(block if block.dtype in (np.float32, np.float64) else block.astype(np.float64))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _closer(rows: Array, center: Floats, weights: Floats, nearest: Floats, out: Floats) -> float:
     total = 0.0
     for i in range(rows.shape[0]):
@@ -46,7 +45,7 @@ def _closer(rows: Array, center: Floats, weights: Floats, nearest: Floats, out: 
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _distances(rows: Array, centers: Floats, out: Floats) -> None:
     for i in range(rows.shape[0]):
         for c in range(centers.shape[0]):
@@ -105,7 +104,7 @@ _UNIT = 2.0**-53
 _CLOSE = 1e-4
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _apart(data: Array, indices: Array, lo: int, hi: int, center: Floats, dense: Floats) -> float:
     """Return the squared distance over all columns; `dense` is all zeros before and after."""
     for e in range(lo, hi):
@@ -116,7 +115,7 @@ def _apart(data: Array, indices: Array, lo: int, hi: int, center: Floats, dense:
     return distance
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _nearest(
     data: Array, indices: Array, indptr: Array, centers: Floats, by_column: Floats, norms: Floats, labels: Labels
 ) -> None:
@@ -155,7 +154,7 @@ def _nearest(
         labels[i] = label
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _sparse_distances(
     data: Array, indices: Array, indptr: Array, labels: Labels, centers: Floats, norms: Floats, distances: Floats
 ) -> None:
@@ -237,7 +236,7 @@ def _arrays(sums: ClusterSums) -> tuple[Floats, Floats, Floats, Floats]:
     return sums.weight, sums.mean, sums.correction, sums.within
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def two_sum(a: Any, b: Any) -> Any:
     """Return the rounded sum and its exact error (Knuth)."""
     total = a + b
@@ -246,7 +245,7 @@ def two_sum(a: Any, b: Any) -> Any:
 
 
 # One loop over the clusters each, where NumPy would sweep a dozen times over arrays of their size for every block.
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _about(
     references: Floats, weight: Floats, sums: Floats, squares: Floats, mean: Floats, correction: Floats, within: Floats
 ) -> None:
@@ -265,7 +264,7 @@ def _about(
         within[c] = 0.0 if squares[c] - spread < 0.0 else squares[c] - spread
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _merge(
     weight_a: Floats,
     mean_a: Floats,
@@ -315,7 +314,7 @@ def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> N
 _STRETCH = 256  # Values that are compared at once; few stretches have one that matters
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _largest(values: Floats, count: int) -> NDArray[np.int64]:
     """Return the places of all values that are at least the `count`-th largest, and positive, in ascending order."""
     heap = np.full(count, np.nextafter(0.0, 1.0))
@@ -350,7 +349,7 @@ def _largest(values: Floats, count: int) -> NDArray[np.int64]:
     return places
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _n_above(values: Floats, limit: float) -> int:
     above = 0
     for value in values:
@@ -422,7 +421,7 @@ def sparse_mean_products(
     return totals.reshape(shape), norms.reshape(shape), paired.reshape(shape)[:, : n_clusters // 2], products
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _mean_products(data, indices, indptr, cells, k, weights, totals, of, norms, paired, products):  # type: ignore[no-untyped-def]
     m, half = cells.shape[1], k // 2
     means, seen = np.zeros(totals.shape[0]), np.full(totals.shape[0], -1, np.int64)
@@ -452,7 +451,7 @@ def _mean_products(data, indices, indptr, cells, k, weights, totals, of, norms, 
                 products[i] += np.float64(data[e]) * means[cells[i, of]]
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _first(data, indices, indptr, labels, weights, seen, sums, counts):  # type: ignore[no-untyped-def]
     for i in range(indptr.shape[0] - 1):
         c, w = labels[i], weights[i]
@@ -465,7 +464,7 @@ def _first(data, indices, indptr, labels, weights, seen, sums, counts):  # type:
             counts[c, j] += 1
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _second(data, indices, indptr, labels, weights, mean, residual, within):  # type: ignore[no-untyped-def]
     for i in range(indptr.shape[0] - 1):
         c, w = labels[i], weights[i]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.linalg.kmeans.assignment import squared_distance
 from sketchselect.linalg.validation import Array, Floats, Labels
 
@@ -19,7 +19,7 @@ _SMALLEST, _LARGEST = np.float32(1e-30), np.float32(1e38)
 _ZERO = np.float32(0.0)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def least_of_others(products: Array, labels: Labels, least: Array) -> None:
     """Write the least product of each group of centres, those of equal index modulo the number of groups.
 
@@ -36,7 +36,7 @@ def least_of_others(products: Array, labels: Labels, least: Array) -> None:
             low[f] = value if value < before else before
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def store_bounds(
     least: Array, base: Array, unscale: np.float32, drift: Floats, where: Labels, a: int, lower: Array
 ) -> None:
@@ -60,7 +60,7 @@ def store_bounds(
             stored[np.uint64(a + where[f])] = low[np.uint64(f)]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def doubtful(
     labels: Labels, distances: Floats, moved: Array, drift: Floats, lower: Array, a: int, reach: Array, where: Labels
 ) -> int:
@@ -90,13 +90,13 @@ _ROWS = 6
 _LEAST_FEATURES, _MOST_CLUSTERS = 128, 32
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def takes_dots(n_features: int, n_clusters: int) -> bool:
     """Return whether sums in registers are faster than BLAS, which packs its operands: few centres, long rows."""
     return n_features >= _LEAST_FEATURES and 2 <= n_clusters <= _MOST_CLUSTERS
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def _dots(piece: Array, factors: Array, products: Array) -> None:
     """Write the products of two centres at a time and six rows: as many sums as fit the registers of a processor.
 
@@ -136,7 +136,7 @@ def _dots(piece: Array, factors: Array, products: Array) -> None:
             )
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _turn(matrix: Array, turned: Array) -> None:
     """Write the transpose, tile by tile, so that the values read stay in the cache."""
     n_rows, n_columns = matrix.shape
@@ -152,7 +152,7 @@ def _turn(matrix: Array, turned: Array) -> None:
             turned[c, a] = matrix[a, c]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def multiply(piece: Array, factors: Array, turned: Array, turning: Array, products: Array) -> None:
     """Write the products of centres and rows, shape (n_clusters, n_rows)."""
     n_clusters, n_features = factors.shape
@@ -169,7 +169,7 @@ def multiply(piece: Array, factors: Array, turned: Array, turning: Array, produc
         np.dot(factors, piece.T, products)
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def _squared_length(row: Array) -> np.float32:
     total = np.float32(0.0)
     for j in range(row.shape[0]):
@@ -178,7 +178,7 @@ def _squared_length(row: Array) -> np.float32:
 
 
 # All distances that are returned are computed here, so that their bits have one origin.
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(fastmath=REASSOCIATED, error_model="numpy")
 def settle(
     rows: Array,
     labels: Labels,
@@ -213,7 +213,7 @@ def settle(
             squares[label] += w * total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen: Labels) -> None:
     """Add the norms; write the two least values of each row, and the index of the least if it is unique."""
     best[:] = np.inf
@@ -234,14 +234,14 @@ def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen
             chosen[i] += np.int32(c) * np.int32(product[i] <= best[i])
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def squared_lengths(rows: Array, lengths: Array) -> None:
     """Write the squared lengths of rows, in float32."""
     for i in range(rows.shape[0]):
         lengths[i] = _squared_length(rows[i])
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _exclude(lengths: Array, slope: float, floor: float, best: Array, runner: Array, chosen: Labels) -> int:
     """Add the error of the products to the least values; choose -1 where the next value is not above that.
 
@@ -258,7 +258,7 @@ def _exclude(lengths: Array, slope: float, floor: float, best: Array, runner: Ar
     return unclear
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _resolve(row: Array, products: Array, f: int, limit: float, centers: Floats) -> int:
     """Return the nearest of the centres within the limit by float64 distances; ties go to the lowest index."""
     label, least = 0, np.inf
@@ -271,7 +271,7 @@ def _resolve(row: Array, products: Array, f: int, limit: float, centers: Floats)
     return label
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def heaviest_rows(rows: Array, labels: Labels, weights: Floats, top: float, points: Floats) -> None:
     """Copy the heaviest row of each cluster, the first of them, to `points`; rows with a negative label are left out.
 
@@ -292,7 +292,7 @@ def heaviest_rows(rows: Array, labels: Labels, weights: Floats, top: float, poin
 
 
 # One call for all pieces of a block: threads that returned to Python after each piece would wait for its lock.
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def sweep(
     rows: Array,
     operand: Array,
@@ -398,7 +398,7 @@ def sweep(
     return compared
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def lloyd_of_few(rows: Array, weights: Floats, centers: Floats, most: int, tol: float, labels: Labels) -> float:
     """Make at most some Lloyd iterations, change centres and labels in place, and return the cost of the last labels.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from sketchselect._kernels import kernel
 from sketchselect.linalg.validation import Array, Floats
 
 LEAST_VIOLATION = 0.05  # Of an inequality that is added, in units of the mean of Y_ii
@@ -83,7 +83,7 @@ class Triangles:
         return 4.0 * _EPS * (len(self) + 16) * float(self._multipliers.sum())
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _most_violated(y: Array, least: np.float32, most: int) -> Array:
     """Return i, j < k of the inequalities violated by more than `least`; of each i those violated most."""
     n = y.shape[0]
@@ -112,7 +112,7 @@ def _most_violated(y: Array, least: np.float32, most: int) -> Array:
     return corners[:total]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _coefficients(a: float, b: float, c: float) -> tuple[float, float, float, float]:
     """Return the coefficients of Z_ii, Z_jk, Z_ij and Z_ik, where a, b, c are the roots of the weights of i, j, k."""
     largest = max(a, b, c)
@@ -120,7 +120,7 @@ def _coefficients(a: float, b: float, c: float) -> tuple[float, float, float, fl
     return b * c, a * a, a * c, a * b
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _sweep(matrix: Array, corners: Array, multipliers: Floats, roots: Floats) -> None:
     for t in range(corners.shape[0]):
         i, j, k = corners[t]
@@ -135,7 +135,7 @@ def _sweep(matrix: Array, corners: Array, multipliers: Floats, roots: Floats) ->
             multipliers[t] = after
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _adjoint(corners: Array, multipliers: Floats, roots: Floats) -> Floats:
     matrix = np.zeros((roots.shape[0], roots.shape[0]))
     for t in range(corners.shape[0]):
@@ -145,7 +145,7 @@ def _adjoint(corners: Array, multipliers: Floats, roots: Floats) -> Floats:
     return matrix
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _add(matrix: Array, i: int, j: int, k: int, multiple: float, ii: float, jk: float, ij: float, ik: float) -> None:
     """Add a multiple of the matrix of an inequality."""
     half = 0.5 * multiple

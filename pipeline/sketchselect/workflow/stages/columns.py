@@ -97,7 +97,7 @@ def summarize(session: Session) -> Summary[Any]:
     folder = session.folder
     if not session.is_prepared:
         prepare(session)
-    for text in (text for step in session.steps for text in step.notes()):
+    for text in (text for step in session.steps for text in step.notes(session.source.matrix.feature_names)):
         session.note(text)
     session.selector.inspect_rows(session.source)
     bundle = description(session.config, session.selector, session.n_columns)
