@@ -502,7 +502,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     def _features(self, columns: Any) -> NDArray[np.intp]:
         """Return the indices of some features, which may be counted from the last; never that of a target."""
         try:
-            chosen = np.atleast_1d(np.arange(self.n_features)[columns])
+            chosen: NDArray[np.intp] = np.atleast_1d(np.arange(self.n_features)[columns])
         except IndexError as error:
             raise BadParameter(f"columns must be indices of the {self.n_features} features: {error}") from None
         return chosen
