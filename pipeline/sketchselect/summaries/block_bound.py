@@ -494,7 +494,7 @@ class BlockBound(Summary[BlockBoundRecord]):
 
     kind = "block-bound"
     record_type = BlockBoundRecord
-    format_version = 2
+    format_version = 3
     later_parameters: ClassVar[Mapping[str, Any]] = {"triangles": False}
     accepts_sparse = True
     # Any density: the rows of a block are shuffled, so all must be there at once.
@@ -515,6 +515,11 @@ class BlockBound(Summary[BlockBoundRecord]):
         self.seed = require_seed(seed)
         self.spectral = bool(spectral)
         self.triangles = bool(triangles)
+
+    @property
+    def written_version(self) -> int:
+        """The format version in files: 3 with triangle inequalities, which 2 did not have."""
+        return 3 if self.triangles else 2
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""

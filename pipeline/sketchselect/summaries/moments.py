@@ -171,7 +171,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     kind = "moments"
     decayed_kind = "decayed-moments"
-    format_version = 2
+    format_version = 3
     record_type = MomentsRecord
     later_parameters: ClassVar[Mapping[str, Any]] = {"products": True}
 
@@ -226,6 +226,12 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         if self.missing is not None:
             return Pairwise()
         return Products(self.products) if self.degree == 2 else RowsOrComoment()
+
+    @property
+    def written_version(self) -> int:
+        """The format version in files: 3 of centred rows and of squares without products, which 2 did not have."""
+        as_rows = self.has_data and self.record.factor is not None and isinstance(self._form, RowsOrComoment)
+        return 3 if as_rows or not self.products else 2
 
     @property
     def accepts_sparse(self) -> bool:
