@@ -9,6 +9,7 @@ from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, davies
 import sketchselect as sks
 from sketchselect._text import format_seconds
 from sketchselect.cluster import cluster_range
+from sketchselect.cluster.certificates import block
 from sketchselect.cluster.certificates.block import CONFIDENCE, SHARE, Affordable, BlockOptions, affordable_blocks
 from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
 from sketchselect.errors import BadParameter, Incompatible
@@ -300,8 +301,14 @@ def test_of_very_many_rows_only_the_sample_is_computed_on_and_the_share_is_kept(
     assert 0 < found.cost_share <= SHARE
 
 
-def test_blocks_too_large_for_memory_are_left_out() -> None:
+def test_blocks_too_large_for_memory_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned(2000, 200_000)
     assert found.description is None
     assert (found.n_blocks, found.n_solved, found.cost_share) == (5, 0, 0.0)
     assert "spectrum alone" in found.sentence()
+    few = planned(60, 5).description
+    assert few is not None
+    for spare, is_solved in ((0, True), (-1, False)):
+        monkeypatch.setattr(block, "MOST_NBYTES", few.solving_nbytes(60, 5) + spare)
+        assert (planned(60, 5).description is not None) == is_solved
+    assert few.triangles

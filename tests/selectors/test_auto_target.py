@@ -10,7 +10,9 @@ from sklearn.datasets import make_classification
 from sklearn.feature_selection import f_classif, f_regression
 
 import sketchselect as sks
+from sketchselect.errors import NotFinite
 from sketchselect.selectors import LassoPath, MRMRSelector, TargetAutoSelector
+from sketchselect.selectors.supervised import auto
 from sketchselect.selectors.supervised.auto import MRMRPath, UnivariatePath
 from sketchselect.selectors.supervised.binned import mutual_information
 from sketchselect.selectors.supervised.models import design_of
@@ -115,18 +117,24 @@ def test_errors_of_mutual_information_are_those_of_refitting_on_rows(p: int, tas
 def test_without_counts_mutual_information_is_not_compared() -> None:
     X = rows(300, 40)
     y = X[:, 2] - X[:, 3] + rows(301, 40)[1:, 5]
-    whole = TargetAutoSelector().fit(X, y)
+    whole, stream = TargetAutoSelector().fit(X, y), TargetAutoSelector().partial_fit(X[:100], y[:100])
+    before = stream.summary_
+    with pytest.raises(NotFinite):
+        stream.partial_fit(np.full((1, 40), np.nan), y[:1], sample_weight=[1.0])
+    assert stream.summary_ is before
+    assert "mutual-information" in stream.errors_
     others = {
         "weights": TargetAutoSelector().fit(X, y, sample_weight=np.ones(300)),
         "a summary for merging": TargetAutoSelector().fit_summary(Folds(Moments(), 5).from_block(X, y)),
         "a small first batch": TargetAutoSelector().partial_fit(X[:20], y[:20]).partial_fit(X[20:], y[20:]),
+        "later weights": stream.partial_fit(X[100:], y[100:], sample_weight=np.ones(200)),
         "many columns": TargetAutoSelector().fit(np.hstack([X, rows(300, 461)]), y),
     }
     for other in others.values():
         assert list(other.errors_) == ["lasso", "univariate", "mrmr"]
         assert "mutual information was not compared" in other.selection_.diagnostics["choice"]
     assert "500 columns" in others["many columns"].selection_.diagnostics["choice"]
-    for name in ("weights", "a summary for merging", "a small first batch"):
+    for name in ("weights", "a summary for merging", "a small first batch", "later weights"):
         assert others[name].errors_ == pytest.approx({k: whole.errors_[k] for k in others[name].errors_})
 
 
@@ -150,10 +158,40 @@ def test_the_share_of_wrong_classes_to_expect_is_that_of_normal_rows(n_classes: 
     moments = Moments(classes=classes).from_block(new, labels)
     expected = expected_wrong(coef, intercept, fit.path_.model.support, moments)
     assert expected == pytest.approx(1 - fit.score(new, labels), abs=0.01)
-    if n_classes > 2:
-        # A class that the fit has not seen is never right.
-        intercept = np.where(np.arange(n_classes) == 0, -np.inf, intercept)
-        assert expected_wrong(coef, intercept, fit.path_.model.support, moments) > max(expected, (labels == 0).mean())
+    # A class that the fit has not seen is never right.
+    intercept = np.where(np.arange(n_classes) == 0, -np.inf, intercept) if n_classes > 2 else np.array([np.inf])
+    never = expected_wrong(coef, intercept, fit.path_.model.support, moments)
+    assert (
+        never > max(expected, (labels == 0).mean()) if n_classes > 2 else never == pytest.approx((labels == 0).mean())
+    )
+
+
+def test_names_of_classes_do_not_matter_where_all_rows_of_one_are_in_one_fold() -> None:
+    X = rows(300)
+    rare = X[:, 1] + 0.3 * X[:, 0] > 1.2
+    groups = np.where(rare, 0, 1 + np.arange(300) % 9)
+    first, last = (TargetAutoSelector().fit(X, np.where(rare, name, "m"), groups=groups) for name in ("a", "z"))
+    assert first.errors_ == pytest.approx(last.errors_)
+    assert (first.method_, first.support_.tolist()) == (last.method_, last.support_.tolist())
+    # Without its rows no model predicts the class.
+    assert min(first.errors_.values()) >= rare.mean() * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("spoilt", [{"lasso"}, {"lasso", "univariate", "mrmr"}])
+def test_errors_that_are_not_finite_do_not_win(spoilt: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    held_out = auto._held_out_wrong
+
+    def some(selector: Any, summary: Any, value: float) -> Any:
+        errors, weights = held_out(selector, summary, value)
+        return np.where(selector.method in spoilt, np.nan, errors), weights
+
+    monkeypatch.setattr(auto, "_held_out_wrong", some)
+    X = rows(300, 501)
+    with pytest.warns(UserWarning, match="(lasso|univariate|mrmr) is not compared"):
+        fit = TargetAutoSelector().fit(X, X[:, 1] > 0)
+    assert set(fit.errors_) == {"lasso", "univariate", "mrmr"} - spoilt
+    assert fit.method_ in (fit.errors_ or {"lasso"})
+    assert "nan" not in fit.selection_.diagnostics["choice"]
 
 
 def test_ranked_paths_go_by_f_statistics_and_by_relevance_without_redundancy() -> None:

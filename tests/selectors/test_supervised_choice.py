@@ -218,10 +218,21 @@ def test_stability_selection_keeps_its_bound_on_noise():
 def test_a_bound_that_no_number_of_columns_keeps_is_refused(p, max_false, least):
     X, y = linear(100, 5)
     X = np.hstack([X[:, :p], np.full((100, 7), 3.0)])  # constant columns do not loosen the bound
-    with pytest.raises(BadParameter, match=f"with {p} columns that vary.*at least {least}, or raise threshold"):
+    with pytest.raises(
+        BadParameter, match=f"with {p} columns that vary and differ.*at least {least}, or raise threshold"
+    ):
         StabilitySelector(max_false=max_false, threshold=0.7).fit(X, y)
     kept = StabilitySelector(max_false=float(least), threshold=0.7).fit(X, y)
     assert 0 < kept.error_bound_ <= float(least)
+
+
+@pytest.mark.parametrize(("n", "p"), [(100, 8), (24, 600)])
+def test_copies_of_columns_do_not_loosen_the_bound_of_stability_selection(n, p):
+    X, y = linear(n, p)
+    copies = np.hstack([1.0 - X[:, ::-1], X, 3.0 + 2.54 * X[:, :5]])
+    alone, among = (StabilitySelector(n_pairs=1, n_buckets=4).fit(rows, y) for rows in (X, copies))
+    assert among.selection_.parameters["n_per_half"] == alone.selection_.parameters["n_per_half"]
+    assert among.error_bound_ == alone.error_bound_
 
 
 @pytest.mark.slow

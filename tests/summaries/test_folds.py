@@ -37,6 +37,14 @@ def same(result, expected):
     assert np.allclose(result.xy, expected.xy, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize(
+    ("inner", "names"), [(Moments(), "moments"), (Bundle(exact=Moments(), stats=ColumnStats()), "exact, stats")]
+)
+def test_folds_of_a_member_that_is_not_there_name_those_that_are(inner, names):
+    with pytest.raises(Incompatible, match=f"'counts'.*{names}"):
+        Folds(inner).from_block(rows()[0]).of_member("counts")
+
+
 @pytest.mark.parametrize("inner", [Moments(), Moments(method="qr")])
 def test_folds_and_complements_are_those_of_the_rows(inner):
     X, y, w = rows()

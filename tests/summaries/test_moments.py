@@ -64,6 +64,41 @@ def test_few_rows_of_many_columns_are_rows_until_their_scatter_is_smaller(monkey
         assert np.allclose(states[3].unmerge(states[1]).covariance(), merged(parts[2:4]).covariance(), atol=1e-11)
 
 
+@pytest.mark.parametrize("description", [Moments(), Moments(half_life=3), Folds(Moments(), n_folds=5)])
+def test_empty_parts_of_many_columns_take_no_memory_for_pairs_of_columns(description):
+    # The matrix of so many columns would take 320 GB.
+    X = np.zeros((2, 200_000))
+    X[1, ::2] = 2.0
+    state = description.from_block(X, [0.0, 1.0])
+    back = decode(encode(state.merge(description.empty(200_000, 1))))
+    assert back == state
+    assert state.nbytes < 10 * 8 * 200_001
+    total = back.total if isinstance(back, Folds) else back
+    assert total.covariance(columns=[0, 1])[1].tolist() == [0.0, 0.0]
+
+
+def test_columns_of_the_covariance_are_features_and_never_the_target():
+    X, y, _ = some_rows()
+    for form in ("comoment", "qr", "pairwise"):
+        m = FORMS[form].from_block(X, y)
+        assert np.allclose(m.covariance(columns=[-1, 2]), m.covariance()[np.ix_([5, 2], [5, 2])], rtol=1e-13)
+        for wrong in ([6], [-7], [0.5]):
+            with pytest.raises(BadParameter, match="6 features"):
+                m.covariance(columns=wrong)
+    with pytest.raises(BadParameter, match="6 features"):
+        FORMS["qr"].from_block(X, y).least_squares([6])
+
+
+def test_squares_alone_and_squares_with_products_are_different_summaries():
+    both, squares = (Moments(degree=2, products=products).from_block(np.eye(3)) for products in (True, False))
+    for left, right in ((both, squares), (squares, both)):
+        assert left != right
+        assert left.describe() != right.describe()
+        with pytest.raises(Incompatible, match="products"):
+            left.merge(right)
+    assert [decode(encode(m)) == m for m in (both, squares)] == [True, True]
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_blocks", [1, 3, 40])
 def test_variances_far_from_zero_keep_nine_digits(form, n_blocks):

@@ -61,7 +61,7 @@ def _identity_of(value: Any) -> Any:
     if isinstance(value, Summary):
         return {
             "kind": value.kind,
-            "format": value.format_version,
+            "format": value.written_version,
             "parameters": {k: _identity_of(v) for k, v in value.parameters().items()},
         }
     if isinstance(value, Mapping):

@@ -157,10 +157,10 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
     """
     directions, shrinkage = directions_about(summary, about), summary.shrinkage
     squared_norms = squares_about(summary, about)
-    matrix = summary.centered_sketch if summary.centered_gram is None else summary.centered_gram
+    gram = summary.centered_gram
     copies = ColumnCopies(
-        matrix,
-        summary.centered_gram is not None,
+        summary.centered_sketch if gram is None else gram,
+        gram is not None,
         summary.centered_column_squared_norms,
         summary.mean,
         float(np.max(summary.weight)),

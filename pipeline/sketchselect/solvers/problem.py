@@ -19,6 +19,8 @@ from sketchselect.linalg.validation import Floats
 
 _EPS = float(np.finfo(np.float64).eps)
 _TILE = 256
+_COPIES = 1e-10
+"""Columns whose correlation is closer to 1 or -1 than this are copies, up to rounding."""
 
 
 class FewRows:
@@ -83,6 +85,27 @@ class Problem:
     def correlation(self) -> Floats:
         """S as an array of shape (p, p)."""
         return self.gram if isinstance(self.gram, np.ndarray) else self.gram.rows.T @ self.gram.rows
+
+    @cached_property
+    def n_distinct(self) -> int:
+        """Number of columns that vary, without copies of others in another unit or of the other sign.
+
+        Copies have the same products with random numbers, up to the sign, and so are neighbours in the order of these;
+        their correlation shows which neighbours are copies. One product with S.
+        """
+        at = np.flatnonzero(self.active)
+        if isinstance(self.gram, FewRows):
+            rows = self.gram.rows
+            products = np.random.default_rng(0).standard_normal(rows.shape[0]) @ rows[:, at]
+        else:
+            products = (np.random.default_rng(0).standard_normal(self.n_features) @ self.gram)[at]
+        order = at[np.argsort(np.abs(products))]
+        first, second = order[:-1], order[1:]
+        if isinstance(self.gram, FewRows):
+            neighbours = np.einsum("ij,ij->j", rows[:, first], rows[:, second])
+        else:
+            neighbours = self.gram[first, second]
+        return int(at.size - np.count_nonzero(np.abs(neighbours) > 1.0 - _COPIES))
 
     @property
     def n_features(self) -> int:

@@ -163,7 +163,7 @@ class Summary(ABC, Generic[R]):
     kind: ClassVar[str]
     """Name in files; never reused for another kind."""
     format_version: ClassVar[int] = 1
-    """Raised when the meaning of the record changes; part of every checkpoint's fingerprint."""
+    """Newest version that is read; raised when the meaning of the record changes."""
     record_type: ClassVar[type]
     later_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that the format did not have at first -> what their absence means; files leave out that value."""
@@ -174,6 +174,11 @@ class Summary(ABC, Generic[R]):
 
     _record: R | None = None
     context: Context = Context()
+
+    @property
+    def written_version(self) -> int:
+        """The format version in files of this summary: the oldest that can say all of it."""
+        return self.format_version
 
     # --- for a new kind to implement ---------------------------------------------------------------------------
 

@@ -321,7 +321,7 @@ def _outside(matrix: Floats, unit: Floats) -> Floats:
     return projected
 
 
-MOST_BLOCKS = 32  # Blocks of a partition, at most: each takes about a second, and a silent pass of minutes looks dead
+MOST_BLOCKS = 32  # Of a partition, at most: with triangles a minute or two, and a longer silent pass would look dead
 SKETCHED_COLUMNS = 256  # Rows of more columns are balanced in as many signed sums of columns
 SWEEPS = 3  # Passes over the rows of a partition that exchange rows between blocks; further ones gain little
 CANDIDATES = 20  # Rows of its cluster that a row may change places with, in each sweep
@@ -494,7 +494,7 @@ class BlockBound(Summary[BlockBoundRecord]):
 
     kind = "block-bound"
     record_type = BlockBoundRecord
-    format_version = 2
+    format_version = 3
     later_parameters: ClassVar[Mapping[str, Any]] = {"triangles": False}
     accepts_sparse = True
     # Any density: the rows of a block are shuffled, so all must be there at once.
@@ -516,15 +516,23 @@ class BlockBound(Summary[BlockBoundRecord]):
         self.spectral = bool(spectral)
         self.triangles = bool(triangles)
 
+    @property
+    def written_version(self) -> int:
+        """The format version in files: 3 with triangle inequalities, which 2 did not have."""
+        return 3 if self.triangles else 2
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
         return 128
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes for a block (its rows twice, some matrices of its order) and for dealing a partition."""
-        rows = 2 * self.block_rows
+        """Return the bytes for a block, and for dealing a partition."""
         balanced = MOST_BLOCKS * self.block_rows * min(n_features, SKETCHED_COLUMNS)
-        return 8 * (2 * rows * n_features + (14 if self.triangles else 12) * rows * rows + 2 * balanced)
+        return self.solving_nbytes(2 * self.block_rows, n_features) + 8 * 2 * balanced
+
+    def solving_nbytes(self, n_rows: float, n_features: int) -> int:
+        """Return the bytes for a block of so many rows: its rows twice, some matrices of its order."""
+        return int(8 * (2 * n_rows * n_features + (14 if self.triangles else 12) * n_rows**2))
 
     def _targets(self, y: Any, n_rows: int) -> Array | None:
         return None if y is None else np.unique(as_labels(y, n_rows), return_inverse=True)[1]

@@ -64,7 +64,7 @@ class _Writer:
 
 
 def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
-    header: dict[str, Any] = {"kind": summary.kind, "format_version": summary.format_version}
+    header: dict[str, Any] = {"kind": summary.kind, "format_version": summary.written_version}
     header["prepare"] = list(summary.context.prepare)
     names = summary.context.feature_names
     header["feature_names"] = None if names is None else list(names)

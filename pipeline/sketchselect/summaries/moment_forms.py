@@ -313,6 +313,14 @@ class RowsOrComoment(Comoment):
     Files of the matrix are of the same form, and both merge with each other.
     """
 
+    def empty(self, p: int, q: int) -> MomentsRecord:
+        """Return the record of zero rows; of many columns as rows, since the matrix may be too large for memory."""
+        return self.empty_as(is_few(0, p + q), p, q)
+
+    def empty_as(self, rows: bool, p: int, q: int) -> MomentsRecord:
+        """Return the record of zero rows, as rows or as the matrix."""
+        return Factor().empty(p, q) if rows else super().empty(p, q)
+
     def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block, dense or CSR."""
         if not is_few(block.shape[0], block.shape[1] + targets.shape[1]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
@@ -146,8 +146,9 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     Notes
     -----
-    Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2. Of 1,023 columns and more, with method="comoment" and degree 1, the
-    state is the centred rows while there are at most a quarter as many (C is their product), which takes as much less.
+    Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2. With method="comoment", degree 1 and p + q of at least 1,024, the
+    state is centred rows, whose product is C, while they are at most a quarter of p + q: those of each block, and one
+    for each merge, so that updates by single rows reach that at an eighth of p + q.
     With a decay, the effective number of rows (`n_effective`) approaches (1 + g) / (1 - g), their mean age g / (1 - g),
     and files and messages call the kind "decayed-moments". With rates, row i weighs ``(alpha_i / alpha_e) prod_{i < j
     <= e} (1 - alpha_j)`` of the last row e.
@@ -170,8 +171,9 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     kind = "moments"
     decayed_kind = "decayed-moments"
-    format_version = 2
+    format_version = 3
     record_type = MomentsRecord
+    later_parameters: ClassVar[Mapping[str, Any]] = {"products": True}
 
     # The form of moments with a decay, whose files hold neither
     method = "comoment"
@@ -214,8 +216,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         if self.decays:
             names = ("half_life", "decay", "classes", "rates")
         else:
-            # Files that had no squares alone say nothing of products.
-            names = ("method", "degree", "missing", "classes", *(() if self.products else ("products",)))
+            names = ("method", "degree", "missing", "classes", *(("products",) if self.degree == 2 else ()))
         return {name: getattr(self, name) for name in names}
 
     @cached_property
@@ -225,6 +226,12 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         if self.missing is not None:
             return Pairwise()
         return Products(self.products) if self.degree == 2 else RowsOrComoment()
+
+    @property
+    def written_version(self) -> int:
+        """The format version in files: 3 of centred rows and of squares without products, which 2 did not have."""
+        as_rows = self.has_data and self.record.factor is not None and isinstance(self._form, RowsOrComoment)
+        return 3 if as_rows or not self.products else 2
 
     @property
     def accepts_sparse(self) -> bool:
@@ -252,14 +259,16 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         return scaled + self._form.working_nbytes(*self._n_joint(n_features, n_targets))
 
     def _empty_like(self, record: Any) -> MomentsRecord:
-        empty = self._empty(record.n_features, record.n_targets)
-        if isinstance(self._form, RowsOrComoment) and record.factor is not None:
-            return replace(empty, comoment=None, factor=np.zeros((0, empty.mean.shape[0])))
-        return empty
+        if not isinstance(self._form, RowsOrComoment):
+            return self._empty(record.n_features, record.n_targets)
+        columns = self._n_joint(record.n_features, record.n_targets)
+        return self._timed(self._form.empty_as(record.factor is not None, *columns))
 
     def _empty(self, n_features: int, n_targets: int) -> MomentsRecord:
-        record = self._form.empty(*self._n_joint(n_features, n_targets))
-        return replace(record, end=0) if self.decays else record
+        return self._timed(self._form.empty(*self._n_joint(n_features, n_targets)))
+
+    def _timed(self, empty: MomentsRecord) -> MomentsRecord:
+        return replace(empty, end=0) if self.decays else empty
 
     def _summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         end, weights = self._row_weights(start, block.shape[0], weights)
@@ -361,11 +370,15 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             shares = np.array([(1 - shares[0]) / 2, (1 + shares[0]) / 2])
         return self.weight * shares
 
-    def covariance(self, ddof: float = 0, columns: NDArray[np.int64] | None = None) -> Floats:
-        """Return ``sum w (x - mean)(x - mean)' / (W - ddof)``, shape (n_features, n_features); or of some features."""
+    def covariance(self, ddof: float = 0, columns: Any = None) -> Floats:
+        """Return ``sum w (x - mean)(x - mean)' / (W - ddof)``, shape (n_features, n_features); or of some features.
+
+        Raises `BadParameter` without more weight than `ddof`, or if `columns` are not indices of features.
+        """
         x = slice(0, self.n_features)
         if columns is None:
             return self._divided(x, x, ddof)
+        columns = self._features(columns)
         if self.missing is not None:
             # Each pair of columns is of other rows, and an error names a pair of all columns.
             return self._divided(x, x, ddof)[np.ix_(columns, columns)]
@@ -468,7 +481,8 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         Raises
         ------
         BadParameter
-            If columns are linearly dependent to working precision, or the method is not "qr".
+            If columns are linearly dependent to working precision or not indices of features, or the method is not
+            "qr".
 
         Examples
         --------
@@ -478,7 +492,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         >>> bool(np.allclose(coef, 1, rtol=1e-7))
         True
         """
-        chosen = np.arange(self.n_features) if columns is None else np.asarray(columns, dtype=np.intp)
+        chosen = np.arange(self.n_features) if columns is None else self._features(columns)
         with one_blas_thread():
             coef = factor_least_squares(self.factor, self.n_features, chosen)
         return coef, self.y_mean - self.mean[chosen] @ coef
@@ -490,6 +504,14 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         if self.record.pair_weight is None:
             return np.full((p, p), self.weight)
         return self.record.pair_weight[:p, :p]
+
+    def _features(self, columns: Any) -> NDArray[np.intp]:
+        """Return the indices of some features, which may be counted from the last; never that of a target."""
+        try:
+            chosen: NDArray[np.intp] = np.atleast_1d(np.arange(self.n_features)[columns])
+        except IndexError as error:
+            raise BadParameter(f"columns must be indices of the {self.n_features} features: {error}") from None
+        return chosen
 
     def _divided(self, rows: slice | Array, columns: slice | Array, ddof: float = 0) -> Floats:
         if self.missing is None:
@@ -575,6 +597,7 @@ class DecayedMoments(Moments):
     """
 
     kind = "decayed-moments"
+    later_parameters: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,

@@ -193,11 +193,26 @@ class Folds(PartitionedSummary):
         return self._summarise_parts(block, y, start, weights, self.fold_of(rows))
 
     def of_member(self, name: str) -> Folds:
-        """Return the folds of one member of a `Bundle` in each of these folds."""
+        """Return the folds of one member of a `Bundle` in each of these folds.
+
+        Raises `Incompatible`, naming the members, if there is none of that name.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sketchselect.summaries import ColumnStats, Moments
+        >>> folds = Folds(Bundle(moments=Moments(), stats=ColumnStats()), n_folds=2).from_block(np.eye(6))
+        >>> folds.of_member("moments") == Folds(Moments(), n_folds=2).from_block(np.eye(6))
+        True
+        """
+        members = self.summary.members if isinstance(self.summary, Bundle) else {}
+        if name not in members:
+            there = f"they are {', '.join(members)}" if members else f"they are of one {self.summary.kind} summary"
+            raise Incompatible(f"these folds have no member {name!r:.40}; {there}")
         parts: list[Any] = [fold[name] for fold in cast(Any, self)]
-        members = {str(i): part for i, part in enumerate(parts)}
         folds = Folds(parts[0], self.n_folds, self.seed, self.groups)
-        return folds._with(replace(self.record, members=members), self.context)
+        record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
+        return folds._with(record, self.context)
 
     def details(self) -> Iterator[str]:
         """Yield the sizes of the folds, and the details of all rows."""

@@ -47,9 +47,9 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
 def _summary_data(summary: Any) -> dict[str, Any]:
     if isinstance(summary, Mapping):
         return {"members": {name: _summary_data(member) for name, member in summary.items()}}
-    fields = ("kind", "format_version", "n_rows", "n_features", "nbytes", "prepare", "feature_names")
+    fields = ("kind", "n_rows", "n_features", "nbytes", "prepare", "feature_names")
     parameters = {k: _parameter(v) for k, v in summary.parameters().items() if not hasattr(v, "shape")}
-    data = {name: getattr(summary, name) for name in fields}
+    data = {"format_version": summary.written_version, **{name: getattr(summary, name) for name in fields}}
     return {**data, "parameters": parameters, "details": list(summary.details())}
 
 
@@ -63,7 +63,7 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
             yield from _summary_lines(member, indent + "    ")
         return
     parameters = ", ".join(f"{k}={_parameter(v)}" for k, v in summary.parameters().items() if not hasattr(v, "shape"))
-    version = f"format version {summary.format_version}"
+    version = f"format version {summary.written_version}"
     yield f"{indent}kind {', '.join(filter(None, (summary.kind, version, parameters)))}"
     if summary.of_columns:
         size = f"{columns_in(summary)} columns of {summary.n_features} values each"

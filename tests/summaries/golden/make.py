@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from sketchselect.summaries import (
-    KINDS,
     BlockBound,
     Bundle,
     CentroidSums,
@@ -30,6 +29,7 @@ from sketchselect.summaries import (
     Summary,
     TargetHistogram,
     TopValues,
+    moment_forms,
     save,
 )
 
@@ -105,8 +105,12 @@ def path_of(name: str, version: int) -> Path:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(FOLDER.parents[2]))
-    for name, description in descriptions().items():
-        path = path_of(name, KINDS[description.kind].format_version)
+    summaries = [(name, build(description)) for name, description in descriptions().items()]
+    # Few rows of so many columns that they stay rows would make a large file.
+    moment_forms.is_few = lambda n_rows, width: True
+    summaries += [(name, build(descriptions()[name])) for name in ("moments", "decayed-moments")]
+    for name, summary in summaries:
+        path = path_of(name, summary.written_version)
         if not path.exists():
-            save(build(description), path)
+            save(summary, path)
             print(f"wrote {path.name}")

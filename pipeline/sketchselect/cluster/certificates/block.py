@@ -259,7 +259,7 @@ def affordable_blocks(
     dear = solved + _TRIANGLES * 4 / 3 * size**3 / REDUCTIONS
     triangles = every or reading + n_blocks * dear <= max(SHARE * run, TRIANGLE_SECONDS)
     description = BlockBound(k, options.block_rows, seed=options.random_state, triangles=triangles)
-    too_large = 8 * (2 * size * p + 12 * size**2) > MOST_NBYTES
+    too_large = description.solving_nbytes(size, p) > MOST_NBYTES
     spectral = n_blocks * spectrum <= budget / 2
     spent = n_blocks * spectrum if spectral else 0.0
     each = solved - spectrum if spectral else solved

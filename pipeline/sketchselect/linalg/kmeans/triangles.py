@@ -19,7 +19,7 @@ class Triangles:
     Y_ij is 1 over the weight of the cluster that has both rows, and 0 if none has: a row i that shares a cluster with
     both j and k makes these share it too. In terms of ``Z_ij = r_i Y_ij r_j``, with r the roots of the weights, an
     inequality says that ``tr A Z >= 0`` for a symmetric matrix A of seven entries; each A here is scaled such that
-    the largest coefficient of an entry of Z is 1. Summed over k, they imply the pair inequalities ``Y_ij <= Y_ii``.
+    no coefficient of an entry of Z is above 1. Summed over k, they imply the pair inequalities ``Y_ij <= Y_ii``.
 
     `roots` of shape (n,): r, positive, at most 1.
     Source: Piccialli, Sudoso and Wiegele 2022 for the inequalities in the relaxation; Hildreth 1957 for the projection.

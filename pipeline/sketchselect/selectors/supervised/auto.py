@@ -150,7 +150,7 @@ class InformationPath(UnivariatePath):
 
 
 def _held_out_wrong(selector: PathSelector, summary: Any, value: float) -> tuple[Floats, Floats]:
-    """Return the shares of wrong classes to expect of one model of a path on held-out folds, and the folds' weights."""
+    """Return the expected misclassification rates of one model of a path on held-out folds, and the folds' weights."""
     design, shares, weights = selector._design(summary, True), [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -175,7 +175,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     the lasso on all squares and products too. The method whose chosen model has the least error on held-out folds wins;
     of equal ones the first; one with squares only if it is better than all without by more than the standard error of
     the difference, by the folds. The estimator is then that model. The error of numbers is the mean squared one; that
-    of classes is the share of wrong ones which moments lead to expect (if scores are normal within classes), because
+    of classes is the misclassification rate that moments lead to expect (if scores are normal within classes), because
     squared errors of indicators favour squares that a discriminant does not need.
 
     Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show
@@ -205,7 +205,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         Its name.
     errors_ : dict of str to float
         Method -> error of its model on held-out folds: mean squared error over the variance of the target, 1 - R2; of
-        classes the share of wrong ones to expect, by means and variances of the scores.
+        classes the expected misclassification rate, by means and variances of the scores.
     coef_, intercept_, classes_, path_
         Of the winner, as for every selector with a path of models.
 
@@ -214,9 +214,9 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     Guarantee: exact squared errors of all models on the folds (`cross_validation_errors`), from moments alone, by which
     each path's model is chosen; of classes the methods are compared by an approximation. The least of several errors is
     a little too small as an estimate for new rows.
-    Mutual information does not compete with weights, above 500 columns, above a million counts, in a stream whose first
-    batch has fewer than 64 rows, and from a summary without counts, such as of ``sketchselect summarize``, which merges
-    with those of other sites; `selection_.diagnostics["choice"]` says so.
+    Mutual information does not compete with weights (in a stream, from the first ones on), above 500 columns, above a
+    million counts, in a stream whose first batch has fewer than 64 rows, and from a summary without counts, such as of
+    ``sketchselect summarize``, which merges with those of other sites; `selection_.diagnostics["choice"]` says so.
     Cost a row: that of `Moments` of degree 2 up to 30 columns, up to 500 with squares alone, and of `TargetHistogram`;
     after the pass each path, on all rows and each fold.
 
@@ -296,11 +296,22 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         return Folds(inner, int(self.cv), int(self.random_state), self.has_groups)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **options: Any) -> Any:
-        """Add a batch of rows to the stream and fit again, as `TargetMixin.partial_fit` says."""
+        """Add a batch of rows to the stream and fit again, as `TargetMixin.partial_fit` says.
+
+        From the first batch with weights on, mutual information does not compete.
+        """
+        before = getattr(self, "summary_", None)
+        if options.get("sample_weight") is not None and before is not None and isinstance(before.summary, Bundle):
+            self.summary_ = before.of_member("moments")
         with warnings.catch_warnings():
             # A stream may begin with rows of one value, or with few.
             ignore_early_warnings()
-            return super().partial_fit(X, y, classes, **options)
+            try:
+                return super().partial_fit(X, y, classes, **options)
+            except BaseException:
+                if before is not None:
+                    self.summary_ = before
+                raise
 
     def _n_select(self, n_features: int) -> int:
         # 0 leaves the number to cross-validation.
@@ -345,6 +356,9 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                     by_fold[name], weights = _held_out_wrong(selector, summaries[name], float(path.values[chosen]))
                     errors[name] = float(by_fold[name] @ weights / weights.sum())
                     shares[name] = f"{100.0 * errors[name]:.2g} % with {terms}"
+                if not np.isfinite(errors[name]):
+                    del errors[name]
+                    warnings.warn(f"{name} is not compared: its error on held-out folds is not finite", stacklevel=2)
         best = min(errors, key=lambda name: errors[name], default=LassoPath.method)
         linear = {name: error for name, error in errors.items() if competitors[name].degree == 1}
         winner = min(linear, key=lambda name: linear[name], default=LassoPath.method)
@@ -362,12 +376,13 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             self.__dict__.pop(name, None)
             if hasattr(self.best_, name):
                 setattr(self, name, getattr(self.best_, name))
-        choice = f"{winner}: the rows seen so far are in one fold, so that nothing is compared"
-        if shares:
+        why = "no error on held-out folds is finite" if shares else "the rows seen so far are in one fold"
+        choice = f"{winner}: {why}, so that nothing is compared"
+        if errors:
             others = [
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
             ]
-            does = "it explains" if is_regression else "the share of wrong classes to expect is"
+            does = "it explains" if is_regression else "the expected misclassification rate is"
             rank = "predicts best" if winner == best else f"is within a standard error of {best}, and has no squares"
             choice = f"{winner} {rank}: on held-out folds {does} {shares[winner]}{''.join(others)}"
             if not with_counts:

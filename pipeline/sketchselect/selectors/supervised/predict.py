@@ -71,7 +71,7 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
         In original units, for the columns of the support; n_outputs is 1 (the odds of the second class) for two
         classes, else n_classes.
     intercept : array of shape (n_outputs,)
-        Minus infinity for a class without rows, which is never predicted.
+        Minus infinity for a class without rows, which is never predicted; plus infinity for the first of two.
 
     Notes
     -----
@@ -118,12 +118,14 @@ def expected_wrong(coef: Floats, intercept: Floats, support: NDArray[np.int64], 
     priors = weights / weights.sum()
     covariances = moments.xy[support]
     if len(weights) == 2:
-        coef, intercept = np.hstack([np.zeros_like(coef), coef]), np.append(0.0, intercept)
+        # Odds without end are those of a first class without rows: its score is minus infinity, as that of any such.
+        both = [-np.inf, 0.0] if np.isposinf(intercept[0]) else [0.0, intercept[0]]
+        coef, intercept = np.hstack([np.zeros_like(coef), coef]), np.array(both)
         covariances = np.hstack([-covariances, covariances]) / 2.0
     present = priors > 0
     # Class means of the scores, less the overall mean.
     offsets = (covariances / np.where(present, priors, 1.0)).T @ coef
-    within = coef.T @ moments.covariance()[np.ix_(support, support)] @ coef - (offsets.T * priors) @ offsets
+    within = coef.T @ moments.covariance(columns=support) @ coef - (offsets.T * priors) @ offsets
     within *= moments.n_rows / max(moments.n_rows - np.count_nonzero(present), 1)
     scores = offsets + moments.mean[support] @ coef + intercept
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)

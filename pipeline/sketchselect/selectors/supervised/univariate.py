@@ -74,7 +74,7 @@ def f_of_moments(moments: Moments) -> ColumnTests:
     """Return the F test of every column from moments with a target: of classes, or of a regression."""
     if moments.classes is None:
         return f_of_regression(correlations_with_target(moments), float(moments.weight))
-    weights, variances = moments.class_weights, moments.covariance().diagonal()
+    weights, variances = moments.class_weights, moments.centered_column_squared_norms / moments.weight
     filled = weights > 0
     shares = weights / weights.sum()
     if len(weights) == 2:
@@ -87,7 +87,8 @@ def f_of_moments(moments: Moments) -> ColumnTests:
 
 def correlations_with_target(moments: Moments) -> Floats:
     """Return the correlation of every column with the one numeric target; NaN for a constant column."""
-    scale = np.sqrt(np.maximum(moments.covariance().diagonal(), 0.0) * np.ravel(moments.yy)[0])
+    target = np.ravel(moments.yy)[0]
+    scale = np.sqrt(moments.centered_column_squared_norms / moments.weight * target)
     with np.errstate(divide="ignore", invalid="ignore"):
         correlations: Floats = np.clip(np.where(scale > 0, np.ravel(moments.xy) / scale, np.nan), -1.0, 1.0)
     return correlations

@@ -739,7 +739,12 @@ class _Walk:
         # The block that is tried is solved, also of a sample.
         description = blocks.description
         if blocks.is_automatic:
-            description = BlockBound(description.n_clusters, description.block_rows, seed=description.seed)
+            description = BlockBound(
+                description.n_clusters,
+                description.block_rows,
+                seed=description.seed,
+                triangles=description.triangles,
+            )
         passes: list[tuple[Source, str, int | None]] = [(session.rows, "block certificate", None)]
         if not blocks.is_automatic:
             passes.append((features, "block certificate of the selected columns", rows))
