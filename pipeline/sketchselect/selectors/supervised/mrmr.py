@@ -76,7 +76,7 @@ class MRMRSelector(GuessedTaskMixin, BaseSelector):
     -----
     Guarantee: the columns that the method chooses from the rows, by moments exact to rounding. The first k of a longer
     choice are the choice of k. Constant columns are never chosen.
-    Cost a row: that of `Moments`; after the pass p k.
+    Cost a row: that of `Moments`; after the pass p k, and p^2 numbers for the correlations, of few rows too.
     Source: Ding and Peng 2005; Zhao, Anand and Wang 2019.
 
     Examples
