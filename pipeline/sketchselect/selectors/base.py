@@ -45,12 +45,12 @@ def all_alike(summary: Any, about: About) -> bool:
     """Return whether a summary shows that every column is constant, but for rounding, or zero."""
     if isinstance(summary, Mapping):
         return any(all_alike(member, about) for member in summary.values())
-    if isinstance(summary, RowSample):
-        rows = densify(summary.rows) if is_csr(summary.rows) else summary.rows
-        return summary.threshold == np.inf and not np.ptp(rows, axis=0).any()
     whole = getattr(summary, "total", summary)
     if not np.max(getattr(whole, "weight", 0.0), initial=0.0) > 0:
         return False
+    if isinstance(whole, RowSample):
+        rows = densify(whole.rows) if is_csr(whole.rows) else whole.rows
+        return len(rows) > 0 and whole.threshold == np.inf and not np.ptp(rows, axis=0).any()
     if about == "zero":
         return hasattr(whole, "column_squared_norms") and not whole.column_squared_norms.any()
     return hasattr(whole, "centered_column_squared_norms") and bool(constant_columns(whole).all())
@@ -678,7 +678,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """
         summary: Any = self.summary_
         about: About = getattr(self, "about", "mean")
-        if not self.fits_model and summary.n_rows > 1 and all_alike(summary, about):
+        if not self.fits_model and min(summary.n_rows, summary.n_features) > 1 and all_alike(summary, about):
             raise EmptyInput(
                 f"all {summary.n_features} columns are {'zero' if about == 'zero' else 'constant'} over "
                 f"{summary.n_rows} rows: there is nothing to select"
