@@ -1,6 +1,5 @@
 """Stores in S3, read by obstore and by s3fs: the same rows, errors and refusals, and a pass that can be interrupted."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import zarr
 
-import sketchselect as sks
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.location import locate
 from sketchselect.readers import open_matrix
@@ -40,19 +38,19 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture(params=["obstore", "s3fs"])
 def library(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "s3fs":
-        with mock.patch.object(stores, "s3_store", lambda location: None):
+        with mock.patch.object(stores, "s3_store", return_value=None):
             yield request.param
     else:
         yield request.param
 
 
 @pytest.fixture
-def bucket(endpoint: str, tmp_path: Path) -> Iterator[Any]:
+def bucket(endpoint: str, tmp_path: Path) -> tuple[Any, str, dict[str, str]]:
     """The file system, a bucket that is new, and its name."""
     files = s3fs.S3FileSystem(**KEYS, endpoint_url=endpoint)
     name = tmp_path.name.replace("_", "-").lower()[-40:].strip("-")
     files.mkdir(name)
-    yield files, name, {**KEYS, "endpoint_url": endpoint}
+    return files, name, {**KEYS, "endpoint_url": endpoint}
 
 
 def put(files: Any, folder: Path, place: str, **options: Any) -> None:
@@ -151,7 +149,7 @@ def test_a_server_that_is_gone_is_one_line_without_secrets(bucket: Any, library:
     with (
         mock.patch.object(type(array.store), "get", gone),
         mock.patch("sketchselect.readers.zarr.array._RETRY_PAUSES", ()),
-        pytest.raises(ChunkReadError, match="Connection refused.*network") as caught,
+        pytest.raises(ChunkReadError, match=r"Connection refused.*network") as caught,
     ):
         matrix.read_rows(0, 60)
     assert "hush" not in str(caught.value)
@@ -162,9 +160,11 @@ def test_access_denied_says_so(bucket: Any, tmp_path: Path) -> None:
     put(files, tmp_path, f"{name}/rows")
     matrix = open_matrix(f"s3://{name}/rows", storage_options=options)
     matrix.source.open()
-    with mock.patch.object(stores.ObjectStore, "get", side_effect=_denied()):
-        with pytest.raises(SourceError, match="access denied.*permissions") as caught:
-            matrix.read_rows(0, 60)
+    with (
+        mock.patch.object(stores.ObjectStore, "get", side_effect=_denied()),
+        pytest.raises(SourceError, match=r"access denied.*permissions") as caught,
+    ):
+        matrix.read_rows(0, 60)
     assert "hush" not in str(caught.value)
 
 
