@@ -208,7 +208,8 @@ def main() -> None:
                 opens, walls, cpus = zip(*seconds, strict=True)
                 ratios = sorted(wall / floor for wall, floor in zip(walls, bare, strict=True))
                 print(
-                    f"  {library:<10} opened in {statistics.median(opens):.2f} s   wall {statistics.median(walls):6.2f} s   CPU {statistics.median(cpus):6.2f} s   "
+                    f"  {library:<8} opened in {statistics.median(opens):.2f} s   wall {statistics.median(walls):.2f} s"
+                    f"   CPU {statistics.median(cpus):6.2f} s   "
                     f"ratio {statistics.median(ratios):5.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})   aim 1.1",
                     flush=True,
                 )
