@@ -143,6 +143,28 @@ def test_duplicated_zero_and_constant_columns():
     assert V.scores_[0] == V.scores_[2] == 0
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_if_no_column_varies_selectors_refuse_and_models_select_none(method):
+    cls = METHODS[method]
+    X, y = np.full((60, 4), 3.0), target_for(method, np.arange(60.0))
+    selector = of_size(method, 2, **SMALL.get(method, {}))
+    if cls.fits_model:
+        with pytest.warns(UserWarning, match="no column varies"):
+            assert selector.fit(X, y).support_.size == 0
+        return
+    if getattr(selector, "about", "mean") == "zero":
+        X = X - 3.0
+    with pytest.raises(EmptyInput, match=r"^all( 4)? columns are (constant|zero).*: there is nothing to select$"):
+        selector.fit(X, y)
+
+
+def test_a_stream_may_begin_with_constant_columns():
+    rng = np.random.default_rng(0)
+    X = np.vstack([np.full((20, 5), 2.0), rng.standard_normal((50, 5)) * np.arange(1.0, 6.0)])
+    stream = sks.VarianceSelector(2).partial_fit(X[:20]).partial_fit(X[20:])
+    assert stream.support_.tolist() == sks.VarianceSelector(2).fit(X).support_.tolist() == [3, 4]
+
+
 def test_variance_keeps_its_digits_far_from_zero():
     rng = np.random.default_rng(2)
     Z = rng.standard_normal((5000, 6)) * np.array([1, 1.01, 1.02, 1.03, 1.04, 1.05])
