@@ -182,13 +182,22 @@ class Lines(Progress):
         self._lock = threading.Lock()
         self._stage, self._total, self._done = "", 0, 0
         self._began = self._last = 0.0
+        self._over = threading.Event()
 
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
         """Say what begins."""
         with self._lock:
             self._stage, self._total, self._done = stage, total_bytes, 0
             self._began = self._last = time.monotonic()
+            self._over.set()
+            self._over = threading.Event()
+        # A partition may take minutes, as with many blocks of a certificate.
+        threading.Thread(target=self._repeat, args=(self._over,), name="sketchselect-progress", daemon=True).start()
         self.detail(f"{stage}: {counted(n_partitions, 'partition')}, {format_bytes(total_bytes)}")
+
+    def _repeat(self, over: threading.Event) -> None:
+        while not over.wait(self._every):
+            self.advance(0)
 
     def advance(self, nbytes: int) -> None:
         """Count, and write a line where it is time for one."""
@@ -198,12 +207,14 @@ class Lines(Progress):
             if now - self._last < self._every:
                 return
             self._last = now
-            rate = self._done / max(now - self._began, 1e-9)
-            left = max(self._total - self._done, 0) / max(rate, 1e-9)
-            text = (
-                f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
-                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {format_seconds(left)} left"
-            )
+            seconds = max(now - self._began, 1e-9)
+            text = f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
+            if self._done:
+                rate = self._done / seconds
+                left = format_seconds(max(self._total - self._done, 0) / rate)
+                text += f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {left} left"
+            else:
+                text += f"after {format_seconds(seconds)}: the first partitions are computed"
         self.note(text)
 
     def note(self, text: str) -> None:
@@ -218,6 +229,7 @@ class Lines(Progress):
     def finish(self, stage: str) -> None:
         """Say what was done."""
         with self._lock:
+            self._over.set()
             seconds, done = time.monotonic() - self._began, self._done
         rate = format_bytes(done / max(seconds, 1e-9))
         self.detail(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
@@ -242,6 +254,7 @@ class Bar(Lines):
             rich.DownloadColumn(binary_units=True),
             rich.TransferSpeedColumn(),
             rich.TimeRemainingColumn(),
+            rich.TimeElapsedColumn(),
             console=Console(file=cast(TextIO, LogStream(self._stream or sys.stderr))),
             transient=self._is_brief,
         )
@@ -446,6 +459,24 @@ def reporting(verbosity: Literal["silent", "brief", "all"], *, logs_json: bool =
 
 _computing: ContextVar[Progress | None] = ContextVar("_computing", default=None)
 
+_tasks: ContextVar[Progress | None] = ContextVar("_tasks", default=None)
+
+
+@contextlib.contextmanager
+def reporting_tasks(tasks: Progress | None) -> Iterator[None]:
+    """Report all passes and steps of computations to this, too: the callbacks of a fit; None: to none."""
+    token = _tasks.set(tasks)
+    try:
+        yield
+    finally:
+        _tasks.reset(token)
+
+
+def surrounding_tasks() -> Progress | None:
+    """Return what the tasks of the fit that runs are reported to."""
+    return _tasks.get()
+
+
 STEP_SECONDS = 2.0
 """Time from which on steps of a computation are counted, in lines of `LINE_SECONDS`."""
 
@@ -462,14 +493,19 @@ def reporting_steps(progress: Progress) -> Iterator[None]:
 
 def steps(what: str, items: Iterable[T], total: int) -> Iterator[T]:
     """Yield the items; where that takes seconds, note now and then how many are done: "lasso: folds: 2 of 5, 12 s"."""
-    progress, began = _computing.get(), time.monotonic()
+    progress, tasks, began = _computing.get(), _tasks.get() or Progress(), time.monotonic()
     due = began + STEP_SECONDS
-    for done, item in enumerate(items, start=1):
-        yield item
-        now = time.monotonic()
-        if progress is not None and now >= due and done < total:
-            progress.note(f"{what}: {done} of {total}, {format_seconds(now - began)}")
-            due = now + LINE_SECONDS
+    tasks.start(what, 0, total)
+    try:
+        for done, item in enumerate(items, start=1):
+            yield item
+            tasks.advance(0)
+            now = time.monotonic()
+            if progress is not None and now >= due and done < total:
+                progress.note(f"{what}: {done} of {total}, {format_seconds(now - began)}")
+                due = now + LINE_SECONDS
+    finally:
+        tasks.finish(what)
 
 
 def log_line(level: str, text: str) -> str:
@@ -479,6 +515,11 @@ def log_line(level: str, text: str) -> str:
 
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
+    shown, tasks = _shown(progress), _tasks.get()
+    return shown if tasks is None else SeveralProgress(shown, tasks)
+
+
+def _shown(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     if progress is None or progress is False or (progress is True and _verbosity.get() == "silent"):
         return Progress()
     if progress is True:

@@ -183,7 +183,7 @@ def test_of_many_newcomers_one_takes_a_dead_lock_over(tmp_path: Path) -> None:
         assert process.stdout is not None
         outcomes.append(process.stdout.readline().strip())
     for process in crowd:
-        process.communicate("done\n", timeout=60)
+        process.communicate("done\n", timeout=600)
         assert process.returncode == 0
     assert sorted(outcomes) == ["got it", "refused", "refused", "refused"]
 
@@ -202,6 +202,7 @@ def test_publishing_replaces_whole_files_and_stores(tmp_path: Path) -> None:
         assert [p.name for p in (folder.path / "labels.zarr").iterdir()] == ["b"]
 
 
+@pytest.mark.slow
 def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     contents = {c * 200_000 for c in "ab"}
     with open_folder(tmp_path / "out") as folder:

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from sketchselect import prepare
 from sketchselect._progress import make_progress, reporting_steps
-from sketchselect._sklearn import BaseEstimator, SelectorMixin, check_is_fitted
+from sketchselect._sklearn import BaseEstimator, SelectorMixin, as_configured, check_is_fitted
 from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
-from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
+from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
+from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
-from sketchselect.linalg.csr import is_csr, take_columns
-from sketchselect.linalg.spectrum import About, share_of_the_mean
+from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import SelectionScoresDisplay
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
@@ -34,11 +35,26 @@ from sketchselect.readers.base import Nonfinite
 from sketchselect.readers.dask import as_graph
 from sketchselect.readers.opening import is_array_like, open_features, require_width
 from sketchselect.selectors.parameters import check_declared, inherit_parameters
-from sketchselect.summaries import Summary, pick
+from sketchselect.summaries import RowSample, Summary, pick
 from sketchselect.summaries.base import KINDS
 from sketchselect.summaries.window import SlidingWindow
 
 MOST_LISTED = 20  # Selected columns in a notebook's table
+
+
+def all_alike(summary: Any, about: About) -> bool:
+    """Return whether a summary shows that every column is constant, but for rounding, or zero."""
+    if isinstance(summary, Mapping):
+        return any(all_alike(member, about) for member in summary.values())
+    whole = getattr(summary, "total", summary)
+    if not np.max(getattr(whole, "weight", 0.0), initial=0.0) > 0:
+        return False
+    if isinstance(whole, RowSample):
+        rows = densify(whole.rows) if is_csr(whole.rows) else whole.rows
+        return len(rows) > 0 and whole.threshold == np.inf and not np.ptp(rows, axis=0).any()
+    if about == "zero":
+        return hasattr(whole, "column_squared_norms") and not whole.column_squared_norms.any()
+    return hasattr(whole, "centered_column_squared_norms") and bool(constant_columns(whole).all())
 
 
 @dataclass(frozen=True)
@@ -232,7 +248,7 @@ def require_directions(size: int | None, k: int, name: str = "n_components") -> 
         )
 
 
-class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
     A subclass names its `method` and the kinds of summary it `requires`, describes its summary (`summary_description`),
@@ -421,6 +437,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         normalize = getattr(self, "normalize", None)
         return () if normalize is None else (normalize,)
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Make one pass over X and select columns.
 
@@ -439,6 +456,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         """
         self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         self.__dict__.pop("window_", None)
+        self._refuse_constant_columns()
         with reporting_steps(make_progress(run.get("progress"))):
             return self._finish(self.summary_.feature_names)
 
@@ -652,7 +670,21 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
+        self._refuse_constant_columns()
         return self._finish(self.summary_.feature_names)
+
+    def _refuse_constant_columns(self) -> None:
+        """Raise `EmptyInput` if no column varies, so that nothing distinguishes any; a stream may go on to vary.
+
+        A model selects nothing, warns, and predicts the mean of the target.
+        """
+        summary: Any = self.summary_
+        about: About = getattr(self, "about", "mean")
+        if not self.fits_model and min(summary.n_rows, summary.n_features) > 1 and all_alike(summary, about):
+            raise EmptyInput(
+                f"all {summary.n_features} columns are {'zero' if about == 'zero' else 'constant'} over "
+                f"{summary.n_rows} rows: there is nothing to select"
+            )
 
     def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""
@@ -808,6 +840,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
 
         Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns stay in
         memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for that pass.
+        CSR of a store is a sparse matrix or a sparse array as scikit-learn's ``sparse_interface`` says, from 1.9 on; an
+        array before.
         After the prepare step "one-hot" an array comes back, of columns of levels and of numbers as they are.
         """
         check_is_fitted(self, "support_")
@@ -816,7 +850,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             as_columns = tuple(step for step in self.steps_ if step.encodes is not None)
             rows = Source(matrix, prepare=as_columns, takes_missing=matrix.nonfinite == "missing")
             with run_options(matrix, **run) as options:
-                return map_blocks(rows, partial(chosen_columns, self.support_), "transform", options)
+                return as_configured(map_blocks(rows, partial(chosen_columns, self.support_), "transform", options))
         if is_array_like(X) or is_anndata(X) or is_xarray(X) or hasattr(X, "__dask_graph__"):
             check_run(run)
         if is_array_like(X):
@@ -834,7 +868,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         matrix = self._open(X, reset=False)
         rows = Source(matrix, takes_sparse=True, takes_missing=matrix.nonfinite == "missing")
         with run_options(matrix, **run) as options:
-            return map_blocks(rows, partial(chosen_columns, self.support_), "transform", options)
+            return as_configured(map_blocks(rows, partial(chosen_columns, self.support_), "transform", options))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
