@@ -21,6 +21,7 @@ def random_labels(n, k, rng):
     return np.r_[np.arange(k), rng.integers(k, size=n - k)]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("cls", COMPLETE)
 @pytest.mark.parametrize("r", [5, 9, 20, 39])
 def test_exactly_as_many_columns_as_asked_for_weights_and_scores(cls, r):
@@ -37,6 +38,7 @@ def test_exactly_as_many_columns_as_asked_for_weights_and_scores(cls, r):
         assert np.isclose(chosen.scores_.sum(), ((Z[:, chosen.support_] * chosen.weights_) ** 2).sum())
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("cls", SELECTORS)
 @pytest.mark.parametrize("size", [None, 6, 12])
 @pytest.mark.parametrize("wide", [False, True])
@@ -341,6 +343,7 @@ def test_a_partition_needs_its_sums_and_all_rows():
         selector.fit_summary(half)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("cls", SELECTORS)
 def test_the_same_selection_from_any_banding_and_the_same_bits_twice(cls):
     X, _ = blobs(n=2000)

@@ -201,6 +201,7 @@ def test_names_of_a_stream_of_frames():
     assert stream.selection_.feature_names is None
 
 
+@pytest.mark.slow
 def test_exactly_so_many_columns_and_the_weights_stay_unbiased():
     X = wide(p=300)
     norms = []
@@ -303,6 +304,7 @@ def test_without_ridge_every_independent_column_scores_1():
 BOTH = (sks.OnlineLeverageSelector, sks.LeverageSelector)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("n_rows", [5, 2500])  # of many rows online leverage measures its error in another way
 @pytest.mark.parametrize("value", [0.0, 3.7])
 def test_columns_that_all_are_constant_are_refused(value, n_rows):

@@ -21,6 +21,7 @@ from sketchselect.selectors.sketched import ridge_weights
 SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 
+@pytest.mark.share(400)
 @parametrize_with_checks(
     [cls(**SMALL.get(name, {})) for name, cls in METHODS.items()],
     expected_failed_checks=exceptions,
@@ -333,6 +334,7 @@ def about_the_mean(method, **parameters):
     return make(method, **{k: v for k, v in (parameters | {"about": "mean", "normalize": None}).items() if k in known})
 
 
+@pytest.mark.share(8)
 @pytest.mark.filterwarnings("ignore:every one of the", "ignore:.*columns were sampled")
 @pytest.mark.parametrize("sketch", [{}, {"sketch_size": 6, "n_components": 3}], ids=["exact", "shrunk"])
 @pytest.mark.parametrize("method", FOR_CLUSTERS)
