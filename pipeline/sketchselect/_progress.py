@@ -446,6 +446,24 @@ def reporting(verbosity: Literal["silent", "brief", "all"], *, logs_json: bool =
 
 _computing: ContextVar[Progress | None] = ContextVar("_computing", default=None)
 
+_tasks: ContextVar[Progress | None] = ContextVar("_tasks", default=None)
+
+
+@contextlib.contextmanager
+def reporting_tasks(tasks: Progress | None) -> Iterator[None]:
+    """Report all passes and steps of computations to this, too: the callbacks of a fit; None: to none."""
+    token = _tasks.set(tasks)
+    try:
+        yield
+    finally:
+        _tasks.reset(token)
+
+
+def surrounding_tasks() -> Progress | None:
+    """Return what the tasks of the fit that runs are reported to."""
+    return _tasks.get()
+
+
 STEP_SECONDS = 2.0
 """Time from which on steps of a computation are counted, in lines of `LINE_SECONDS`."""
 
@@ -462,14 +480,19 @@ def reporting_steps(progress: Progress) -> Iterator[None]:
 
 def steps(what: str, items: Iterable[T], total: int) -> Iterator[T]:
     """Yield the items; where that takes seconds, note now and then how many are done: "lasso: folds: 2 of 5, 12 s"."""
-    progress, began = _computing.get(), time.monotonic()
+    progress, tasks, began = _computing.get(), _tasks.get() or Progress(), time.monotonic()
     due = began + STEP_SECONDS
-    for done, item in enumerate(items, start=1):
-        yield item
-        now = time.monotonic()
-        if progress is not None and now >= due and done < total:
-            progress.note(f"{what}: {done} of {total}, {format_seconds(now - began)}")
-            due = now + LINE_SECONDS
+    tasks.start(what, 0, total)
+    try:
+        for done, item in enumerate(items, start=1):
+            yield item
+            tasks.advance(0)
+            now = time.monotonic()
+            if progress is not None and now >= due and done < total:
+                progress.note(f"{what}: {done} of {total}, {format_seconds(now - began)}")
+                due = now + LINE_SECONDS
+    finally:
+        tasks.finish(what)
 
 
 def log_line(level: str, text: str) -> str:
@@ -479,6 +502,11 @@ def log_line(level: str, text: str) -> str:
 
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
+    shown, tasks = _shown(progress), _tasks.get()
+    return shown if tasks is None else SeveralProgress(shown, tasks)
+
+
+def _shown(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     if progress is None or progress is False or (progress is True and _verbosity.get() == "silent"):
         return Progress()
     if progress is True:

@@ -12,11 +12,13 @@ from types import ModuleType
 from typing import Any
 
 __all__ = [
+    "HAS_CALLBACKS",
     "BaseEstimator",
     "ClassNamePrefixFeaturesOutMixin",
     "ClusterMixin",
     "SelectorMixin",
     "TransformerMixin",
+    "as_configured",
     "available_if",
     "check_array",
     "check_is_fitted",
@@ -67,3 +69,14 @@ with deferred("pandas", "scipy.special", "scipy.stats"):
 
     with deferred("sklearn.feature_selection"):
         from sklearn.feature_selection._base import SelectorMixin
+
+HAS_CALLBACKS = find_spec("sklearn.callback") is not None
+"""Whether estimators have callbacks, which takes a tenth of a second to import: scikit-learn 1.9 and later."""
+
+
+def as_configured(rows: Any) -> Any:
+    """Return a new sparse array as scikit-learn's ``sparse_interface`` says, from 1.9 on; anything else as it is."""
+    from scipy.sparse import csr_matrix, issparse
+    from sklearn import get_config
+
+    return csr_matrix(rows) if issparse(rows) and get_config().get("sparse_interface") == "spmatrix" else rows

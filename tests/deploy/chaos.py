@@ -23,10 +23,10 @@ from tests.deploy.links import Disk, Link
 
 from sketchselect.summaries import load
 
-HANG_SECONDS = 240.0
+HANG_SECONDS = 900.0
 """No run of the job may take so long: a quiet one takes ten seconds, and its stall_timeout is forty."""
 
-END_SECONDS = 150.0
+END_SECONDS = 600.0
 """A process that outlives what started it by so long is an orphan; a worker waits a minute for its scheduler."""
 
 MARK = "SKETCHSELECT_CHAOS_RUN"

@@ -73,7 +73,7 @@ def command(folder: Path, cluster: str, out: str, *words: str) -> list[str]:
 
 def run(folder: Path, cluster: str, out: str, *words: str) -> subprocess.CompletedProcess[str]:
     line = command(folder, cluster, out, *words)
-    return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
 
 
 def run_interrupted(
@@ -87,7 +87,7 @@ def run_interrupted(
             wait_until(lambda: halfway() or process.poll() is not None, what)
             assert process.poll() is None, process.communicate()[0]
             interrupt()
-            said, _ = process.communicate(timeout=200)
+            said, _ = process.communicate(timeout=600)
         finally:
             process.kill()
     return process.returncode, said

@@ -18,7 +18,7 @@ CUSTOM = "kubernetes.dask.org/v1"
 def built(overlay: str) -> list[dict[str, Any]]:
     """Return the documents that ``kubectl apply -k`` would send."""
     done = subprocess.run(
-        ["kubectl", "kustomize", str(FOLDER / overlay)], capture_output=True, text=True, timeout=60, check=False
+        ["kubectl", "kustomize", str(FOLDER / overlay)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))

@@ -17,7 +17,7 @@ def why_not() -> str | None:
         return "ip (iproute2) is not installed"
     name = f"sk{uuid4().hex[:6]}"
     for words in (("netns", "add", name), ("link", "add", f"{name}b", "type", "bridge")):
-        done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=600, check=False)
         _quietly("link", "del", f"{name}b")
         if done.returncode:
             _quietly("netns", "del", name)
@@ -83,7 +83,7 @@ def network(names: list[str]) -> Iterator[dict[str, Host]]:
     finally:
         for name in (*(host.name for host in hosts.values()), switch):
             pids = subprocess.run(
-                ["ip", "netns", "pids", name], capture_output=True, text=True, timeout=30, check=False
+                ["ip", "netns", "pids", name], capture_output=True, text=True, timeout=600, check=False
             ).stdout.split()
             for pid in pids:
                 with contextlib.suppress(OSError):
@@ -92,9 +92,9 @@ def network(names: list[str]) -> Iterator[dict[str, Host]]:
 
 
 def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
 
 
 def _quietly(*words: str) -> None:
-    subprocess.run(["ip", *words], capture_output=True, timeout=30, check=False)
+    subprocess.run(["ip", *words], capture_output=True, timeout=600, check=False)

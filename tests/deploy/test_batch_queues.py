@@ -113,7 +113,7 @@ def run(words: list[Any], place: Path, **more: str) -> str:
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -153,7 +153,7 @@ def told_to_end(script: str, number: int, place: Path, **more: str) -> tuple[int
         try:
             wait_until((place / "started").exists, "the job's start")
             process.send_signal(number)
-            code = process.wait(timeout=100)
+            code = process.wait(timeout=600)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -190,7 +190,7 @@ def test_job_that_was_cancelled_or_put_back_often_ends(place: Path, number: int,
 def test_only_a_lost_cluster_puts_the_job_back(place: Path, code: int, wanted: str) -> None:
     words = [FOLDER / "one-node.sbatch", place / "job.toml"]
     short = environment(place, SKETCHSELECT_SETUP=f"sketchselect() {{ return {code}; }}")
-    assert subprocess.run(words, env=short, cwd=place, timeout=60, check=False).returncode == code
+    assert subprocess.run(words, env=short, cwd=place, timeout=600, check=False).returncode == code
     assert requeued(place) == wanted
 
 

@@ -26,7 +26,7 @@ stall_timeout = 40
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1500),
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX"),
 ]
 

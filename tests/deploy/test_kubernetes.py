@@ -159,7 +159,7 @@ def test_commands_of_the_pods_run_the_job(plain_cluster: PlainCluster, tmp_path:
         words = [word.replace("/etc/sketchselect", str(tmp_path)) for word in start(job, **told)]
         path = f"{ROOT / 'deploy/docker'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            words, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=200, check=False
+            words, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=600, check=False
         )
     finally:
         os.environ.clear()

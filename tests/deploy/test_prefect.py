@@ -61,7 +61,7 @@ def flows(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def asked(server: str, what: str, **body: Any) -> list[dict[str, Any]]:
     import httpx
 
-    answer = httpx.post(f"{server}/{what}/filter", json=body, timeout=60)
+    answer = httpx.post(f"{server}/{what}/filter", json=body, timeout=600)
     answer.raise_for_status()
     found: list[dict[str, Any]] = answer.json()
     return found
@@ -203,7 +203,7 @@ def test_cancelled_run_keeps_its_checkpoints(
         wait_until(lambda: any(kept.rglob("*.sks")) or process.poll() is not None, "a checkpoint")
         # What Prefect sends to the process of a run that is cancelled.
         process.terminate()
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=600)
     finally:
         process.kill()
         process.wait()
@@ -228,7 +228,7 @@ def test_deployment_is_run_by_a_worker(server: str, job: Path) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -30,14 +30,14 @@ def calls(folder: Path) -> list[str]:
 @pytest.mark.parametrize(("code", "attempts"), [(0, 1), (1, 1), (2, 1), (75, 3)])
 def test_only_a_lost_cluster_is_tried_again(tmp_path: Path, code: int, attempts: int) -> None:
     environment = stand_in(tmp_path, f"exit {code}") | {"SKETCHSELECT_ATTEMPTS": "3"}
-    done = subprocess.run([SCRIPT, "job.toml", "--cluster", "env"], env=environment, timeout=60, check=False)
+    done = subprocess.run([SCRIPT, "job.toml", "--cluster", "env"], env=environment, timeout=600, check=False)
     assert done.returncode == code
     assert calls(tmp_path) == ["run job.toml --cluster env"] * attempts
 
 
 def test_it_ends_with_the_first_run_that_ends(tmp_path: Path) -> None:
     environment = stand_in(tmp_path, f'[ "$(wc -l < "{tmp_path}/calls")" -ge 2 ] || exit 75')
-    assert subprocess.run([SCRIPT, "job.toml"], env=environment, timeout=60, check=False).returncode == 0
+    assert subprocess.run([SCRIPT, "job.toml"], env=environment, timeout=600, check=False).returncode == 0
     assert len(calls(tmp_path)) == 2
 
 
@@ -51,7 +51,7 @@ def test_a_signal_reaches_the_job_and_its_answer_is_waited_for(tmp_path: Path, n
     try:
         wait_until(lambda: "ready" in calls(tmp_path), "the job's start")
         process.send_signal(number)
-        assert process.wait(timeout=60) == 143
+        assert process.wait(timeout=600) == 143
     finally:
         process.kill()
         process.wait()
@@ -65,7 +65,7 @@ def test_a_signal_between_two_attempts_is_the_end(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert "attempt 1 of 5" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 143
+        assert process.wait(timeout=600) == 143
     finally:
         process.kill()
         process.communicate()
@@ -73,6 +73,8 @@ def test_a_signal_between_two_attempts_is_the_end(tmp_path: Path) -> None:
 
 
 def test_without_a_job_file_it_says_how(tmp_path: Path) -> None:
-    done = subprocess.run([SCRIPT], env=stand_in(tmp_path, ""), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [SCRIPT], env=stand_in(tmp_path, ""), capture_output=True, text=True, timeout=600, check=False
+    )
     assert (done.returncode, calls(tmp_path)) == (2, [])
     assert "JOB.toml" in done.stderr

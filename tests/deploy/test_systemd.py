@@ -42,7 +42,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         file.write_text(text, encoding="utf-8")
         files.append(str(file))
     done = subprocess.run(
-        ["systemd-analyze", "verify", *files], capture_output=True, text=True, timeout=120, check=False
+        ["systemd-analyze", "verify", *files], capture_output=True, text=True, timeout=600, check=False
     )
     said = [line for line in done.stderr.splitlines() if "sketchselect" in line]
     assert (done.returncode, said) == (0, []), done.stderr

@@ -32,7 +32,7 @@ def test_own_clusters_listen_on_loopback_only_and_leave_nothing_behind(store):
     workers = [
         p for p in me.children(recursive=True) if p.pid not in there and "resource_tracker" not in str(p.cmdline())
     ]
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=600)
     assert alive == []
     changed = {k for k in os.environ if os.environ[k] != before.get(k)}
     assert changed <= {"PYTEST_CURRENT_TEST", "__DASK_PARENT_PID", "KMP_DUPLICATE_LIB_OK"}

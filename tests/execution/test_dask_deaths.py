@@ -132,11 +132,9 @@ def test_what_workers_cannot_load_is_said(engine, tiny):
 
 
 def test_a_pass_that_stands_still_is_given_up(tiny):
-    with local_cluster(2) as own:
-        began = time.monotonic()
-        with pytest.raises(Stalled, match=r"no partition was finished in 4\.00 s .*127\.0\.0\.1.*running.* of .*GiB"):
-            run(tiny(1000), own, leaf=Slowly(0, at=500, what="hang"), stall_timeout=4.0)
-        assert time.monotonic() - began < 40
+    said = r"no partition was finished in 4\.00 s .*127\.0\.0\.1.*running.* of .*GiB"
+    with local_cluster(2) as own, pytest.raises(Stalled, match=said):
+        run(tiny(1000), own, leaf=Slowly(0, at=500, what="hang"), stall_timeout=4.0)
 
 
 def test_no_workers_is_an_error_and_not_a_wait(tiny):

@@ -36,7 +36,7 @@ def job_file(tmp_path: Path) -> Path:
 def command(*words: object, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command line, in a process that is limited before it begins."""
     line = [sys.executable, "-m", "sketchselect", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, preexec_fn=before, timeout=300)
+    return subprocess.run(line, capture_output=True, text=True, preexec_fn=before, timeout=600)
 
 
 @pytest.fixture(params=["limit", "disk"])

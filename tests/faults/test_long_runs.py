@@ -35,7 +35,7 @@ def open_things() -> tuple[int, set[str]]:
 
 def assert_nothing_more_is_open(before: tuple[int, set[str]]) -> None:
     """Assert that what is open now was open before; event loops close their last socket after the call that used it."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while True:
         descriptors, threads = open_things()
         if descriptors <= before[0] and threads <= before[1]:

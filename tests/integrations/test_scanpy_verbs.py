@@ -334,7 +334,6 @@ def test_no_more_blocks_are_solved_than_a_job_solves(monkeypatch):
     bounds = []
     for seconds in (0.0, 1.25, 1e9):
         monkeypatch.setattr(block, "LEAST_SECONDS", seconds)
-        monkeypatch.setattr(block, "TRIANGLE_SECONDS", seconds)
         sks.tl.kmeans(cells, 3)
         bounds.append(cells.uns["kmeans"]["certificate"]["lower_bound"])
     inertia = cells.uns["kmeans"]["inertia"]

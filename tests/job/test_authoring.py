@@ -130,12 +130,15 @@ def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     assert job["prepare"]["steps"] == ["impute"]
     works("run", "gaps.toml", "--set", "execution.cluster=serial")
     counts = sp.random(300, 80, 0.2, format="csr", random_state=0, data_rvs=lambda n: np.arange(n) % 7 + 1)
-    sp.save_npz("cells.npz", counts)
-    works("init", "cells.npz", "-o", "cells.toml")
-    assert tomllib.loads(Path("cells.toml").read_text())["select"]["method"] == "hvg"
-    again = cli("init", "cells.npz", "-o", "cells.toml")
+    sp.save_npz("words.npz", counts)
+    works("init", "words.npz", "-o", "words.toml")
+    job = tomllib.loads(Path("words.toml").read_text())
+    assert job["prepare"]["steps"] == ["tf-idf", "l2"]
+    assert job["select"] == {"method": "greedy", "n_features": 40}
+    works("run", "words.toml", "--set", "execution.cluster=serial")
+    again = cli("init", "words.npz", "-o", "words.toml")
     assert again.exit_code == 2
-    assert "cells.toml: exists already" in again.stderr
+    assert "words.toml: exists already" in again.stderr
 
 
 @pytest.mark.parametrize("store", ["cells.h5ad", "cells.zarr", "both.h5mu"])

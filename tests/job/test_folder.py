@@ -183,7 +183,7 @@ def test_of_many_newcomers_one_takes_a_dead_lock_over(tmp_path: Path) -> None:
         assert process.stdout is not None
         outcomes.append(process.stdout.readline().strip())
     for process in crowd:
-        process.communicate("done\n", timeout=60)
+        process.communicate("done\n", timeout=600)
         assert process.returncode == 0
     assert sorted(outcomes) == ["got it", "refused", "refused", "refused"]
 

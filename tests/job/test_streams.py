@@ -15,7 +15,7 @@ COMMAND = f"{shlex.quote(sys.executable)} -m sketchselect"
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])

@@ -56,7 +56,7 @@ def test_a_terminal_shows_one_live_line(job_file: Callable[..., Path]) -> None:
             shown += os.read(near, 65536)
         except OSError:  # the other end is closed
             break
-    assert process.wait(timeout=60) == 0, shown
+    assert process.wait(timeout=600) == 0, shown
     assert b"\x1b[2K" in shown, "a bar that is removed when its pass ends"
     text = re.sub(rb"\x1b\[[\d;?]*[a-zA-Z]", b"", shown)
     lasting = [line for line in text.split(b"\n") if line.strip() and b"\xe2\x94\x81" not in line]

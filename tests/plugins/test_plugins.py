@@ -213,7 +213,7 @@ def test_installed_package_serves_a_job_and_its_workers(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *([here] if here else [])])}
     command = [sys.executable, "-m", "sketchselect", "run", "job.toml"]
     options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    run = subprocess.run(command, timeout=240, **options)
+    run = subprocess.run(command, timeout=600, **options)
     assert run.returncode == 0, run.stderr
     selection = json.loads((tmp_path / "out" / "selection.json").read_text(encoding="utf-8"))
     assert (selection["method"], selection["support"]) == ("peak", [3, 7])

@@ -100,7 +100,7 @@ def test_bytes_do_not_depend_on_process_or_user_style(bare_run, tmp_path):
             check=True,
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=600,
         ).stdout
         for folder in (tmp_path, tmp_path.parent)
     }

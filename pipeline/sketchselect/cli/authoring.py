@@ -36,8 +36,8 @@ url = {url}
 [prepare]
 {prepare}
 [select]
-method = {method}              # sketchselect methods lists all
-n_features = {n_features}                  # of {n_columns}{fewest}
+method = {method} # sketchselect methods lists all
+n_features = {n_features} # of {n_columns}{fewest}
 {normalize}
 [cluster]                        # leave the section out to select only
 n_clusters = 8                   # or: range = [2, 12]
@@ -57,6 +57,7 @@ normalize = false                # "l2" scales every row to length 1, as for tex
 _SAMPLE_ROWS = 1000
 _LISTED = 20
 _GENES = 2000  # as scanpy takes by default
+_WORDS = 1000
 
 
 @command
@@ -77,7 +78,7 @@ def init(
     from sketchselect.readers import row_partitions
     from sketchselect.readers.opening import obs_columns
     from sketchselect.readers.tables import ENCODINGS
-    from sketchselect.selectors import AutoSelector, HighlyVariableGenes
+    from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes
 
     options = storage_options(storage)
     matrix, encode = _opened(source, key=key, storage_options=options, feature_names=feature_names)
@@ -95,10 +96,19 @@ def init(
         f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
     )
     steps = [ENCODINGS[kind] for kind in encode]
-    steps += ["impute"] if n_missing else ["library-size", "log1p"] if sparse_counts else []
     location = location_of(os.path.expanduser(source))
     n_columns = matrix.shape[1]
     cells = obs_columns(location if options is None else locate(source, options), key)
+    # Counts are of genes where rows are annotated as cells, else of words.
+    method, number, of_counts = AutoSelector.method, 0, []
+    if sparse_counts and cells:
+        method, number, of_counts = HighlyVariableGenes.method, _GENES, ["library-size", "log1p"]
+    elif sparse_counts:
+        method, number, of_counts = GreedySelector.method, _WORDS, ["tf-idf", "l2"]
+    steps += ["impute"] if n_missing else of_counts
+    advice = f'for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
+    if method != GreedySelector.method:
+        advice = 'such as "standardise" for columns of different units'
     label, label_line = _labels(cells, matrix, options)
     text = JOB.format(
         description=description,
@@ -110,12 +120,12 @@ def init(
         columns=label_line,
         anndata=_annotations() if cells else "",
         nonfinite=f"{fill}\n" if n_missing else "",
-        prepare=f"steps = {json.dumps(steps)}".ljust(32) + ' # such as "standardise" for columns of different units\n',
-        method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
-        n_features=max(1, min(_GENES if cells else 50, n_columns // 2)) if sparse_counts else '"auto"',
+        prepare=f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
+        method=json.dumps(method).ljust(23),
+        n_features=str(max(1, min(number, n_columns // 2)) if number else '"auto"').ljust(19),
         n_columns=n_columns,
         normalize="" if sparse_counts else NORMALIZE,
-        fewest="" if sparse_counts else "; the fewest within 5 % of clustering on all of them, or a number",
+        fewest="" if number else "; the fewest within 5 % of clustering on all of them, or a number",
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
     output.write_text(text, encoding="utf-8")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, cast
+from typing import Any
 
 from sketchselect._progress import make_progress
 from sketchselect._text import did_you_mean
@@ -21,29 +20,6 @@ from sketchselect.readers.base import Matrix, Vector
 from sketchselect.readers.dask import futures_client
 
 _SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
-
-
-class UserNames:
-    """Mixin of estimators whose `dir` lists parameters, fitted attributes and methods for users, and nothing else."""
-
-    implementation: ClassVar[frozenset[str]] = frozenset()
-    """Methods that are for authors of estimators."""
-
-    def __dir__(self) -> list[str]:
-        cls = type(self)
-        methods = {
-            name
-            for name in super().__dir__()
-            if not name.startswith("_")
-            and name not in cls.implementation
-            and not isinstance(inspect.getattr_static(cls, name, None), property)
-            and callable(getattr(self, name, None))
-        }
-        fitted = {name for name in vars(self) if name.endswith("_") and not name.startswith("_")}
-        if fitted:
-            computed = (name for name, value in inspect.getmembers_static(cls) if isinstance(value, property))
-            fitted |= {name for name in computed if name.endswith("_") and hasattr(self, name)}
-        return sorted(methods | fitted | set(cast(Any, self).get_params(deep=False)))
 
 
 @contextmanager

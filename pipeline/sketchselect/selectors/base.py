@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from sketchselect import prepare
 from sketchselect._progress import make_progress, reporting_steps
-from sketchselect._sklearn import BaseEstimator, SelectorMixin, check_is_fitted
+from sketchselect._sklearn import BaseEstimator, SelectorMixin, as_configured, check_is_fitted
 from sketchselect._text import html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
-from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
+from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
+from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.spectrum import About, share_of_the_mean
@@ -234,7 +235,7 @@ def require_directions(size: int | None, k: int, name: str = "n_components") -> 
         )
 
 
-class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
     A subclass names its `method` and the kinds of summary it `requires`, describes its summary (`summary_description`),
@@ -428,6 +429,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         normalize = getattr(self, "normalize", None)
         return () if normalize is None else (normalize,)
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Make one pass over X and select columns.
 
@@ -833,6 +835,8 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
 
         Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns stay in
         memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for that pass.
+        CSR of a store is a sparse matrix or a sparse array as scikit-learn's ``sparse_interface`` says, from 1.9 on; an
+        array before.
         After the prepare step "one-hot" an array comes back, of columns of levels and of numbers as they are.
         """
         check_is_fitted(self, "support_")
@@ -841,7 +845,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
             as_columns = tuple(step for step in self.steps_ if step.encodes is not None)
             rows = Source(matrix, prepare=as_columns, takes_missing=matrix.nonfinite == "missing")
             with run_options(matrix, **run) as options:
-                return map_blocks(rows, partial(chosen_columns, self.support_), "transform", options)
+                return as_configured(map_blocks(rows, partial(chosen_columns, self.support_), "transform", options))
         if is_array_like(X) or is_anndata(X) or is_xarray(X) or hasattr(X, "__dask_graph__"):
             check_run(run)
         if is_array_like(X):
@@ -859,7 +863,7 @@ class BaseSelector(UserNames, SelectorMixin, BaseEstimator):  # type: ignore[mis
         matrix = self._open(X, reset=False)
         rows = Source(matrix, takes_sparse=True, takes_missing=matrix.nonfinite == "missing")
         with run_options(matrix, **run) as options:
-            return map_blocks(rows, partial(chosen_columns, self.support_), "transform", options)
+            return as_configured(map_blocks(rows, partial(chosen_columns, self.support_), "transform", options))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -18,8 +18,9 @@ from sketchselect._sklearn import (
 )
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Block, Source, summarize_source
-from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
+from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
+from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
@@ -33,7 +34,7 @@ from sketchselect.selectors.sketched import n_significant
 from sketchselect.summaries import FrequentDirections, Summary, pick
 
 
-class SketchedPCA(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Principal components of a matrix of any size, in one pass, with proven intervals of their variances.
 
     With lambda_i the variances along the exact components, s_i^2 and Delta (`shrinkage`) those of the sketch about the
@@ -100,6 +101,7 @@ class SketchedPCA(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def _n_features_out(self) -> int:
         return self.n_components_
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Self:
         """Sketch the rows in one pass and take the components of the sketch.
 

@@ -172,8 +172,7 @@ def block_details(summary: BlockBound) -> dict[str, float]:
 
 
 SHARE = 0.2  # Share of the estimated seconds of a run that its certificate may take
-LEAST_SECONDS = 10.0  # Estimated seconds that it may take in any case: all blocks of some ten thousand rows
-TRIANGLE_SECONDS = 2.0  # The same with triangle inequalities: all blocks of some hundred rows
+LEAST_SECONDS = 2.0  # Estimated seconds that it may take in any case: all blocks of some two thousand rows
 FEWEST_BLOCKS = 8  # A sample of fewer solved blocks proves less than the spectrum, so none is solved
 CONFIDENCE = 0.99  # Probability of a bound from a sample of blocks, where the job names none
 LARGEST_SAMPLE = 0.9  # From this share on all blocks are solved: a sample would save little and prove less
@@ -218,10 +217,12 @@ class Affordable:
         Examples
         --------
         >>> Affordable(n_blocks=3).sentence()
-        'certificate: from the spectrum alone, as blocks of rows cost too much for this run'
+        'certificate: from the spectrum alone; blocks of rows cost too much for this run ("blocks" solves them)'
         """
         if self.description is None:
-            return "certificate: from the spectrum alone, as blocks of rows cost too much for this run"
+            return (
+                'certificate: from the spectrum alone; blocks of rows cost too much for this run ("blocks" solves them)'
+            )
         solved = "all" if self.confidence is None else f"about {self.n_solved} of"
         cost = f"about {format_seconds(self.seconds)} of one core"
         if self.cost_share < 1.0:
@@ -236,8 +237,7 @@ def affordable_blocks(
 
     As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
     their spectral bound, unless that takes more than half of the time: a sample of twice as many then proves more.
-    With triangle inequalities where all blocks with them fit into `SHARE` or `TRIANGLE_SECONDS`, or all are solved
-    whatever the cost.
+    With triangle inequalities where all blocks with them fit, too, or all are solved whatever the cost.
 
     `source`: The prepared rows, all columns.
     `n_selected`, `n_clusters`, `n_starts`: Columns, clusters and starts of k-means.
@@ -257,7 +257,7 @@ def affordable_blocks(
     reading = nbytes / BYTES
     budget = max(SHARE * run, LEAST_SECONDS) - reading
     dear = solved + _TRIANGLES * 4 / 3 * size**3 / REDUCTIONS
-    triangles = every or reading + n_blocks * dear <= max(SHARE * run, TRIANGLE_SECONDS)
+    triangles = every or n_blocks * dear <= budget
     description = BlockBound(k, options.block_rows, seed=options.random_state, triangles=triangles)
     too_large = description.solving_nbytes(size, p) > MOST_NBYTES
     spectral = n_blocks * spectrum <= budget / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self, Unpack, cast
@@ -32,8 +32,9 @@ from sketchselect.cluster.kmeans.lloyd import (
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.execution.client import UserNames, check_batch, check_run, fit_options, run_options
+from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import PreparedKeywords, RunKeywords, source_partitions
+from sketchselect.execution.estimators import UserEstimator, fit_tasks, with_callbacks
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction
@@ -114,7 +115,7 @@ class StreamSample:
         return points.best(points.starts(self.n_clusters, seeds), most=100)
 
 
-class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """k-means of the rows of a matrix that need not fit in memory.
 
     Labels and inertia are always those of the final centres. Clusters left empty are reseeded with the rows farthest
@@ -205,6 +206,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         tags.input_tags.sparse = True
         return tags
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[PreparedKeywords]) -> Self:
         """Cluster the rows.
 
@@ -231,7 +233,7 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         source = self._source(X, sample_weight, reset=True, steps=steps)
         with fit_options(source.matrix, source.weight, **run) as options:
             source = fitted_source(source, options)
-            result = fit_kmeans(source, self._parameters(), options)
+            result = fit_kmeans(source, self._parameters(), options, self._iteration(source))
         self._forget()
         self._steps = source.prepare
         self.labels_ = like_rows(X, result.labels, names=LABELS, lazy=lazy_rows(X, source.matrix))
@@ -299,6 +301,13 @@ class KMeans(UserNames, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     @property
     def _n_features_out(self) -> int:
         return int(self.cluster_centers_.shape[0])
+
+    def _iteration(self, source: Source) -> Callable[[Floats], bool] | None:
+        """Return what is called with the centres after an iteration, which says whether to stop; None if nothing is."""
+        tasks = fit_tasks()
+        if tasks is None:
+            return None
+        return lambda centers: tasks.end_part(lambda: {"_centers": centers, "_steps": source.prepare})
 
     def _parameters(self) -> KMeansParameters:
         return KMeansParameters(

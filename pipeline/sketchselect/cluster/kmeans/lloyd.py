@@ -11,14 +11,14 @@ import operator
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sketchselect._progress import Progress, give_detail
+from sketchselect._progress import Progress, give_detail, surrounding_tasks
 from sketchselect._text import counted
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.passes import Passes, assign_block, open_passes
@@ -357,6 +357,7 @@ def fit_kmeans(
     source: Source,
     parameters: KMeansParameters | Mapping[str, Any],
     options: PassOptions,
+    on_iteration: Callable[[Floats], bool] | None = None,
 ) -> KMeansResult:
     """Cluster the (prepared, chosen) rows of a source; the same bits on every engine.
 
@@ -370,6 +371,8 @@ def fit_kmeans(
         Small data are cached and clustered in this process even where a cluster is given. A checkpoint keeps the sums
         of each iteration (where a second or more has passed since the last ones), and parts of passes that are worth
         saving; a run that was killed resumes from there.
+    on_iteration : function, optional
+        Called with the centres after each iteration; says whether to stop there.
 
     Returns
     -------
@@ -436,7 +439,8 @@ def fit_kmeans(
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
         norm = float(np.linalg.norm(np.asarray(state[1].centers)))
         rounding = SUM_ROUNDING**2 * variance + (CENTER_ROUNDING * norm) ** 2
-        result = _run(passes, state, checked.max_iter, checked.tol * variance / source.n_columns, rounding, iterations)
+        tolerance = checked.tol * variance / source.n_columns
+        result = _run(passes, state, checked.max_iter, tolerance, rounding, iterations, on_iteration)
     if result.n_clusters < checked.n_clusters:
         warnings.warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={checked.n_clusters}, so only "
@@ -444,7 +448,8 @@ def fit_kmeans(
             FewerClusters,
             stacklevel=2,
         )
-    how = "converged" if result.converged else "stopped at max_iter"
+    at_most = result.n_iter >= checked.max_iter
+    how = "converged" if result.converged else "stopped at max_iter" if at_most else "stopped by a callback"
     cluster_count, iteration_count = counted(result.n_clusters, "cluster"), counted(result.n_iter, "iteration")
     give_detail(progress, f"k-means: {cluster_count}, {iteration_count}, {how}")
     return result
@@ -457,6 +462,7 @@ def _run(
     tolerance: float,
     rounding: float,
     iterations: Iterations,
+    on_iteration: Callable[[Floats], bool] | None,
 ) -> KMeansResult:
     """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all).
 
@@ -464,11 +470,17 @@ def _run(
     """
     n_iter, sums = state
     centers, converged = _after(sums, tolerance, rounding)
-    while n_iter < max_iter and not converged:
-        n_iter += 1
-        sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
-        iterations.keep(n_iter, sums)
-        centers, converged = _after(sums, tolerance, rounding)
+    tasks, is_stopped = surrounding_tasks() or Progress(), False
+    tasks.start("k-means: iterations", 0, max_iter)
+    try:
+        while n_iter < max_iter and not converged and not is_stopped:
+            n_iter += 1
+            sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
+            iterations.keep(n_iter, sums)
+            centers, converged = _after(sums, tolerance, rounding)
+            is_stopped = on_iteration is not None and on_iteration(centers)
+    finally:
+        tasks.finish("k-means: iterations")
     final = label_rows(passes, centers)
     for repair in range(MOST_REPAIRS):
         empty = final.sums.cluster_weights == 0
