@@ -285,6 +285,8 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
         raise SourceError(
             f"{_hide(text)}: addresses of the form {scheme}:// are not opened; allowed: {', '.join(SCHEMES)}"
         )
+    if scheme == "s3" and (region := options.pop("region", None)) is not None:
+        options["client_kwargs"] = {"region_name": region} | dict(options.get("client_kwargs") or {})
     _require_no_credentials(text)
     return Location(scheme + text[len(scheme) :].rstrip("/"), options)
 

@@ -478,7 +478,9 @@ def test_columns_are_chosen_in_panels_as_from_the_whole(monkeypatch, selector, o
         assert type(whole) is FrequentDirections
         again.fit_summary(whole)
         assert np.array_equal(first.support_, again.support_)
-        np.testing.assert_allclose(first.scores_, again.scores_, rtol=1e-9, atol=1e-12)
+        # What the Gram matrix of 13 rows does not know of their directions.
+        rounding = 16 * 13 * np.finfo(float).eps * whole.squared_norm / first.selection_.diagnostics.get("ridge", 1e9)
+        np.testing.assert_allclose(first.scores_, again.scores_, rtol=1e-9, atol=rounding)
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.4, 1e-3])

@@ -26,8 +26,8 @@ from sketchselect.execution.client import check_batch, check_run, fit_options, r
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
-from sketchselect.linalg.csr import is_csr, take_columns
-from sketchselect.linalg.spectrum import About, share_of_the_mean
+from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import SelectionScoresDisplay
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
@@ -36,12 +36,27 @@ from sketchselect.readers.base import Nonfinite
 from sketchselect.readers.dask import as_graph
 from sketchselect.readers.opening import is_array_like, open_features, require_width
 from sketchselect.selectors.parameters import check_declared, inherit_parameters
-from sketchselect.summaries import Summary, pick
+from sketchselect.summaries import RowSample, Summary, pick
 from sketchselect.summaries.base import KINDS
 from sketchselect.summaries.frequent_directions import PanelledDirections
 from sketchselect.summaries.window import SlidingWindow
 
 MOST_LISTED = 20  # Selected columns in a notebook's table
+
+
+def all_alike(summary: Any, about: About) -> bool:
+    """Return whether a summary shows that every column is constant, but for rounding, or zero."""
+    if isinstance(summary, Mapping):
+        return any(all_alike(member, about) for member in summary.values())
+    whole = getattr(summary, "total", summary)
+    if not np.max(getattr(whole, "weight", 0.0), initial=0.0) > 0:
+        return False
+    if isinstance(whole, RowSample):
+        rows = densify(whole.rows) if is_csr(whole.rows) else whole.rows
+        return len(rows) > 0 and whole.threshold == np.inf and not np.ptp(rows, axis=0).any()
+    if about == "zero":
+        return hasattr(whole, "column_squared_norms") and not whole.column_squared_norms.any()
+    return hasattr(whole, "centered_column_squared_norms") and bool(constant_columns(whole).all())
 
 
 @dataclass(frozen=True)
@@ -452,6 +467,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         with self._collected(source, run, keeps_panels=self.selects_in_panels) as summary:
             self.summary_ = summary
             self.__dict__.pop("window_", None)
+            self._refuse_constant_columns()
             with reporting_steps(make_progress(run.get("progress"))):
                 return self._finish(self.summary_.feature_names)
 
@@ -679,7 +695,21 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
+        self._refuse_constant_columns()
         return self._finish(self.summary_.feature_names)
+
+    def _refuse_constant_columns(self) -> None:
+        """Raise `EmptyInput` if no column varies, so that nothing distinguishes any; a stream may go on to vary.
+
+        A model selects nothing, warns, and predicts the mean of the target.
+        """
+        summary: Any = self.summary_
+        about: About = getattr(self, "about", "mean")
+        if not self.fits_model and min(summary.n_rows, summary.n_features) > 1 and all_alike(summary, about):
+            raise EmptyInput(
+                f"all {summary.n_features} columns are {'zero' if about == 'zero' else 'constant'} over "
+                f"{summary.n_rows} rows: there is nothing to select"
+            )
 
     def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.centering import center_rows
@@ -57,7 +57,7 @@ def point_of(summary: Summary[Any]) -> About:
     return "mean" if ColumnMeans.name in summary.prepare else "zero"
 
 
-def all_alike(about: About) -> str:
+def none_differs(about: About) -> str:
     """Return in words that no column differs from the point that it is measured from."""
     return f"all columns are {'zero' if about == 'zero' else 'constant'}, or too small to be squared (below 1e-160)"
 
@@ -147,8 +147,7 @@ class LeverageSelector(BaseSelector):
     or number of workers. Read by rows, one pass gives bounds, which differ by rounding alone if the sketch is exact (up
     to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
     ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
-    that neither may rank high. A column that does not vary, with `about="zero"` one of zeros, scores 0; where all do,
-    the first columns are selected, with the weight 1 if sampled.
+    that neither may rank high. A column that does not vary, with `about="zero"` one of zeros, scores 0.
 
     Parameters
     ----------
@@ -324,6 +323,8 @@ class LeverageSelector(BaseSelector):
         about = point_of(summary) if isinstance(summary, LeverageScores) else self.about
         scores, lower, upper, ridge = self._scores_and_bounds(summary)
         differ = bool((scores > 0).any())
+        if isinstance(summary, LeverageScores) and not differ:
+            raise EmptyInput(f"{none_differs(about)}: there is nothing to select")
         self.score_bounds_ = np.stack([lower, upper])
         weights = None
         if self.choice == "top" or not differ:

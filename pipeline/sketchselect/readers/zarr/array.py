@@ -190,10 +190,6 @@ class ZarrArray:
         return OPEN_ARRAYS.get(key, lambda: self._open(known, recent))
 
     def _open(self, now: ArrayMetadata | None, recent: bool) -> Any:
-        import zarr
-
-        from sketchselect.readers.zarr.store import make_store
-
         if now is None:
             kind, document = read_document(self.location) or (None, {})
             if kind != "array":
@@ -204,15 +200,13 @@ class ZarrArray:
                 f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
             )
         try:
-            store: Any = self.location.url if self.location.is_local else make_store(self.location, recent=recent)
-            array = zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
+            array = self._first_opened(recent)
             if self.missing_chunks == "fill":
                 return array
             try:
                 return array.with_config({"read_missing_chunks": False})
             except (TypeError, ValueError):  # zarr before 3.2 has no such setting
-                store = make_store(self.location, strict=True, recent=recent)
-                return zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
+                return self._first_opened(recent, strict=True)
         except SourceError:
             raise
         except Exception as error:
@@ -220,6 +214,24 @@ class ZarrArray:
                 f"{self.address}: cannot be opened as a Zarr array ({type(error).__name__}: {_short(error)}); "
                 "check the metadata"
             ) from error
+
+    def _first_opened(self, recent: bool, *, strict: bool = False) -> Any:
+        """Return the array in the first of the stores that zarr can open it in."""
+        import zarr
+
+        from sketchselect.readers.zarr.store import make_store, read_stores
+
+        if self.location.is_local:
+            stores: Iterator[Any] = iter((make_store(self.location, strict=True) if strict else self.location.url,))
+        else:
+            stores = read_stores(self.location, strict=strict, recent=recent)
+        store = next(stores)
+        for other in stores:
+            try:
+                return zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
+            except Exception:  # the next may have what it lacks
+                store = other
+        return zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
 
     def read(self, start: int, stop: int, axis: int = 0) -> Array:
         """Return rows (`axis` 0) or columns (1) `start` to `stop`; one call of zarr, whatever the chunks.
@@ -337,8 +349,9 @@ class ZarrArray:
 
     def _undecodable(self, cell: tuple[int, ...], error: Exception) -> ChunkReadError:
         if isinstance(error, OSError) and not isinstance(error, (EOFError, UnicodeError)) and error.errno:
+            place = "disk" if self.location.is_local else "network"
             return ChunkReadError(
-                f"{self._chunk(cell)} cannot be read ({error.strerror}); check the disk and the permissions"
+                f"{self._chunk(cell)} cannot be read ({error.strerror}); check the {place} and the permissions"
             )
         version = self.location.version(self.metadata.key(cell))
         size = version.partition(":")[0] if version else "?"

@@ -1,0 +1,225 @@
+"""Stores in S3, read by obstore and by s3fs: the same rows, errors and refusals, and a pass that can be interrupted."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import zarr
+
+from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
+from sketchselect.location import locate
+from sketchselect.readers import open_matrix
+
+moto = pytest.importorskip("moto.server")
+s3fs = pytest.importorskip("s3fs")
+pytest.importorskip("obstore")
+
+from sketchselect.readers.zarr import store as stores  # noqa: E402
+
+ROWS = np.random.default_rng(0).standard_normal((60, 6))
+KEYS = {"key": "any", "secret": "hushhush"}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture(params=["obstore", "s3fs"])
+def library(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "s3fs":
+        with mock.patch.object(stores, "s3_store", return_value=None):
+            yield request.param
+    else:
+        yield request.param
+
+
+@pytest.fixture
+def bucket(endpoint: str, tmp_path: Path) -> tuple[Any, str, dict[str, str]]:
+    """The file system, a bucket that is new, and its name."""
+    files = s3fs.S3FileSystem(**KEYS, endpoint_url=endpoint)
+    name = tmp_path.name.replace("_", "-").lower()[-40:].strip("-")
+    files.mkdir(name)
+    return files, name, {**KEYS, "endpoint_url": endpoint}
+
+
+def put(files: Any, folder: Path, place: str, **options: Any) -> None:
+    zarr.create_array(folder / "rows", data=ROWS, **({"chunks": (20, 6), "compressors": None} | options))
+    files.put(str(folder / "rows"), place, recursive=True)
+
+
+@pytest.mark.parametrize("layout", [{}, {"chunks": (10, 3), "shards": (20, 6)}, {"zarr_format": 2}])
+def test_rows_are_those_that_were_written(bucket: Any, library: str, layout: Any, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/a/rows", **layout)
+    matrix = open_matrix(f"s3://{name}/a/rows", storage_options=options)
+    assert np.array_equal(matrix.read_rows(0, 60), ROWS)
+    assert np.array_equal(matrix.read_rows(5, 33), ROWS[5:33])  # parts of chunks, which are remembered
+    store = matrix.source.open().store
+    assert isinstance(store, stores.S3Store) == (library == "obstore")
+    assert matrix.read_rows(25, 33).tolist() == ROWS[25:33].tolist()
+    files.pipe_file(f"{name}/a/rows/c/1/0" if "zarr_format" not in layout else f"{name}/a/rows/1.0", b"short")
+    with pytest.raises(ChunkReadError, match=r"chunk .*1.0"):
+        matrix.read_rows(25, 33)
+
+
+def test_a_chunk_that_went_away_is_an_error(bucket: Any, library: str, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/rows")
+    matrix = open_matrix(f"s3://{name}/rows", storage_options=options)
+    files.rm_file(f"{name}/rows/c/1/0")
+    with pytest.raises(MissingChunks, match="c/1/0"):
+        matrix.read_rows(0, 60)
+
+
+def test_what_obstore_cannot_open_s3fs_does(bucket: Any, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/rows")
+
+    def elsewhere(location: Any) -> Any:
+        return original(locate(f"{location.url}/elsewhere", location.options))
+
+    original = stores.s3_store
+    with mock.patch.object(stores, "s3_store", elsewhere):
+        matrix = open_matrix(f"s3://{name}/rows", storage_options=options)
+        assert np.array_equal(matrix.read_rows(0, 60), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"region": "us-east-1"}),
+        ({"region": "eu-west-3"}, {"region": "eu-west-3"}),
+        ({"client_kwargs": {"region_name": "eu-west-3"}}, {"region": "eu-west-3"}),
+        ({"anon": True}, {"skip_signature": True}),
+        ({"requester_pays": True}, None),
+        ({"client_kwargs": {"verify": False}}, None),
+    ],
+)
+def test_both_libraries_have_the_same_options(options: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT", "http://wrong:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong")
+    location = locate("s3://box/a/rows", {**KEYS, "endpoint_url": "http://127.0.0.1:9"} | options)
+    store = stores.s3_store(location)
+    if expected is None:
+        assert store is None
+        return
+    assert store is not None
+    config, s3 = store.store.config, location.filesystem()[0].s3
+    assert config["endpoint"] == s3.meta.endpoint_url == "http://127.0.0.1:9"
+    assert config["region"] == expected.get("region", "us-east-1")
+    assert {"region": s3.meta.region_name or "us-east-1"}.items() <= config.items()
+    assert store.store.prefix == "a/rows"
+    assert store.store.credential_provider()["access_key_id"] == "any"
+    assert config["skip_signature"] in ((True, "true") if options.get("anon") else (False, "false"))
+
+
+def test_credentials_come_from_where_s3fs_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ACCESS_KEY_ID", "mine"), ("SECRET_ACCESS_KEY", "word"), ("SESSION_TOKEN", "pass")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    store = stores.s3_store(locate("s3://box/rows", {"endpoint_url": "http://127.0.0.1:9/"}))
+    assert store is not None
+    given = store.store.credential_provider()
+    assert (given["access_key_id"], given["secret_access_key"], given["token"]) == ("mine", "word", "pass")
+    assert given["expires_at"] is not None
+    assert "word" not in repr(store)
+
+
+def test_a_server_that_is_gone_is_one_line_without_secrets(bucket: Any, library: str, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/rows")
+    matrix = open_matrix(f"s3://{name}/rows", storage_options=options)
+    array = matrix.source.open()
+
+    async def gone(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(111, "Connection refused")
+
+    with (
+        mock.patch.object(type(array.store), "get", gone),
+        mock.patch("sketchselect.readers.zarr.array._RETRY_PAUSES", ()),
+        pytest.raises(ChunkReadError, match=r"Connection refused.*network") as caught,
+    ):
+        matrix.read_rows(0, 60)
+    assert "hush" not in str(caught.value)
+
+
+def test_access_denied_says_so(bucket: Any, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/rows")
+    matrix = open_matrix(f"s3://{name}/rows", storage_options=options)
+    matrix.source.open()
+    with (
+        mock.patch.object(stores.ObjectStore, "get", side_effect=_denied()),
+        pytest.raises(SourceError, match=r"access denied.*permissions") as caught,
+    ):
+        matrix.read_rows(0, 60)
+    assert "hush" not in str(caught.value)
+
+
+def _denied() -> Exception:
+    from obstore.exceptions import PermissionDeniedError
+
+    return PermissionDeniedError("403 AWSAccessKeyId hushhush")
+
+
+PASS = """
+import sys, time
+import sketchselect as sks
+from sketchselect.execution import Checkpoint
+from sketchselect._progress import Progress
+
+class Slowly(Progress):
+    def advance(self, nbytes):
+        print("partition", flush=True)
+        time.sleep(0.5 if sys.argv[3] == "slow" else 0)
+
+saved = Checkpoint(sys.argv[2], min_bytes=0, state_ratio=0, min_seconds=0)
+options = {"key": "any", "secret": "hushhush", "endpoint_url": sys.argv[4]}
+rows = sks.open_matrix(sys.argv[1], storage_options=options)
+if __name__ == "__main__":
+    summary = sks.summarize(rows, sks.Moments(), client="threads", partition_bytes=20 * 6 * 8, checkpoint=saved,
+                            progress=Slowly())
+    print("sum", summary.mean.tolist())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_pass_that_is_ended_goes_on_where_it_was(bucket: Any, how: int, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/rows", chunks=(1, 6))
+    (tmp_path / "run.py").write_text(PASS)
+
+    def started(pace: str, saved: str) -> subprocess.Popen[str]:
+        words = [
+            sys.executable,
+            tmp_path / "run.py",
+            f"s3://{name}/rows",
+            tmp_path / saved,
+            pace,
+            options["endpoint_url"],
+        ]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    whole = started("fast", "other").communicate(timeout=120)[0].splitlines()[-1]
+    with started("slow", "saved") as ended:
+        assert ended.stdout is not None
+        assert ended.stdout.readline() == "partition\n"
+        began = time.monotonic()
+        ended.send_signal(how)
+        ended.communicate(timeout=60)
+        assert ended.returncode != 0
+        assert time.monotonic() - began < 60
+    assert started("fast", "saved").communicate(timeout=120)[0].splitlines()[-1] == whole
