@@ -168,6 +168,8 @@ def gram_directions(gram: Callable[[Floats | None], Floats]) -> tuple[Floats, Fl
         products = gram(None)
         norms = np.sqrt(np.maximum(products.diagonal(), 0.0))
         (present,) = np.nonzero(norms)
+        if not present.size:
+            return np.zeros(0), np.zeros((0, norms.size))
         norms = norms[present]
         lam, vectors = np.linalg.eigh(products[np.ix_(present, present)] / norms[:, None] / norms)
         apart = lam > 16.0 * norms.size * _EPS
