@@ -477,12 +477,14 @@ def test_columns_are_chosen_in_panels_as_from_the_whole(monkeypatch, selector, o
         whole = pickle.loads(pickle.dumps(first.summary_))
         assert type(whole) is FrequentDirections
         again.fit_summary(whole)
-        assert np.array_equal(first.support_, again.support_)
         # What the Gram matrix of 13 rows does not know of their directions.
         rounding = (
             16 * 13 * np.finfo(float).eps * whole.squared_norm / (first.selection_.diagnostics.get("ridge") or 1e9)
         )
         np.testing.assert_allclose(first.scores_, again.scores_, rtol=1e-9, atol=rounding)
+        # Other columns only where scores are equal; those of greedy and pivoted QR are ranks.
+        chosen = (np.sort(again.scores_[fitted.support_]) for fitted in (first, again))
+        np.testing.assert_allclose(*chosen, rtol=1e-9, atol=rounding)
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.4, 1e-3])
@@ -512,8 +514,10 @@ def test_directions_of_panels_are_singular_vectors(rows):
     vectors = directions.apply(lambda known: known.vectors)
     s = np.linalg.svd(R, compute_uv=False)[: directions.squares.size]
     assert len(s) == (3 if rows == "zero" else 8)
-    np.testing.assert_allclose(np.sqrt(directions.squares), s, rtol=1e-7 if rows == "dependent" else 1e-12)
-    np.testing.assert_allclose(vectors @ vectors.T, np.eye(len(s)), atol=1e-12)
+    np.testing.assert_allclose(np.sqrt(directions.squares), s, rtol=1e-12, atol=1e-14)
+    # T has entries of 1 / s, and so T R the rounding of that.
+    rounding = 1e-14 * (s[0] / s[-1] if rows == "dependent" else 1.0)
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(len(s)), atol=rounding)
     np.testing.assert_allclose((vectors.T * directions.squares) @ vectors, R.T @ R, atol=1e-11)
 
 

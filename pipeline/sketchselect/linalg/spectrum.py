@@ -162,7 +162,8 @@ def gram_directions(gram: Callable[[Floats | None], Floats]) -> tuple[Floats, Fl
     """Return ``(squares, T)`` of rows R whose products are known: T R are their right singular vectors, descending.
 
     `gram`: Returns ``(T R) (T R)'`` for a matrix T, and ``R R'`` for None. It is called two or three times.
-    Directions whose square is the rounding of the products of longer rows are left out.
+    Directions whose square is the rounding of the products of longer rows are left out. T R is orthonormal to rounding
+    where the rows are far from dependent, as those of a sketch are, whatever their lengths.
     """
     with one_blas_thread():
         products = gram(None)
