@@ -103,13 +103,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--small", action="store_true", help="sizes that measure nothing")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="threads of k-means")
+    parser.add_argument("--iterations", type=int, default=10, help="most iterations of k-means")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of the store; 500000 are 4 GB")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(CASES):
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     warnings.simplefilter("ignore")
     for name in given.names or CASES:
-        case = CASES[name](Setting(given.small, given.threads, given.rows))
+        case = CASES[name](Setting(given.small, given.threads, given.rows, given.iterations))
         for line in lines(name, case, measure(case, 1 if given.small else given.repeats)):
             print(line, flush=True)
 
