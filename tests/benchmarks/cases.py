@@ -14,6 +14,7 @@ from bench_large import BAND, make_store
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import sketchselect as sks
+from sketchselect._text import counted
 from sketchselect.cluster import KMeansParameters, fit_kmeans
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.linalg.barrier import sample_frobenius, sample_spectral
@@ -27,11 +28,16 @@ Work = Callable[[], float | None]
 
 @dataclass(frozen=True)
 class Setting:
-    """Sizes that measure nothing, threads of k-means, and rows of the store."""
+    """Sizes that measure nothing, threads of k-means, rows of the store, and the folder of data sets."""
 
     small: bool = False
     threads: int = 2
     rows: int = 20_000
+    data: Path = Path(__file__).resolve().parents[3] / "shared" / "data"  # Where the sets are that no package has
+
+    def load(self, name: str) -> Any:
+        """Return the arrays of a set; raise `FileNotFoundError` where it is not there."""
+        return np.load(self.data / f"{name}.npz")
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,13 @@ def _lloyd(given: Setting, small: tuple[int, int, int], large: tuple[int, int, i
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)).astype("float32")
     X += rng.standard_normal((k, p)).astype("float32")[rng.integers(k, size=n)]
-    centers = X[rng.choice(n, k, replace=False)]
+    return lloyd_of(given, X, k)
+
+
+def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
+    """k-means of any rows in float32; see `kmeans`."""
+    n, p = X.shape
+    centers = X[np.random.default_rng(0).choice(n, k, replace=False)]
     threads = ThreadpoolController()  # Looking for libraries takes milliseconds, which are no side's.
     notes: dict[str, str] = {}
 
@@ -159,7 +171,7 @@ def _lloyd(given: Setting, small: tuple[int, int, int], large: tuple[int, int, i
                 np.matmul(X, centers.T)
 
     return Case(
-        f"k-means, at most 10 Lloyd iterations, {n} x {p} float32, k = {k}, {given.threads} threads",
+        f"k-means, at most 10 Lloyd iterations, {n} x {p} {rows}float32, k = {k}, {counted(given.threads, 'thread')}",
         "sum of squared distances",
         {
             **side(OURS, ours),
@@ -177,18 +189,23 @@ def sketch(given: Setting) -> Case:
     """A sketch of rows in memory, with all that could be in its place."""
     n, p, size = (400, 60, 10) if given.small else (10_000, 1000, 50)
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, p)) * 0.995 ** np.arange(p)
+    return sketch_of(rng.standard_normal((n, p)) * 0.995 ** np.arange(p), size)
+
+
+def sketch_of(X: Any, size: int, rows: str = "") -> Case:
+    """A sketch of any rows in memory; see `sketch`."""
+    n, p = X.shape
     gram = X.T @ X
 
     def error(B: Any) -> float:
         return float(np.abs(np.linalg.eigvalsh(gram - B.T @ B)).max() / np.trace(gram))
 
-    def side(rows: Callable[[], Any]) -> Callable[[], Work]:
+    def side(make: Callable[[], Any]) -> Callable[[], Work]:
         # The error of a result that is always the same is measured once, and not timed.
         value = []
 
         def work() -> float:
-            B = _single(rows)
+            B = _single(make)
             if not value:
                 value.append(error(np.asarray(B)))
             return value[0]
@@ -200,15 +217,15 @@ def sketch(given: Setting) -> Case:
 
         lazy = da.from_array(X, chunks=(max(1, n // 8), p))
 
-        def rows() -> Any:
+        def directions() -> Any:
             _, s, v = da.linalg.svd_compressed(lazy, size, n_power_iter=1, seed=0)
             s, v = dask.compute(s, v, scheduler="synchronous")
             return s[:, None] * v
 
-        return side(rows)()
+        return side(directions)()
 
     return Case(
-        f"a sketch of {size} rows of {n} x {p} float64, one thread",
+        f"a sketch of {size} rows of {n} x {p} {rows}float64, one thread",
         "||X'X - B'B|| / ||X||_F^2",
         {
             OURS: side(lambda: sks.FrequentDirections(size=size).from_block(X).sketch),
@@ -339,11 +356,16 @@ def counts(n_rows: int, n_columns: int, density: float) -> Any:
 def sparse(given: Setting) -> Case:
     """A sketch of counts in CSR; the aim is a fifth of what the same rows take when they are dense."""
     n, p, size = (200, 500, 8) if given.small else (4096, 25_000, 64)
-    X = counts(n, p, 0.01)
+    return sparse_of(counts(n, p, 0.01), size)
 
-    def side(rows: Callable[[], Any]) -> Callable[[], Work]:
+
+def sparse_of(X: Any, size: int, rows: str = "counts") -> Case:
+    """A sketch of any sparse rows; see `sparse`."""
+    n, p = X.shape
+
+    def side(make: Callable[[], Any]) -> Callable[[], Work]:
         def ready() -> Work:
-            values = rows()
+            values = make()
             return lambda: float(_single(lambda: sks.FrequentDirections(size).from_block(values)).shrinkage)
 
         return ready
@@ -355,7 +377,7 @@ def sparse(given: Setting) -> Case:
 
     right, left = np.ones((p, size)), np.ones((n, size))
     return Case(
-        f"a sketch of {size} rows of {n} x {p} counts, 1 % of them not zero, one thread",
+        f"a sketch of {size} rows of {n} x {p} {rows}, {100 * X.nnz / n / p:.2g} % of them not zero, one thread",
         "shrinkage",
         {
             OURS: side(lambda: X),
@@ -390,7 +412,12 @@ def lasso(given: Setting) -> Case:
     n, p = (300, 20) if given.small else (10_000, 500)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)) + rng.standard_normal((n, 1))
-    y = X[:, ::10].sum(axis=1) + rng.standard_normal(n)
+    return lasso_of(X, X[:, ::10].sum(axis=1) + rng.standard_normal(n))
+
+
+def lasso_of(X: Any, y: Any, rows: str = "") -> Case:
+    """A lasso path from any rows; see `lasso`."""
+    n = len(X)
     X, y = np.asfortranarray((X - X.mean(axis=0)) / X.std(axis=0)), y - y.mean()
     most = np.abs(X.T @ y).max() / n
     alphas = most * np.geomspace(1, 1e-3, 50)
@@ -422,7 +449,7 @@ def lasso(given: Setting) -> Case:
         )
 
     return Case(
-        f"a lasso path of 50 penalties from {n} x {p} rows, one thread",
+        f"a lasso path of 50 penalties from {n} x {X.shape[1]} {rows}rows, one thread",
         "objective at the smallest penalty",
         {
             OURS: ours_,
@@ -508,10 +535,60 @@ def genes(given: Setting) -> Case:
     )
 
 
+def patches(count: int, side: int) -> Any:
+    """Return patches of the two photographs of scikit-learn, as rows of float32."""
+    from sklearn.datasets import load_sample_images
+    from sklearn.feature_extraction.image import extract_patches_2d
+
+    images = load_sample_images().images
+    rows = [extract_patches_2d(image, (side, side), max_patches=count // 2, random_state=0) for image in images]
+    return np.concatenate(rows).reshape(count, -1).astype("float32")
+
+
+def kmeans_patches(given: Setting) -> Case:
+    """k-means of patches of photographs."""
+    return lloyd_of(given, patches(400 if given.small else 50_000, 4), 20, "patches of photographs, ")
+
+
+def kmeans_mnist(given: Setting) -> Case:
+    """k-means of images of digits."""
+    X = given.load("MNIST")["X"][: 500 if given.small else 10_000].astype("float32")
+    return lloyd_of(given, X, 10, "images of digits (MNIST), ")
+
+
+def sketch_patches(given: Setting) -> Case:
+    """A sketch of patches of photographs."""
+    return sketch_of(patches(400 if given.small else 8000, 12).astype(float), 40, "patches of photographs, ")
+
+
+def sketch_mnist(given: Setting) -> Case:
+    """A sketch of images of digits."""
+    X = given.load("MNIST")["X"][: 500 if given.small else 8000].astype(float)
+    return sketch_of(X, 40, "images of digits (MNIST), ")
+
+
+def sparse_texts(given: Setting) -> Case:
+    """A sketch of the words of messages."""
+    parts = given.load("20Newsgroups_tf")
+    X = sp.csr_array((parts["data"].astype(float), parts["indices"], parts["indptr"]), shape=parts["shape"])
+    return sparse_of(as_csr(X[: 200 if given.small else 1500]), 40, "words of messages (20 Newsgroups)")
+
+
+def lasso_diabetes(given: Setting) -> Case:
+    """A lasso path on the patients of scikit-learn, with products of three columns."""
+    from sklearn.datasets import load_diabetes
+    from sklearn.preprocessing import PolynomialFeatures
+
+    X, y = load_diabetes(return_X_y=True)
+    X = PolynomialFeatures(1 if given.small else 3, include_bias=False).fit_transform(X)
+    return lasso_of(X, y, "patients and products, ")
+
+
 CASES: dict[str, Callable[[Setting], Case]] = {
     case.__name__: case
     for case in (
         *(kmeans, kmeans_narrow, kmeans_many, kmeans_images),
         *(sketch, sketch_wide, moments, store, sparse, barrier, lasso, stream, genes),
+        *(kmeans_patches, kmeans_mnist, sketch_patches, sketch_mnist, sparse_texts, lasso_diabetes),
     )
 }
