@@ -14,7 +14,6 @@ from bench_large import BAND, make_store
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import sketchselect as sks
-from sketchselect._text import counted
 from sketchselect.cluster import KMeansParameters, fit_kmeans
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.linalg.barrier import sample_frobenius, sample_spectral
@@ -100,6 +99,7 @@ def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
     """k-means of any rows in float32; see `kmeans`."""
     n, p = X.shape
     centers = X[np.random.default_rng(0).choice(n, k, replace=False)]
+    used = "one thread" if given.threads == 1 else f"{given.threads} threads"
     threads = ThreadpoolController()  # Looking for libraries takes milliseconds, which are no side's.
     notes: dict[str, str] = {}
 
@@ -171,7 +171,7 @@ def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
                 np.matmul(X, centers.T)
 
     return Case(
-        f"k-means, at most 10 Lloyd iterations, {n} x {p} {rows}float32, k = {k}, {counted(given.threads, 'thread')}",
+        f"k-means, at most 10 Lloyd iterations, {n} x {p} {rows}float32, k = {k}, {used}",
         "sum of squared distances",
         {
             **side(OURS, ours),

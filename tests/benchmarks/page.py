@@ -20,8 +20,8 @@ from run import MISSING, Side, measure
 PAGE = Path(__file__).resolve().parents[2] / "notebooks" / "reference" / "speed.md"
 BEGIN, END = "<!-- measured: python tests/benchmarks/run.py page -->", "<!-- end of what is measured -->"
 CHOSEN = (
-    *("kmeans_narrow", "kmeans_patches", "kmeans_mnist", "sketch_patches", "sketch_mnist", "sparse_texts"),
-    *("lasso_diabetes", "lasso", "stream", "sketch", "genes", "sparse"),
+    *("kmeans_narrow", "kmeans_patches", "sketch_patches", "lasso_diabetes", "sketch_mnist", "kmeans_mnist"),
+    *("sparse_texts", "stream", "lasso", "sketch", "genes", "sparse"),
 )
 PEERS = ("scikit-learn", "scikit-learn-intelex", "faiss-cpu", "dask", "dask-ml", "skglm", "river", "scanpy")
 Measured = dict[str, tuple[Case, dict[str, Side]]]
