@@ -1,7 +1,11 @@
 """Settings for all tests."""
 
+import contextlib
 import os
 import signal
+import zlib
+from collections.abc import Iterator
+from typing import Any
 
 # Whoever runs the tests in the background may have had SIGINT ignored, and the programs that they start would go on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,6 +34,42 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each seed to the tests that ask for one."""
     if "chaos_seed" in metafunc.fixturenames:
         metafunc.parametrize("chaos_seed", range(metafunc.config.getoption("--chaos")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what is above a test's `share`, in an order that another instance does not change."""
+    if any("::" in word for word in config.args):
+        return  # a test that is asked for by its name
+    shared: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("share"):
+            shared.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for instances in shared.values():
+        instances.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        (share,) = instances[0].get_closest_marker("share").args  # type: ignore[union-attr]
+        for item in instances[share:]:
+            item.add_marker(pytest.mark.slow)
+
+
+@contextlib.contextmanager
+def _threads(n_workers: int | None = None, memory_limit: int | None = None, **_: Any) -> Iterator[Any]:
+    from sketchselect.execution import LocalEngine
+
+    yield LocalEngine(n_workers, memory_limit=memory_limit, kind="threads")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Give jobs threads in place of processes of their own, which take seconds; the bits are the same. Not if slow."""
+    import sketchselect
+
+    # The package remembers the function from now on, for tests that ask for a cluster themselves.
+    assert sketchselect.local_cluster
+    with pytest.MonkeyPatch.context() as patch:
+        if not item.get_closest_marker("slow"):
+            patch.setattr("sketchselect.execution.clusters.local_cluster", _threads)
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,6 +1,7 @@
 """The cases of the table: the same work for us, for every peer, and the floor of it; see run.py."""
 
 import importlib
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,22 +22,19 @@ from sketchselect.linalg.csr import as_csr
 from sketchselect.solvers import Lasso, solve_path, standardize
 
 OURS, FLOOR = "sketchselect", "floor"
+DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 Work = Callable[[], float | None]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Sizes that measure nothing, threads of k-means, rows of the store, and the folder of data sets."""
+    """Sizes that measure nothing, threads and most iterations of k-means, and rows of the store."""
 
     small: bool = False
     threads: int = 2
     rows: int = 20_000
-    data: Path = Path(__file__).resolve().parents[3] / "shared" / "data"  # Where the sets are that no package has
-
-    def load(self, name: str) -> Any:
-        """Return the arrays of a set; raise `FileNotFoundError` where it is not there."""
-        return np.load(self.data / f"{name}.npz")
+    iterations: int = 10
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def _bare(work: Callable[[], Any]) -> Callable[[], Work]:
 
 
 def kmeans(given: Setting) -> Case:
-    """At most ten Lloyd iterations from the same centres, with tolerance 0, and the labels of the last centres.
+    """Some Lloyd iterations from the same centres, with tolerance 0, and the labels of the last centres.
 
     All but dask-ml stop where nothing changes any more, so iterations are noted; faiss does not label the rows in the
     end. dask-ml sums distances without squaring them where a fit stops early, so its inertia is another figure.
@@ -87,19 +85,34 @@ def kmeans_images(given: Setting) -> Case:
     return _lloyd(given, (500, 98, 10), (50_000, 784, 10))
 
 
+def kmeans_patches(given: Setting) -> Case:
+    """The same on patches of 4 x 4 pixels of scikit-learn's two photographs, in grey."""
+    from sklearn.datasets import load_sample_images
+
+    grey = [image.mean(axis=2).astype("float32") for image in load_sample_images().images]
+    patches = [np.lib.stride_tricks.sliding_window_view(image, (4, 4)).reshape(-1, 16) for image in grey]
+    X = np.random.default_rng(0).permutation(np.concatenate(patches))
+    return _lloyd_of(given, X[: 2000 if given.small else 200_000], 10, "patches of photographs, ")
+
+
+def kmeans_mnist(given: Setting) -> Case:
+    """The same on images of digits, where SKETCHSELECT_DATA has their file."""
+    with np.load(DATA / "MNIST.npz") as archive:
+        X = archive["X"][: 500 if given.small else 50_000].astype("float32")
+    return _lloyd_of(given, X, 10, "images of digits (MNIST), ")
+
+
 def _lloyd(given: Setting, small: tuple[int, int, int], large: tuple[int, int, int]) -> Case:
     n, p, k = small if given.small else large
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)).astype("float32")
     X += rng.standard_normal((k, p)).astype("float32")[rng.integers(k, size=n)]
-    return lloyd_of(given, X, k)
+    return _lloyd_of(given, X, k)
 
 
-def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
-    """k-means of any rows in float32; see `kmeans`."""
-    n, p = X.shape
+def _lloyd_of(given: Setting, X: np.ndarray, k: int, rows: str = "") -> Case:
+    (n, p), most = X.shape, given.iterations
     centers = X[np.random.default_rng(0).choice(n, k, replace=False)]
-    used = "one thread" if given.threads == 1 else f"{given.threads} threads"
     threads = ThreadpoolController()  # Looking for libraries takes milliseconds, which are no side's.
     notes: dict[str, str] = {}
 
@@ -120,7 +133,7 @@ def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
         engine = LocalEngine(given.threads)
 
         def fit() -> tuple[int, float]:
-            parameters = KMeansParameters(k, centers, max_iter=10, tol=0.0)
+            parameters = KMeansParameters(k, centers, max_iter=most, tol=0.0)
             result = fit_kmeans(Source(sks.open_matrix(X)), parameters, PassOptions(engine))
             return result.n_iter, result.inertia
 
@@ -130,7 +143,7 @@ def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
         cls = importlib.import_module(module).KMeans
 
         def fit() -> tuple[int, float]:
-            model = cls(k, init=centers, n_init=1, max_iter=10, tol=0.0, algorithm="lloyd")
+            model = cls(k, init=centers, n_init=1, max_iter=most, tol=0.0, algorithm="lloyd")
             with threads.limit(limits=given.threads):
                 model.fit(X)
             return model.n_iter_, model.inertia_
@@ -145,7 +158,7 @@ def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
         def fit() -> tuple[int, float]:
             # Unnamed, it would hash all rows first.
             lazy = da.from_array(X, name=False, chunks=(-(-n // given.threads), p))
-            model = KMeans(k, init=centers, max_iter=10, tol=0.0)
+            model = KMeans(k, init=centers, max_iter=most, tol=0.0)
             with threads.limit(limits=1), dask.config.set(scheduler="threads", num_workers=given.threads):
                 model.fit(lazy)
             return model.n_iter_, model.inertia_
@@ -159,7 +172,7 @@ def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
 
         def fit() -> tuple[int, float]:
             # Without max_points_per_centroid it fits a sample; its objective is that before its last step.
-            model = library.Kmeans(p, k, niter=10, max_points_per_centroid=n, seed=0)
+            model = library.Kmeans(p, k, niter=most, max_points_per_centroid=n, seed=0)
             model.train(X, init_centroids=centers)
             return len(model.obj), model.obj[-1]
 
@@ -167,11 +180,11 @@ def lloyd_of(given: Setting, X: Any, k: int, rows: str = "") -> Case:
 
     def floor() -> None:
         with threadpool_limits(given.threads):
-            for _ in range(10):
+            for _ in range(most):
                 np.matmul(X, centers.T)
 
     return Case(
-        f"k-means, at most 10 Lloyd iterations, {n} x {p} {rows}float32, k = {k}, {used}",
+        f"k-means, at most {most} Lloyd iterations, {n} x {p} {rows}float32, k = {k}, threads: {given.threads}",
         "sum of squared distances",
         {
             **side(OURS, ours),
@@ -535,6 +548,11 @@ def genes(given: Setting) -> Case:
     )
 
 
+def load(name: str) -> Any:
+    """Return the arrays of a set; raise `FileNotFoundError` where it is not there."""
+    return np.load(DATA / f"{name}.npz")
+
+
 def patches(count: int, side: int) -> Any:
     """Return patches of the two photographs of scikit-learn, as rows of float32."""
     from sklearn.datasets import load_sample_images
@@ -545,17 +563,6 @@ def patches(count: int, side: int) -> Any:
     return np.concatenate(rows).reshape(count, -1).astype("float32")
 
 
-def kmeans_patches(given: Setting) -> Case:
-    """k-means of patches of photographs."""
-    return lloyd_of(given, patches(400 if given.small else 50_000, 4), 20, "patches of photographs, ")
-
-
-def kmeans_mnist(given: Setting) -> Case:
-    """k-means of images of digits."""
-    X = given.load("MNIST")["X"][: 500 if given.small else 10_000].astype("float32")
-    return lloyd_of(given, X, 10, "images of digits (MNIST), ")
-
-
 def sketch_patches(given: Setting) -> Case:
     """A sketch of patches of photographs."""
     return sketch_of(patches(400 if given.small else 8000, 12).astype(float), 40, "patches of photographs, ")
@@ -563,13 +570,13 @@ def sketch_patches(given: Setting) -> Case:
 
 def sketch_mnist(given: Setting) -> Case:
     """A sketch of images of digits."""
-    X = given.load("MNIST")["X"][: 500 if given.small else 8000].astype(float)
+    X = load("MNIST")["X"][: 500 if given.small else 8000].astype(float)
     return sketch_of(X, 40, "images of digits (MNIST), ")
 
 
 def sparse_texts(given: Setting) -> Case:
     """A sketch of the words of messages."""
-    parts = given.load("20Newsgroups_tf")
+    parts = load("20Newsgroups_tf")
     X = sp.csr_array((parts["data"].astype(float), parts["indices"], parts["indptr"]), shape=parts["shape"])
     return sparse_of(as_csr(X[: 200 if given.small else 1500]), 40, "words of messages (20 Newsgroups)")
 
@@ -587,8 +594,9 @@ def lasso_diabetes(given: Setting) -> Case:
 CASES: dict[str, Callable[[Setting], Case]] = {
     case.__name__: case
     for case in (
-        *(kmeans, kmeans_narrow, kmeans_many, kmeans_images),
+        *(kmeans, kmeans_narrow, kmeans_many, kmeans_images, kmeans_patches),
+        *([kmeans_mnist] if (DATA / "MNIST.npz").is_file() else []),
         *(sketch, sketch_wide, moments, store, sparse, barrier, lasso, stream, genes),
-        *(kmeans_patches, kmeans_mnist, sketch_patches, sketch_mnist, sparse_texts, lasso_diabetes),
+        *(sketch_patches, sketch_mnist, sparse_texts, lasso_diabetes),
     )
 }

@@ -1,7 +1,8 @@
-"""The page of speeds, measured on this machine: python tests/benchmarks/run.py page [--page FILE] [--data FOLDER].
+"""The page of speeds, measured on this machine: python tests/benchmarks/run.py page [--page FILE].
 
 Writes a table and a figure, in SVG beside the page, between the two comments of the page (by default that of this
-repository), and leaves the rest of it. Without such a page one is made.
+repository), and leaves the rest of it. Without such a page one is made. SKETCHSELECT_DATA names the folder of
+the public sets; cases whose set is not there are left out.
 """
 
 import argparse
@@ -95,7 +96,8 @@ def draw(measured: Measured, file: Path) -> None:
     axes.axvline(1, color="#444444", linewidth=1)
     axes.set_xscale("log")
     axes.set_yticks(
-        range(len(measured)), [case.what.partition(", one thread")[0][:80] for case, _ in measured.values()]
+        range(len(measured)),
+        [case.what.partition(", one thread")[0].partition(", threads")[0][:80] for case, _ in measured.values()],
     )
     axes.invert_yaxis()
     axes.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)
@@ -130,15 +132,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="CASE", default=CHOSEN, help=f"of {', '.join(CASES)}")
     parser.add_argument("--page", type=Path, default=PAGE, help="file that is written; the figure is beside it")
-    parser.add_argument("--data", type=Path, help="folder of the public sets, .npz files")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=9, help="no case begins after these")
     parser.add_argument("--small", action="store_true", help="sizes that measure nothing")
     given = parser.parse_args(arguments)
-    if unknown := set(given.names) - set(CASES):
+    if unknown := set(given.names) - {*CASES, *CHOSEN}:
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     warnings.simplefilter("ignore")
-    setting = Setting(given.small, threads=1, **({} if given.data is None else {"data": given.data}))
+    setting = Setting(given.small, threads=1)
     measured: Measured = {}
     left_out, until = [], time.monotonic() + 60 * given.minutes
     for name in given.names:
@@ -148,7 +149,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(name, file=sys.stderr, flush=True)
         try:
             case = CASES[name](setting)
-        except FileNotFoundError:
+        except (FileNotFoundError, KeyError):
             left_out.append(name)
             continue
         sides = measure(case, given.repeats)

@@ -103,17 +103,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--small", action="store_true", help="sizes that measure nothing")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="threads of k-means")
+    parser.add_argument("--iterations", type=int, default=10, help="most iterations of k-means")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of the store; 500000 are 4 GB")
-    parser.add_argument("--data", type=Path, default=Setting.data, help="folder of the public sets, .npz files")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(CASES):
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     warnings.simplefilter("ignore")
     for name in given.names or CASES:
         try:
-            case = CASES[name](Setting(given.small, given.threads, given.rows, given.data))
+            case = CASES[name](Setting(given.small, given.threads, given.rows, given.iterations))
         except FileNotFoundError as error:
-            print(f"{name}: {Path(error.filename).name} is not there; --data names the folder of the public sets")
+            print(f"{name}: {Path(error.filename).name} is not there; SKETCHSELECT_DATA names its folder")
             continue
         for line in lines(name, case, measure(case, 1 if given.small else given.repeats)):
             print(line, flush=True)

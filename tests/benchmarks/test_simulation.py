@@ -86,6 +86,7 @@ def test_twice_the_workers_are_no_slower(costs: PassCosts, slots: int) -> None:
     assert two <= one + costs.read + costs.compute + (costs.fan_in - 1) * costs.merge
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("slots", [1, 7, 100, 1000, 4000])
 @pytest.mark.parametrize("merge", [0.0, 0.05])
 def test_bundles_of_leaves_are_like_leaves(slots: int, merge: float) -> None:

@@ -45,6 +45,7 @@ def test_digits_are_certified_within_a_few_percent(digits):
     assert "within" in found.sentence()
 
 
+@pytest.mark.slow
 def test_labels_take_a_third_of_the_gap_away(digits):
     X, objective = digits
     labels = KMeans(10, n_init=3, random_state=0).fit(X).labels_
@@ -109,6 +110,7 @@ class Stopped:
     def finish(self, stage): ...
 
 
+@pytest.mark.slow
 def test_same_bits_on_every_engine_and_from_a_checkpoint(digits, tmp_path, monkeypatch):
     """Ten partitions of blocks; a run that is interrupted after four of them goes on where it was."""
     monkeypatch.setattr(block_certificate, "DEFAULT_PARTITION_BYTES", 40 * 64 * 8)
@@ -137,6 +139,7 @@ def test_same_bits_on_every_engine_and_from_a_checkpoint(digits, tmp_path, monke
         assert sks.certify(rows, 1e9, 9, client=engine, checkpoint=kept, **options).rows_read == 400
 
 
+@pytest.mark.slow
 def test_blocks_are_dealt_by_hash_not_by_order(digits):
     X = digits[0]
     order = np.argsort(load_digits().target, kind="stable")[:600]
@@ -189,6 +192,7 @@ def test_too_few_blocks_for_the_probability_are_told():
     assert of_blocks(X, 1.0, 0).record.n_solved == 4
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("rows", [*(np.arange(12.0).reshape(-1, 3)[:n] for n in (1, 2, 3, 4)), np.ones((30, 3))])
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
 def test_blocks_that_cannot_gain_are_not_drawn_and_spoil_nothing(rows, form):
@@ -263,6 +267,7 @@ def test_least_mean_fails_for_no_more_subsets_than_it_says():
     assert least_mean(-np.inf, 5, 0.1) == least_mean(0.0, 0, 0.1) == 0.0
 
 
+@pytest.mark.slow
 def test_blocks_that_are_not_touched_prove_less_and_nothing_wrong(digits):
     X = digits[0][:600]
     every = BlockBound(10, block_rows=30).from_block(X).lower_bound()

@@ -19,6 +19,7 @@ from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Mome
 from .data import best_objective, blobs
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("seed", range(25))
 def test_no_clustering_beats_the_bound(seed):
     """Every partition of a few rows is tried; the sketch is made to lose something."""

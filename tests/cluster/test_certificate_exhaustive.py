@@ -83,6 +83,7 @@ def test_the_oracle_is_the_best_of_all_partitions() -> None:
         assert cost(X, partition) == pytest.approx(best, rel=1e-9, abs=one.slack)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_lower_bound_is_above_the_optimum(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spectral from exact moments and from a sketch; block bounds of all rows at once and of two blocks."""
@@ -101,10 +102,11 @@ def test_no_lower_bound_is_above_the_optimum(batch: int, monkeypatch: pytest.Mon
         assert halves.lower_bound() <= limit, number
 
 
-@pytest.mark.parametrize("batch", range(2))
+@pytest.mark.share(1)
+@pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_upper_bound_is_below_what_it_bounds(batch: int) -> None:
     """Drop bounds after and before clustering, and that of weighted columns, for the best partition and any other."""
-    for number in range(batch, INSTANCES, 2):
+    for number in range(batch, INSTANCES, BATCHES):
         one = instance(number)
         chosen = one.X[:, one.support]
         best_there, partition_there = solved(chosen, one.k)

@@ -18,6 +18,7 @@ def noise() -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((1500, 120)), rng.integers(0, 5, 1500)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [None, "blocks", "spectral"])
 def test_random_labels_on_noise_have_a_small_share_whatever_the_factor(noise, method) -> None:
     X, labels = noise
@@ -78,6 +79,7 @@ def test_one_cluster_has_nothing_to_gain() -> None:
     assert "best possible" in found.sentence()
 
 
+@pytest.mark.slow
 def test_an_objective_alone_has_a_share_too(noise) -> None:
     X, labels = noise
     value = sks.kmeans_objective(X, labels, 5)
@@ -86,6 +88,7 @@ def test_an_objective_alone_has_a_share_too(noise) -> None:
         assert found.scatter == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_blocks_are_not_all_solved_where_a_few_promise_less(monkeypatch) -> None:
     """In noise of many columns a block of rows is fitted far better than all rows are."""
     rng = np.random.default_rng(0)

@@ -21,6 +21,7 @@ from sketchselect.summaries import CentroidSums, RowSample
 from .data import best_objective, blobs
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("n_blobs", [3, 7])
 def test_separate_groups_are_recommended(n_blobs):
     X = 30 * np.eye(8)[np.arange(3000) % n_blobs] + np.random.default_rng(n_blobs).standard_normal((3000, 8))
@@ -51,6 +52,7 @@ def topics(seed: int, n_topics: int, sizes: np.ndarray | None = None, **options:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_topics", "ks", "options"),
     [(12, (8, 17), {}), (12, (8, 17), {"common": 0.75}), (7, (2, 12), {"sizes": np.arange(1, 8) / 28})],
@@ -59,6 +61,7 @@ def test_as_many_clusters_as_there_are_topics(n_topics, ks, options):
     assert cluster_range(topics(0, n_topics, **options), range(*ks)).recommended == n_topics
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["square", "cigar", "exponential", "one topic", "depth"])
 def test_what_is_merely_cut_does_not_stand_out(kind):
     """Each of the first three has a number of clusters of which all seeds agree on the cuts, at an elbow."""
@@ -200,6 +203,7 @@ def test_adjusted_rand_index_is_that_of_scikit_learn():
         assert ours == pytest.approx(adjusted_rand_score(a, b), rel=1e-12)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("scale", [2.0**-9, 2.0**-40, 2.0**20, 2.0**-700])
 def test_stability_and_valleys_do_not_depend_on_the_scale_of_the_weights(scale):
     X = np.random.default_rng(6).standard_normal((300, 5))

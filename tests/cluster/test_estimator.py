@@ -126,6 +126,7 @@ def test_random_state():
     KMeans(8, random_state=None).fit(X)
 
 
+@pytest.mark.slow
 def test_rows_that_stay_sparse(monkeypatch):
     """Few stored entries, several partitions: what is found is what the same rows give when dense, to rounding."""
     from sketchselect.cluster.kmeans import passes

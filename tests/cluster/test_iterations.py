@@ -57,6 +57,7 @@ def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
     assert len(list((tmp_path / "kept").rglob("*.sks"))) == 1
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("change", ["rows", "weights", "seed", "clusters"])
 def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change):
     monkeypatch.setattr(lloyd, "KEEP_SECONDS", 0.0)

@@ -32,6 +32,7 @@ def assert_consistent(result, X):
     assert (result.cluster_weights > 0).all()
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("max_iter", [1, 2, 5, 300])
 @pytest.mark.parametrize("tol", [0.0, 1e-4, 1e-2])

@@ -219,6 +219,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.share(30)
 @pytest.mark.parametrize(("n_rows", "n_features", "n_clusters"), SHAPES)
 def test_products_are_within_the_rounding_of_a_sum_in_any_order(n_rows, n_features, n_clusters):
     rng = np.random.default_rng(n_rows + n_features + n_clusters)

@@ -117,6 +117,7 @@ def test_whole_numbers_of_a_row_are_as_many_rows() -> None:
         assert found.factor == pytest.approx(found.objective / found.lower_bound, rel=1e-12)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("number", range(3, 203, 10))
 def test_factors_are_never_too_small(number: int) -> None:
     """From labels to the certificate, of the best partition and of another one; dense and sparse."""

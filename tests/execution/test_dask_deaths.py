@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def test_killed_workers_do_not_change_the_bits(engine, wide, store, expected):
     source, options = wide
     local = summarize_source(source, FrequentDirections(size=8), serial(**options))
-    killer = Killer(engine, 10, 40)
+    killer = Killer(engine, 10, 25)
     slow = SlowMatrix(source.matrix)
     got = summarize_source(Source(slow), FrequentDirections(size=8), PassOptions(engine, progress=killer, **options))
     assert got.value == local.value

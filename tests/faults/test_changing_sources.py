@@ -292,6 +292,7 @@ def test_it_is_swapped_while_it_is_read(place: Place) -> None:
     assert moments(place.open()) == moments(NEW)
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("change", ["swapped", "appended", "shortened"])
 def test_it_changes_between_kill_and_resume(place: Place, change: str, tmp_path: Path) -> None:
     def kill() -> None:

@@ -38,6 +38,7 @@ def damages(raw: bytes, n: int, seed: int) -> Iterator[bytes]:
             yield raw[:place]
 
 
+@pytest.mark.share(12)
 @counts
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_every_kind_of_summary(path: Path, n: int) -> None:
@@ -148,6 +149,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
 @pytest.mark.parametrize("name", ["summary.sks", "checkpoints/stages.json", "features.zarr/c/0/0", "selection.json"])
 def test_the_next_run_mends_what_is_damaged(

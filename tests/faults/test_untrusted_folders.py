@@ -132,6 +132,7 @@ def test_a_later_format_is_not_guessed_at(out: Path, verb: str) -> None:
     refused(cli(verb, out), 1, "of format 2, and this version reads up to 1")
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("key", ["files", "digests", "stages", "job", "source", "prepare"])
 @pytest.mark.parametrize("value", [3, "text", [3], None])
 def test_a_manifest_of_other_types_is_one_line(out: Path, key: str, value: Any) -> None:

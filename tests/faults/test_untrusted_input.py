@@ -224,6 +224,7 @@ def test_values_that_do_not_compress_are_no_bomb(tmp_path: Path, options: dict[s
 HOSTILE = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>"]
 
 
+@pytest.mark.slow
 def test_no_file_of_a_run_can_run_script_or_formulas(tmp_path: Path) -> None:
     path = tmp_path / "rows.zarr"
     zarr.create_array(str(path), data=ROWS, chunks=(20, 6), attributes={"feature_names": HOSTILE})
@@ -253,6 +254,7 @@ def test_no_file_of_a_run_can_run_script_or_formulas(tmp_path: Path) -> None:
                     assert number_like or not cell.startswith(("=", "+", "-", "@", "|")), (table.name, cell)
 
 
+@pytest.mark.share(40)
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "|", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
 @pytest.mark.parametrize("before", ["", "x;", "x\t", 'x;"', '"', ";;", "\r", "\x00", " "])

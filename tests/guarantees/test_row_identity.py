@@ -96,6 +96,7 @@ def within(estimates: Any, truth: float) -> bool:
     return bool(abs(values.mean() - truth) <= 5 * values.std(ddof=1) / math.sqrt(len(values)))
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("size", [3, 5, 12])
 def test_a_sample_of_merged_sources_estimates_their_sums_without_bias(size: int) -> None:
     """Two sources of 20 rows; with equal indices and a size of 5, 50 rows were estimated."""
@@ -134,6 +135,7 @@ def leverage_error(seed: int, starts: tuple[int, int], A: Any, B: Any) -> Any:
     return merged.sample.T @ merged.sample - A.T @ A - B.T @ B
 
 
+@pytest.mark.slow
 def test_a_leverage_sample_of_merged_sources_is_unbiased() -> None:
     rng = np.random.default_rng(0)
     A, B = rng.standard_normal((30, 2)), rng.standard_normal((30, 2))

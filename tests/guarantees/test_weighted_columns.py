@@ -67,6 +67,7 @@ def test_the_factor_of_the_deterministic_choice(seeds):
         assert found <= factor
 
 
+@pytest.mark.slow
 def test_randomized_conditioning_has_its_probability():
     rng = np.random.default_rng(0)
     k, r = 2, 60

@@ -41,6 +41,7 @@ def assigned(*words: object) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("sections", "policy"),
     [

@@ -45,6 +45,7 @@ def reused(result: Any) -> dict[str, bool]:
     return {stage["name"]: stage["reused"] for stage in result.manifest["stages"]}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", UNSUPERVISED)
 def test_every_method_runs_as_a_job(job: Job, rows: np.ndarray, method: str, tmp_path: Path) -> None:
     result = sks.run(with_method(job(output={"report": True}), method))
@@ -63,6 +64,7 @@ def test_every_method_runs_as_a_job(job: Job, rows: np.ndarray, method: str, tmp
     assert done.get("collect", True) is True
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", UNSUPERVISED)
 def test_every_method_works_stage_by_stage(job: Job, method: str, tmp_path: Path) -> None:
     whole = with_method(job(), method)
@@ -77,6 +79,7 @@ def test_every_method_works_stage_by_stage(job: Job, method: str, tmp_path: Path
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("method", WEIGHTED)
 def test_weighted_clusters_the_columns_of_the_theory(job: Job, rows: np.ndarray, method: str) -> None:
     result = sks.run(with_method(job(cluster={"weighted": True}), method))

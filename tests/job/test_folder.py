@@ -202,6 +202,7 @@ def test_publishing_replaces_whole_files_and_stores(tmp_path: Path) -> None:
         assert [p.name for p in (folder.path / "labels.zarr").iterdir()] == ["b"]
 
 
+@pytest.mark.slow
 def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     contents = {c * 200_000 for c in "ab"}
     with open_folder(tmp_path / "out") as folder:

@@ -264,6 +264,7 @@ def test_a_mistake_in_the_command_line_is_json_too(words: tuple[str, ...]) -> No
     assert done.stderr.strip() == f"error: {stated['error']}"
 
 
+@pytest.mark.slow
 def test_what_libraries_log_is_json_too(rows: Path) -> None:
     done = works("summarize", "rows.npy", "-o", "a.sks", "--verbose", "--log-format", "json", "--n-workers", 1)
     records = [json.loads(line) for line in done.stderr.splitlines()]

@@ -32,6 +32,7 @@ def support(path: Path) -> list[int]:
     return list(json.loads(path.read_text())["support"])
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_select_finds_all_that_it_needs_and_the_columns_of_a_fit(counts: Path, method: str) -> None:
     cls = METHODS[method]
@@ -90,6 +91,7 @@ def test_a_summary_that_lacks_something_leads_to_the_option(counts: Path) -> Non
     refused(done, 1, str(file), "summarize --for mcfs")
 
 
+@pytest.mark.slow
 def test_sites_count_in_the_bins_of_the_first_and_their_files_merge(counts: Path) -> None:
     rows, y = np.load(counts / "rows.npy"), np.load(counts / "y.npy") > 0
     rows += np.random.default_rng(2).random(rows.shape)

@@ -71,6 +71,7 @@ def path_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", SUPERVISED)
 def test_a_job_leaves_the_model_that_the_estimator_fits(
     supervised: Job, rows: np.ndarray, target: np.ndarray, method: str, tmp_path: Path
@@ -96,6 +97,7 @@ def test_a_job_leaves_the_model_that_the_estimator_fits(
     assert tables.read_selection(tmp_path / "out" / "selection.json").support.tolist() == USED
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", SUPERVISED)
 def test_cross_validation_chooses_on_rows_held_out(
     supervised: Job, rows: np.ndarray, target: np.ndarray, method: str
@@ -269,6 +271,7 @@ def folds(supervised: Job, store: Path, tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", SUPERVISED)
 def test_any_number_of_columns_from_one_file(folds: Path, method: str, rows: np.ndarray, tmp_path: Path) -> None:
     for n_features in (2, 3, 8):

@@ -190,6 +190,7 @@ def lost_file(out: Path) -> None:
     (out / "scores.csv").unlink()
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize(
     ("damage", "name"),
     [

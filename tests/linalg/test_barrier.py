@@ -86,6 +86,7 @@ def norms_of(rng, n):
     yield np.zeros(n)
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize(("maker", "n", "k", "steps"), list(cases()))
 @pytest.mark.statement("Boutsidis 2012, Lemma 7", "Boutsidis 2012, Algorithm 1")
 def test_lemma_7(maker, n, k, steps):
@@ -98,6 +99,7 @@ def test_lemma_7(maker, n, k, steps):
         assert 1 <= run.n_columns <= steps
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize(("maker", "n", "k", "steps"), list(cases()))
 @pytest.mark.statement("Boutsidis 2012, Lemma 8")
 def test_lemma_8_with_the_identity(maker, n, k, steps):
@@ -234,6 +236,7 @@ def test_too_few_steps_are_refused():
             call()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.statement("Boutsidis 2012, Lemma 9", "Boutsidis 2012, Algorithm 3")
 def test_lemma_9(maker):

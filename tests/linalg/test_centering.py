@@ -18,6 +18,7 @@ def made(n: int, dtype: Any) -> tuple[Any, Any, Any]:
     return block, rng.uniform(0, 3, n), rng.standard_normal(7)
 
 
+@pytest.mark.share(15)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", range(10))
 def test_rows_are_centred_and_added_up(n: int, dtype: Any) -> None:
@@ -45,6 +46,7 @@ def test_rows_are_centred_in_single_precision_with_products_in_double(n: int) ->
     assert np.allclose(cross, (np.sqrt(w)[:, None] * targets).T @ D, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", range(1, 10))
 @pytest.mark.parametrize("weighted", [False, True])

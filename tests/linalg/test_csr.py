@@ -129,6 +129,7 @@ def test_what_is_not_finite_is_found_by_row():
     assert np.array_equal(finite_rows(X), np.isfinite(dense).all(axis=1))
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_split_columns(name, weighted):

@@ -102,6 +102,7 @@ TIED = ["axes", "duplicates", "integers", "clusters", "little noise"]
 """Kinds in which no test says that columns are excluded: gains are equal, or change much with each column."""
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "little noise"])
 def test_the_order_is_that_of_all_gains(kind, seed, many_sets):
@@ -181,6 +182,7 @@ def exclusion(C, noise, posterior, weights):
     return second, _Exclusion(0, np.array(weights), np.array(bounds), weighted, posterior, (0.0, 0.0))
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("seed", range(50))
 def test_no_gain_of_any_column_is_above_what_the_inequality_says(seed):
     rng = np.random.default_rng(seed)
@@ -272,6 +274,7 @@ def test_positive_matrices_are_those_of_positive_eigenvalues(m):
     assert not is_positive(np.full((m, m), np.nan))
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("seed", range(30))
 def test_columns_by_their_norms_are_those_of_a_search_at_every_step(seed):
     rng = np.random.default_rng(seed)

@@ -45,6 +45,7 @@ def test_vectors_are_orthonormal_and_their_residual_is_bounded(name):
     assert np.linalg.norm(difference) <= residual / top + 2 * M * EPS
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("gap", [1e-6, 1e-7, 1e-8, 3e-9, 1e-9, 1e-10])
 @pytest.mark.parametrize(("m", "n"), [(120, 50), (240, 99), (480, 199)])
@@ -56,6 +57,7 @@ def test_close_eigenvalues_have_vectors_orthonormal_to_rounding_or_none(m, n, ga
         assert np.linalg.norm(pairs[1].T @ pairs[1] - np.eye(n), 2) <= m * EPS
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_an_error_of_eigenvectors_moves_eigenvalues_by_at_most_its_bound(seed):
     rng = np.random.default_rng(seed)
@@ -131,6 +133,7 @@ def test_factors_are_those_of_all_eigenpairs(monkeypatch):
 UNITS = 1e-13
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("decades", [0, 1, 3, 6, 9, 14])
 @pytest.mark.parametrize("scaling", [0, 3, 10])
 def test_directions_are_those_of_an_svd_however_close_the_rows(decades: int, scaling: int) -> None:

@@ -49,6 +49,7 @@ def cloud(seed, n_rows, n_features, n_blobs, spread=3.0):
     return means[rng.integers(n_blobs, size=n_rows)] + rng.standard_normal((n_rows, n_features))
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (1e8, 1.0), (0.0, 1e-25), (0.0, 1e15), (-1e4, 1e-3)])
 @pytest.mark.parametrize("n_clusters", [1, 5, 40, 150])
@@ -179,6 +180,7 @@ def exact(X, centers):
     return np.stack([((rows - c.astype(np.longdouble)) ** 2).sum(axis=1) for c in np.asarray(centers)], axis=1)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("n_clusters", [1, 7, 60])
 def test_labels_and_distances_are_exact(n_clusters, dtype):
@@ -305,6 +307,7 @@ def best_objective(X, k, w):
     return best
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_never_above_the_optimum(seed):
     rng = np.random.default_rng(seed)

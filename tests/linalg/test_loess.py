@@ -16,6 +16,7 @@ def abscissas(seed, n):
     return kinds[seed % 3](), rng
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("degree", [0, 1, 2])
 def test_polynomials_of_degree_two_are_reproduced(seed, degree):
@@ -26,6 +27,7 @@ def test_polynomials_of_degree_two_are_reproduced(seed, degree):
         assert np.allclose(loess(x, y, span), y, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_it_is_the_reference_where_that_is_stable(seed):
     reference = pytest.importorskip("skmisc.loess").loess
@@ -37,6 +39,7 @@ def test_it_is_the_reference_where_that_is_stable(seed):
         assert np.allclose(loess(x, y, span), model.outputs.fitted_values, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_the_last_bits_of_the_data_change_no_more_than_last_bits(seed):
     """Columns of equal means, whose logarithms differ by rounding, as moments merged in another order leave them."""

@@ -58,6 +58,7 @@ def instances():
 INSTANCES = list(instances())
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("index", range(len(INSTANCES)))
 @pytest.mark.statement("Boutsidis 2012, Theorem 4", "Boutsidis 2012, Definition 1", "Boutsidis 2012, Algorithm 5")
 def test_theorem_4(index):
@@ -76,6 +77,7 @@ def test_theorem_4(index):
         assert chosen.certificate_.lower_bound <= best * (1 + 1e-9)
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("index", range(len(INSTANCES)))
 @pytest.mark.statement("Boutsidis 2012, Theorem 2")
 def test_theorem_2(index):

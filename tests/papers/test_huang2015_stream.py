@@ -45,6 +45,7 @@ def algorithm_2(A, n_t, size, k, alpha="paper"):
     return np.abs(U[:, :k] * D).max(axis=1), B, U[:, :k], shrunk, shrinkage
 
 
+@pytest.mark.share(4)
 @pytest.mark.statement("Huang 2015, Algorithm 2")
 @pytest.mark.parametrize(("size", "k"), SIZES)
 @pytest.mark.parametrize("n_t", [1, 7, 100, 200])
@@ -96,6 +97,7 @@ def test_the_default_is_within_both_shrinkages_of_algorithm_2_and_equals_it_wher
     np.testing.assert_allclose(weights, exact.scores_, rtol=1e-6, atol=1e-9 * weights.max())
 
 
+@pytest.mark.share(4)
 @pytest.mark.statement(
     "Huang 2015, Section 3.4, bound of Liberty", "Huang 2015, Section 3.4, bound of Ghashami and Phillips"
 )

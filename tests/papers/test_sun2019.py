@@ -83,6 +83,7 @@ def test_drawn_samples_have_the_distribution_of_real_ones(script, labels):
     assert np.allclose(left.std(axis=0)[varying], right.std(axis=0)[varying], rtol=0.15)
 
 
+@pytest.mark.slow
 def test_expected_scores_are_those_of_many_rows(script):
     data = script("sun2019_data")
     from sklearn.metrics import roc_auc_score
@@ -98,6 +99,7 @@ def test_expected_scores_are_those_of_many_rows(script):
 # --- Proposition 1 -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("n_parts", [1, 5])
 @pytest.mark.statement("Sun 2019, Proposition 1", "Sun 2019, Section 3.2")
 def test_moments_give_what_the_rows_give(n_parts):
@@ -124,6 +126,7 @@ def test_moments_give_what_the_rows_give(n_parts):
 # --- section 5.1 -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Sun 2019, Table 6")
 def test_true_columns_are_found_as_often_as_printed(script):
     """Table 6, p = 1000, n = 10,000: OLS-th and OFSA find 100 % at beta = 0.1 and 22.5 % and 32.5 % at 0.01."""

@@ -20,6 +20,7 @@ def equicorrelated(rng, n, p, scale=1.0):
 # --- the lemmas of the appendix, by the exact distribution where there is one --------------------------------------
 
 
+@pytest.mark.share(1)
 @pytest.mark.statement("Sun 2019, Lemma 7")
 @pytest.mark.parametrize("p", [1, 7, 60])
 def test_lemma_7(p):
@@ -45,6 +46,7 @@ def test_lemma_9():
     assert (chi2.sf(p * ratio, p) <= np.exp(-p * ratio / 2 + p / 2 * np.log(np.e * ratio)) * (1 + 1e-12)).all()
 
 
+@pytest.mark.share(1)
 @pytest.mark.statement("Sun 2019, Lemma 10")
 @pytest.mark.parametrize("p", [1, 4, 12])
 def test_lemma_10(p):
@@ -59,6 +61,7 @@ def test_lemma_10(p):
             assert frequency <= stated + 4 * np.sqrt(stated / 20_000)
 
 
+@pytest.mark.share(1)
 @pytest.mark.statement("Sun 2019, Lemma 11")
 @pytest.mark.parametrize(("n", "p"), [(10, 2), (40, 5), (120, 30)])
 def test_lemma_11(n, p):
@@ -83,6 +86,7 @@ def failure(lam, b, n, p, sigma=1.0):
     return np.exp(-ratio / 2 + p / 2 * np.log(np.e * ratio / p)) + 2 * p * np.exp(-n / 200)
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Sun 2019, Proposition 2", "Sun 2019, Theorem 3")
 @pytest.mark.parametrize(("n", "b", "p"), [(1200, 1.0, 5), (1500, 0.6, 5), (2400, 0.8, 12)])
 def test_the_true_columns_come_out_on_top_as_often_as_stated(n, b, p):
@@ -191,6 +195,7 @@ def test_the_support_is_right_in_every_step_from_n_0_as_often_as_stated():
     assert threshold(problem_of(Moments().from_block(X[0], y[0])), k).support.tolist() == [1, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Sun 2019, Theorem 5")
 def test_the_regret_of_thresholding_grows_as_the_rows_before_n_0_do():
     """With no model before n_0 = c n^alpha, n R_n is that of those rows, O(n^alpha), and a logarithm."""

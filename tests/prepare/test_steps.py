@@ -115,6 +115,7 @@ def test_clip_by_standard_deviations(form):
     check(prepared(X, "clip(sd=1.5)"), np.clip(Z, mean - 1.5 * sd, mean + 1.5 * sd), X, 10 * accuracy)
 
 
+@pytest.mark.share(30)
 @pytest.mark.parametrize("entry", ALL)
 def test_sparse_stays_canonical_or_becomes_dense(form, entry):
     X, _ = form
@@ -128,6 +129,7 @@ def test_sparse_stays_canonical_or_becomes_dense(form, entry):
         assert again.indices.dtype == result.indices.dtype
 
 
+@pytest.mark.share(30)
 @pytest.mark.parametrize("entry", [e for e in ALL if not e.startswith("fourier")])
 def test_the_bits_of_a_row_do_not_depend_on_the_block(form, entry):
     X, _ = form
@@ -137,6 +139,7 @@ def test_the_bits_of_a_row_do_not_depend_on_the_block(form, entry):
     assert np.vstack(parts).tobytes() == whole.tobytes()
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("entry", ["log1p", "library-size", "library-size(target=median)", "tf-idf"])
 def test_negative_counts_are_refused_by_place(form, entry):
     X, _ = form
@@ -163,6 +166,7 @@ def test_a_step_that_is_not_fitted_says_how_it_can_be(form):
         apply(["tf-idf"], X)
 
 
+@pytest.mark.share(30)
 @pytest.mark.parametrize("entry", ALL)
 def test_no_rows_give_no_rows(form, entry):
     X, _ = form

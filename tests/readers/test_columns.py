@@ -24,6 +24,7 @@ FINE = {
 }
 
 
+@pytest.mark.share(15)
 def test_columns_of_every_reader(any_source, values):
     matrix = open_matrix(any_source)
     turned = transposed(matrix)

@@ -124,6 +124,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("kind", sources(X))
 @pytest.mark.parametrize("name", VIEWS)
 def test_every_way_of_reading_a_view_gives_the_same_values(name, kind):

@@ -158,6 +158,7 @@ def test_odd_scores(full_run, parse, scores, words):
     assert words in parse(render(*full_run(scores=scores))).words
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("values", [[0.0, 0.0], [3.0], [0.0], [], [np.nan, 1.0], [1e150, 1e-150], [1e-300, 1e-301]])
 @pytest.mark.parametrize("shrinkage", [0.0, 4.0, 1e299])
 def test_odd_spectra(bare_run, parse, values, shrinkage):

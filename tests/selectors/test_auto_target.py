@@ -33,6 +33,7 @@ def test_squares_are_found_where_no_linear_method_finds_them() -> None:
     assert "lasso of degree 2 predicts best" in fit.selection_.diagnostics["choice"]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("n_features", [None, 3])
 def test_it_is_the_method_of_least_error(n_features: int | None) -> None:
     X, y = make_classification(200, 35, n_informative=6, n_classes=3, random_state=0)

@@ -47,6 +47,7 @@ def exhaustive(X: np.ndarray, columns: np.ndarray) -> float:
     return objective(X, labels[int(np.argmin(costs))])
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_of_few_rows_the_curve_is_that_of_the_best_clusterings(seed: int) -> None:
     X = blobs(11, 5, 2, seed, noise=0.3)
@@ -212,6 +213,7 @@ def test_parameters_that_tell_methods_apart_are_one_cell_of_the_table() -> None:
     assert names == ["greedy(n_components=2, noise='residual')", "greedy(n_components=3, noise=None)"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_of_few_rows_clusters_are_as_good_as_those_of_ten_starts(seed: int) -> None:
     """Of 60 rows from ten clusters single starts scatter by a tenth and more."""
@@ -362,6 +364,7 @@ def spread_signal(n: int, p: int, size: float, seed: int) -> np.ndarray:
     return rng.standard_normal((n, p)) + size * rng.standard_normal((5, p))[rng.integers(5, size=n)]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_few_columns_within_the_objective_are_not_enough_where_clusters_explain_little(seed: int) -> None:
     """Clusters explain a tenth of the scatter: losing half of it is 5 % of the objective. Measured without samples."""
@@ -420,6 +423,7 @@ def rows(p: int = 12) -> np.ndarray:
     return centers[rng.integers(4, size=90)] + rng.standard_normal((90, p))
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("p", [12, 80])
 @pytest.mark.parametrize("exponent", [-480, -270, -140, 140, 270, 480])
 @pytest.mark.parametrize("sparse", [False, True])
@@ -479,6 +483,7 @@ def test_arguments_of_another_kind_are_named_in_one_line(options: dict, message:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("seed", range(10))
 def test_clusters_on_all_columns_are_as_good_as_those_that_the_rows_were_drawn_from(seed: int) -> None:
     """All ratios have them below the line: a poor local optimum there makes all columns look better than they are."""
@@ -576,6 +581,7 @@ def text_like(seed: int, common: float) -> np.ndarray:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_one_word_of_many_is_not_enough_where_topics_explain_little(seed: int) -> None:
     """One cluster costs 1.02 times as much as 20: any column is within 5 % of the objective, and nearly all is lost."""
@@ -600,6 +606,7 @@ def test_one_word_of_many_is_not_enough_where_topics_explain_little(seed: int) -
     assert gained(single.support_) < 0.6 * whole
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_columns_of_poisson_cells_keep_what_clusters_explain(seed: int) -> None:
     """Six kinds of cells that differ in 25 of 500 genes each: clusters explain a tenth of the scatter."""

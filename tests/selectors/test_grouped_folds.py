@@ -89,6 +89,7 @@ def test_errors_are_those_of_fits_without_the_groups_of_the_fold():
     assert hopeful.mse_path_.mean() < 0.9 * model.mse_path_.mean()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", sorted(name for name, cls in METHODS.items() if issubclass(cls, PathSelector)))
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_every_method_with_folds_takes_groups(name, task):

@@ -165,6 +165,7 @@ def test_the_number_of_rows_counts_where_their_weights_are_small():
     assert np.allclose(light.variances_norm_, whole.variances_norm_, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trend", ["quadratic", "loess"])
 def test_many_clipped_values_in_a_column_need_no_parameter(trend):
     if trend == "loess":

@@ -365,6 +365,44 @@ def test_shares_and_criteria_of_deviance():
     assert path.residual_squares[0] == pytest.approx(model.summary_.null_deviance, rel=1e-6)
 
 
+@pytest.mark.parametrize("cv_rule", ["min", "1se"])
+def test_of_several_shares_of_the_lasso_one_is_chosen_with_alpha(tmp_path, cv_rule):
+    X, y = noisy(500)
+    shares = {"n_alphas": 12, "cv_rule": cv_rule}
+    single = {ratio: LogisticPath(l1_ratio=ratio, **shares).fit(X, y) for ratio in (1.0, 0.5, 0.1)}
+    errors = {ratio: model.path_.cv_errors.mean(axis=1) for ratio, model in single.items()}
+    model = LogisticPath(l1_ratio=[0.1, 1.0, 0.5], **shares).fit(X, y)
+    best = min(errors, key=lambda ratio: errors[ratio].min())
+    if cv_rule == "min":
+        assert model.l1_ratio_ == best
+    else:
+        at = errors[best].argmin()
+        slack = single[best].path_.cv_errors[at].std(ddof=1) / np.sqrt(5)
+        near = [single[ratio].path_.n_nonzero[e <= errors[best][at] + slack].min() for ratio, e in errors.items()]
+        assert model.support_.size == min(near)
+    alone = single[model.l1_ratio_].path_
+    assert model.path_.alphas == pytest.approx(alone.alphas)
+    assert model.path_.cv_errors == pytest.approx(alone.cv_errors, rel=1e-5)
+    assert model.path_.coefs == pytest.approx(alone.coefs, abs=1e-3)
+    assert model.converged_
+    assert model.selection_.diagnostics["l1_ratio"] == model.l1_ratio_
+    sks.save(model.summary_, tmp_path / "models.sks")
+    again = LogisticPath(l1_ratio=[0.1, 1.0, 0.5], **shares).fit_summary(sks.load(tmp_path / "models.sks"))
+    assert np.array_equal(again.coef_, model.coef_)
+    with pytest.raises(Incompatible, match=r"l1_ratio 1, 0\.5, 0\.1, not 1"):
+        LogisticPath().fit_summary(model.summary_)
+
+
+def test_several_shares_on_more_rows_than_the_sample(monkeypatch):
+    monkeypatch.setattr("sketchselect.selectors.supervised.likelihood_path.SAMPLE_NBYTES", 1 << 15)
+    X, y = noisy(2000)
+    model = LogisticPath(l1_ratio=[0.3, 1.0], n_alphas=6, cv=2).fit(X, y)
+    alone = LogisticPath(l1_ratio=model.l1_ratio_, n_alphas=6, cv=2).fit(X, y)
+    assert model.converged_
+    assert model.path_.alphas == pytest.approx(alone.path_.alphas, rel=1e-9)
+    assert model.path_.cv_errors == pytest.approx(alone.path_.cv_errors, rel=1e-5)
+
+
 def test_choices_from_a_saved_summary(tmp_path):
     X, y = noisy(500)
     model = LogisticPath().fit(X, y)
@@ -388,6 +426,9 @@ def test_choices_from_a_saved_summary(tmp_path):
         ({"cv": 3, "alpha": 0.1}, "cv and alpha both choose"),
         ({"alpha": 0.1, "alphas": [0.1]}, "leave alphas out"),
         ({"l1_ratio": 0.0}, "l1_ratio must be a number above 0"),
+        ({"l1_ratio": [0.5, 0.0]}, "l1_ratio must be a number above 0 and at most 1, or a list"),
+        ({"l1_ratio": []}, "l1_ratio must be"),
+        ({"l1_ratio": [0.5, 1.0], "criterion": "bic"}, "l1_ratio is chosen by cross-validation; leave criterion out"),
         ({"max_passes": 1}, "max_passes must be a whole number of at least 2"),
         ({"family": "gamma"}, "family must be"),
         ({"family": "binomial"}, "3 classes, family="),

@@ -36,6 +36,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", list(FRAMES))
 def test_columns_of_a_data_frame_are_target_weight_and_groups(kind, frame):
     model = sks.LassoPath(cv=3)

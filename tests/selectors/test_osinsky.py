@@ -31,6 +31,7 @@ def unexplained(A, columns):
     return ((A - Q @ (Q.T @ A)) ** 2).sum()
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("with_extra", [False, True])
 def test_the_kernel_does_what_the_algorithm_says(seed, with_extra):
@@ -56,6 +57,7 @@ def test_the_kernel_does_what_the_algorithm_says(seed, with_extra):
         assert error == pytest.approx(least, rel=1e-9)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_against_all_subsets(seed):
     """The best subset, the singular values and the factor, in this order."""

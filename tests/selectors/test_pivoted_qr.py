@@ -40,6 +40,7 @@ def spread(n=500, d=60, rank=12, seed=0):
 # --- the kernels -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(25)
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("shape", [(1, 9), (6, 40), (30, 30), (40, 17)])
 def test_pivots_are_those_of_lapack(seed, shape):

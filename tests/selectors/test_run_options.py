@@ -32,6 +32,7 @@ def rows(tmp_path):
     return str(tmp_path / "x.zarr"), X, X @ np.linspace(-1.0, 1.0, N_COLUMNS) + rng.standard_normal(N_ROWS)
 
 
+@pytest.mark.share(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_fit_runs_its_passes_as_it_is_asked_to(name, rows, tmp_path):

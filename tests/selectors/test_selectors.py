@@ -21,6 +21,7 @@ from sketchselect.selectors.sketched import ridge_weights
 SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 
+@pytest.mark.share(400)
 @parametrize_with_checks(
     [cls(**SMALL.get(name, {})) for name, cls in METHODS.items()],
     expected_failed_checks=exceptions,
@@ -142,6 +143,28 @@ def test_duplicated_zero_and_constant_columns():
     assert V.scores_[0] == V.scores_[2] == 0
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_if_no_column_varies_selectors_refuse_and_models_select_none(method):
+    cls = METHODS[method]
+    X, y = np.full((60, 4), 3.0), target_for(method, np.arange(60.0))
+    selector = of_size(method, 2, **SMALL.get(method, {}))
+    if cls.fits_model:
+        with pytest.warns(UserWarning, match="no column varies"):
+            assert selector.fit(X, y).support_.size == 0
+        return
+    if getattr(selector, "about", "mean") == "zero":
+        X = X - 3.0
+    with pytest.raises(EmptyInput, match=r"^all( 4)? columns are (constant|zero).*: there is nothing to select$"):
+        selector.fit(X, y)
+
+
+def test_a_stream_may_begin_with_constant_columns():
+    rng = np.random.default_rng(0)
+    X = np.vstack([np.full((20, 5), 2.0), rng.standard_normal((50, 5)) * np.arange(1.0, 6.0)])
+    stream = sks.VarianceSelector(2).partial_fit(X[:20]).partial_fit(X[20:])
+    assert stream.support_.tolist() == sks.VarianceSelector(2).fit(X).support_.tolist() == [3, 4]
+
+
 def test_variance_keeps_its_digits_far_from_zero():
     rng = np.random.default_rng(2)
     Z = rng.standard_normal((5000, 6)) * np.array([1, 1.01, 1.02, 1.03, 1.04, 1.05])
@@ -240,6 +263,9 @@ def test_a_single_row_is_refused_and_a_missing_value_of_new_rows_is_named():
     X[3, 5] = np.nan
     with pytest.raises(NotFinite, match="the first at row 3, column 5; leave such rows out, or fill"):
         selector.transform(X)
+    X[:, 5] = np.nan
+    with pytest.raises(NotFinite, match="the first at row 0, column 5; leave this column out"):
+        selector.transform(X)
 
 
 def test_more_features_than_columns_selects_all_with_a_warning():
@@ -311,6 +337,7 @@ def about_the_mean(method, **parameters):
     return make(method, **{k: v for k, v in (parameters | {"about": "mean", "normalize": None}).items() if k in known})
 
 
+@pytest.mark.share(8)
 @pytest.mark.filterwarnings("ignore:every one of the", "ignore:.*columns were sampled")
 @pytest.mark.parametrize("sketch", [{}, {"sketch_size": 6, "n_components": 3}], ids=["exact", "shrunk"])
 @pytest.mark.parametrize("method", FOR_CLUSTERS)

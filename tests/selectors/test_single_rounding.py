@@ -39,6 +39,7 @@ def moved(seed: int) -> tuple[Any, Any]:
 SEEDS = pytest.mark.parametrize("seed", range(40))
 
 
+@pytest.mark.share(8)
 @SEEDS
 def test_no_clustering_is_below_the_spectral_bound(seed: int) -> None:
     D, sketch = moved(seed)
@@ -49,6 +50,7 @@ def test_no_clustering_is_below_the_spectral_bound(seed: int) -> None:
         assert column_subspace(sketch, k).lower_bound(k) <= exact
 
 
+@pytest.mark.share(8)
 @SEEDS
 def test_remainders_of_columns_are_within_their_bounds(seed: int) -> None:
     D, sketch = moved(seed)
@@ -63,6 +65,7 @@ def test_remainders_of_columns_are_within_their_bounds(seed: int) -> None:
             assert np.linalg.norm(outside, 2) <= subspace.angle + 1e-9
 
 
+@pytest.mark.share(8)
 @SEEDS
 def test_leverage_scores_are_within_their_bounds(seed: int) -> None:
     D, sketch = moved(seed)
@@ -78,6 +81,7 @@ def test_leverage_scores_are_within_their_bounds(seed: int) -> None:
         assert (exact <= upper + 1e-9).all()
 
 
+@pytest.mark.share(8)
 @SEEDS
 def test_the_error_of_a_sample_is_at_most_what_is_said(seed: int) -> None:
     D, sketch = moved(seed)
@@ -93,6 +97,7 @@ def test_the_error_of_a_sample_is_at_most_what_is_said(seed: int) -> None:
         assert exact <= bound * (1 + 1e-9)
 
 
+@pytest.mark.share(8)
 @SEEDS
 def test_variances_are_within_their_intervals(seed: int) -> None:
     D, sketch = moved(seed)

@@ -21,6 +21,7 @@ def in_original_units(X, y, coefs):
     return coefs, y.mean() - X.mean(axis=0) @ coefs
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["lasso", "elastic-net"])
 @pytest.mark.parametrize(("n", "p"), [(400, 25), (40, 60), (40, 1100)])
 def test_paths_equal_those_of_scikit_learn_on_the_rows(name, n, p):

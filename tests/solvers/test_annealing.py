@@ -122,6 +122,7 @@ def correlations(seed, p=80):
     return matrix
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("accuracy", [0.02, 1e-4])
 def test_eigenvalue_is_close_enough_for_the_step_at_every_drop(seed, accuracy):

@@ -48,6 +48,7 @@ def test_one_column_is_the_regression_line_of_scipy() -> None:
     np.testing.assert_allclose(tests.pvalues, expected.pvalue, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_intervals_cover_and_p_values_of_noise_are_uniform() -> None:
     rng = np.random.default_rng(1)
     beta, covered, noise = np.array([2.0, -1.0, 0.0]), [], []

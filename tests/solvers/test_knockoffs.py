@@ -32,6 +32,7 @@ def knockoff_rows(X: Any, made: k.Construction, rng: Any) -> Any:
     return X @ made.mixing + complement @ made.root
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("copies", [False, True])
 def test_knockoffs_of_rows_have_the_moments_of_a_draw(copies: bool) -> None:
     X, y = rows(copies=copies)
@@ -81,6 +82,7 @@ def test_gaps_of_several_panels_are_feasible_and_stationary() -> None:
     np.testing.assert_allclose((inverse**2).sum(axis=0), 1 / gaps**2, rtol=0.05)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("n", "p", "q"), [(200, 5, 1), (200, 4, 3), (7, 9, 1)], ids=["one", "several", "wide"])
 def test_moments_of_model_knockoffs_have_the_law_of_rows(n: int, p: int, q: int) -> None:
     """Of knockoffs ``X M + E root`` with Gaussian rows E, centred, each column by its own norm."""

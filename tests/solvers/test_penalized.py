@@ -24,6 +24,7 @@ def dense(path):
     return np.array([path.coef(i) for i in range(len(path))]).T
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("n", "p"), [(400, 80), (60, 80)], ids=["tall", "wide"])
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5, 0.1])
 def test_convex_paths_equal_those_on_the_rows(make, n, p, l1_ratio):

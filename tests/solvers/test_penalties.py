@@ -14,6 +14,7 @@ def test_every_penalty_has_a_case():
     assert {penalty.name for penalty in CASES} == set(PENALTIES)
 
 
+@pytest.mark.share(14)
 @every
 @pytest.mark.parametrize("step", [1.0, 0.4])
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.3])

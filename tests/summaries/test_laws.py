@@ -196,11 +196,13 @@ LAWS = {
 }
 
 
+@pytest.mark.share(60)
 @pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.matrices])
 def test_laws(law, matrix):
     LAWS[law].verify(matrix)
 
 
+@pytest.mark.share(50)
 @pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.sparse])
 def test_sparse_laws(law, matrix):
     LAWS[law].verify_sparse(matrix)

@@ -81,6 +81,7 @@ def test_both_forms_of_the_inverse_equal_the_brute_force(m, ridge):
     assert np.allclose(scatter_scores(C, ridge_factor(C.T @ C, ridge)), leverage(C, ridge), rtol=1e-6)
 
 
+@pytest.mark.share(40)
 @pytest.mark.parametrize("name", list(NASTY))
 @pytest.mark.parametrize("size", [2, 6, 20, 200])
 @pytest.mark.parametrize("share", [1e-13, 1e-6, 1e-3, 1.0])

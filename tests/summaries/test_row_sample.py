@@ -13,6 +13,7 @@ def skewed_rows():
     return np.vstack([rng.standard_normal((380, 4)), 40 + rng.standard_normal((20, 4))])
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_weights_estimate_sums_over_all_rows_without_bias(centred):
     X = skewed_rows()

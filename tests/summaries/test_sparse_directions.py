@@ -71,6 +71,7 @@ def nasty():
 NASTY = {name: as_csr(sp.csr_array(X)) for name, X in nasty().items()}
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("name", NASTY)
 @pytest.mark.parametrize("size", [4, 16])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -215,6 +216,7 @@ def sketched(X, size, edges, weights, height):
     return total, *joined(iter(panels), X.shape[1], total.norms.size)
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("name", NASTY)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("size", "height"), [(4, 37), (16, 150), (16, 7)])

@@ -17,7 +17,7 @@ from sketchselect._byte_sizes import parse_bytes
 from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged, Terminated
 from sketchselect.execution.checkpoints import Checkpoint, SavedNodes, save_if_due
-from sketchselect.execution.plan import Engine, Plan, drain, projection, require_fit
+from sketchselect.execution.plan import Engine, LocalPieces, Plan, projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
 from sketchselect.execution.tree import UserTaskFailed, make_tree, naming_failures
@@ -104,7 +104,7 @@ class LocalEngine(Engine):
                     if plan.inputs:
                         tasks |= naming_failures({key: tasks[key] for key in plan.inputs if key in tasks})
                     *pieces, result = get(tasks, plan.keys(output))
-                    ready[output] = result if plan.join is None else plan.join(result, drain(pieces))
+                    ready[output] = result if plan.join is None else plan.join(result, LocalPieces(pieces))
         except UserTaskFailed as failure:
             error = failure.__cause__ or failure
             raise plan.user_error(failure.args[0], error) from error
@@ -142,7 +142,8 @@ class PassOptions:
     """How passes are made: engine, size of partitions, checkpoint, and where they report.
 
     `retries` are those of a read that failed; after `stall_timeout` seconds without any partition done, a pass on other
-    processes is given up; `on_statistics` is called with the `Statistics` of each summary.
+    processes is given up; `on_statistics` is called with the `Statistics` of each summary. With `keeps_panels` a sketch
+    in panels of columns stays in them, as `PanelledDirections`.
     """
 
     engine: Engine
@@ -152,6 +153,7 @@ class PassOptions:
     retries: int = 2
     stall_timeout: float = 300.0
     on_statistics: Callable[[Statistics], object] | None = None
+    keeps_panels: bool = False
 
     def but(self, **changes: Any) -> Self:
         """Return the same options with some of them changed."""

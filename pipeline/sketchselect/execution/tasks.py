@@ -53,6 +53,7 @@ class Reduction(Generic[T]):
     key: str | None = None  # Fingerprint of leaf and merge with their parameters; None disables checkpoints
     merge_in_place: Callable[[T, T], T] | None = None  # As `merge`; may overwrite its first argument
     in_panels: Any = None  # The `FrequentDirections` that is computed in panels of columns, in place of leaf and merge
+    keeps_panels: bool = False  # Whether these panels stay where they are
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
@@ -25,8 +26,8 @@ from sketchselect.execution.client import check_batch, check_run, fit_options, r
 from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
-from sketchselect.linalg.csr import is_csr, take_columns
-from sketchselect.linalg.spectrum import About, share_of_the_mean
+from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import SelectionScoresDisplay
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
@@ -35,11 +36,27 @@ from sketchselect.readers.base import Nonfinite
 from sketchselect.readers.dask import as_graph
 from sketchselect.readers.opening import is_array_like, open_features, require_width
 from sketchselect.selectors.parameters import check_declared, inherit_parameters
-from sketchselect.summaries import Summary, pick
+from sketchselect.summaries import RowSample, Summary, pick
 from sketchselect.summaries.base import KINDS
+from sketchselect.summaries.frequent_directions import PanelledDirections
 from sketchselect.summaries.window import SlidingWindow
 
 MOST_LISTED = 20  # Selected columns in a notebook's table
+
+
+def all_alike(summary: Any, about: About) -> bool:
+    """Return whether a summary shows that every column is constant, but for rounding, or zero."""
+    if isinstance(summary, Mapping):
+        return any(all_alike(member, about) for member in summary.values())
+    whole = getattr(summary, "total", summary)
+    if not np.max(getattr(whole, "weight", 0.0), initial=0.0) > 0:
+        return False
+    if isinstance(whole, RowSample):
+        rows = densify(whole.rows) if is_csr(whole.rows) else whole.rows
+        return len(rows) > 0 and whole.threshold == np.inf and not np.ptp(rows, axis=0).any()
+    if about == "zero":
+        return hasattr(whole, "column_squared_norms") and not whole.column_squared_norms.any()
+    return hasattr(whole, "centered_column_squared_norms") and bool(constant_columns(whole).all())
 
 
 @dataclass(frozen=True)
@@ -266,7 +283,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     selection_ : Selection
         The same with parameters and diagnostics, as written to ``selection.json``.
     summary_ : Summary
-        The summary it was computed from; can be saved and merged.
+        The summary it was computed from; can be saved and merged. A sketch in panels of columns on workers is gone when
+        these end.
     window_ : SlidingWindow
         After `partial_fit` with a window: the rows that count (`start`, `end`), and their states.
     """
@@ -295,6 +313,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     """Parameters with which the method itself chooses the number of columns; None where a curve does."""
     renamed: ClassVar[dict[str, str]] = {}
     """Former name of a parameter -> its name; the constructor takes both."""
+    selects_in_panels: ClassVar[bool] = False
+    """Whether columns are chosen from a sketch in panels where these are; others need all of it in this process."""
     unrecorded: ClassVar[tuple[str, ...]] = ()
     """Parameters that a `Selection` does not state, because the summary determines them."""
 
@@ -320,6 +340,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
     half_life: float | None = None
     window: int | None = None
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -439,10 +461,15 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             come. With "impute" NaN are missing values. "one-hot" makes columns of the levels of text columns, among
             which are the selected ones (``column=level``); "dates" reads dates as days.
         """
-        self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
-        self.__dict__.pop("window_", None)
-        with reporting_steps(make_progress(run.get("progress"))):
-            return self._finish(self.summary_.feature_names)
+        if isinstance(self.__dict__.get("summary_"), PanelledDirections):
+            self.__dict__.pop("summary_")  # Its panels are in the memory of the workers.
+        source = self._opened(X, y, sample_weight, run)
+        with self._collected(source, run, keeps_panels=self.selects_in_panels) as summary:
+            self.summary_ = summary
+            self.__dict__.pop("window_", None)
+            self._refuse_constant_columns()
+            with reporting_steps(make_progress(run.get("progress"))):
+                return self._finish(self.summary_.feature_names)
 
     def collect(
         self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[PreparedKeywords]
@@ -473,9 +500,17 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
         """
+        source = self._opened(X, y, sample_weight, run)
+        if not compute:
+            run.pop("prepare", None)
+            return self._delayed(source, run)
+        with self._collected(source, run) as summary:
+            return summary
+
+    def _opened(self, X: Any, y: Any, sample_weight: Any, run: PreparedKeywords) -> Source:
+        """Return the source of a fit, whose steps are not fitted."""
         self.check_parameters()
-        given = run.pop("prepare", None)
-        steps = prepare.resolve(given, self.prepare_steps())
+        steps = prepare.resolve(run.get("prepare"), self.prepare_steps())
         self._fills_missing = any(step.fills_missing for step in steps)
         self._encode = prepare.encodings(steps)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
@@ -492,18 +527,24 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
-        if not compute:
-            return self._delayed(source, run)
+        return Source(matrix, target, weight, steps, in_double=self.needs_double)
+
+    @contextmanager
+    def _collected(
+        self, source: Source, run: PreparedKeywords, *, keeps_panels: bool = False
+    ) -> Iterator[Summary[Any]]:
+        """Yield the summary of a source, while the workers that made it are there."""
+        given = run.pop("prepare", None)
         self.__dict__.pop("steps_", None)
         self._n_made = None
-        with fit_options(matrix, target, weight, **run) as options:
+        with fit_options(source.matrix, source.target, source.weight, **run) as options:
+            options = options.but(keeps_panels=keeps_panels)
             if given:
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
                 self._n_made = source.n_columns if self._encode else None
             self.inspect_rows(source)
-            return self.complete(self.collect_source(source, options), source, options)
+            yield self.complete(self.collect_source(source, options), source, options)
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
         if run:
@@ -654,7 +695,21 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         self.summary_ = member
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
+        self._refuse_constant_columns()
         return self._finish(self.summary_.feature_names)
+
+    def _refuse_constant_columns(self) -> None:
+        """Raise `EmptyInput` if no column varies, so that nothing distinguishes any; a stream may go on to vary.
+
+        A model selects nothing, warns, and predicts the mean of the target.
+        """
+        summary: Any = self.summary_
+        about: About = getattr(self, "about", "mean")
+        if not self.fits_model and min(summary.n_rows, summary.n_features) > 1 and all_alike(summary, about):
+            raise EmptyInput(
+                f"all {summary.n_features} columns are {'zero' if about == 'zero' else 'constant'} over "
+                f"{summary.n_rows} rows: there is nothing to select"
+            )
 
     def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""

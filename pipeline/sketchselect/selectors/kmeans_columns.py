@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.spectrum import (
     Directions,
     Spectrum,
@@ -383,7 +383,7 @@ class ColumnSelector(BaseSelector):
             require_directions(sketch.size, k, "n_clusters")
         subspace = self._subspace(sketch, k)
         if subspace.vectors.shape[1] == 0 and sketch.n_rows > 1:
-            raise BadParameter(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select")
+            raise EmptyInput(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select")
         diagnostics: dict[str, Any] = {}
         if n_select == p or subspace.vectors.shape[1] == 0:
             squares = np.zeros(p)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.centering import center_rows
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
+from sketchselect.linalg.panel_columns import PanelDirections, column_directions
 from sketchselect.linalg.spectrum import (
     About,
     Directions,
     Spectrum,
-    directions_about,
     gram_rounding,
     scatter_rounding,
     squares_about,
@@ -56,7 +57,7 @@ def point_of(summary: Summary[Any]) -> About:
     return "mean" if ColumnMeans.name in summary.prepare else "zero"
 
 
-def all_alike(about: About) -> str:
+def none_differs(about: About) -> str:
     """Return in words that no column differs from the point that it is measured from."""
     return f"all columns are {'zero' if about == 'zero' else 'constant'}, or too small to be squared (below 1e-160)"
 
@@ -77,6 +78,10 @@ def column_source(source: Source, method: str, about: About | None = None) -> So
         raise BadParameter(f"{method}: the source has selected columns; pass the whole matrix")
     steps = (ColumnMeans(),) if about == "mean" else ()
     return replace(source, matrix=transposed(source.matrix), target=None, prepare=steps)
+
+
+def _bounds(directions: Directions, most: Floats, **known: Any) -> Floats:
+    return np.stack(leverage_bounds(directions, most, **known))
 
 
 def n_columns_seen(indices: NDArray[np.int64]) -> int:
@@ -142,8 +147,7 @@ class LeverageSelector(BaseSelector):
     or number of workers. Read by rows, one pass gives bounds, which differ by rounding alone if the sketch is exact (up
     to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
     ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
-    that neither may rank high. A column that does not vary, with `about="zero"` one of zeros, scores 0; where all do,
-    the first columns are selected, with the weight 1 if sampled.
+    that neither may rank high. A column that does not vary, with `about="zero"` one of zeros, scores 0.
 
     Parameters
     ----------
@@ -195,6 +199,7 @@ class LeverageSelector(BaseSelector):
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
+    selects_in_panels: ClassVar[bool] = True
     unrecorded: ClassVar[tuple[str, ...]] = ("read", "sketch_size")
 
     def __init__(
@@ -290,21 +295,26 @@ class LeverageSelector(BaseSelector):
             rounding = summary.relative_error * scores
             return scores, np.maximum(scores - rounding, 0.0), np.minimum(scores + rounding, 1.0), summary.ridge
         spectrum: Spectrum = summary
-        directions, squares = directions_about(spectrum, self.about), squares_about(spectrum, self.about)
+        directions, squares = column_directions(spectrum, self.about), squares_about(spectrum, self.about)
         shrinkage, error = spectrum.shrinkage, spectrum.single_rounding
         ridge = self._ridge(directions, float(squares.sum()), shrinkage, squares.size, error)
-        if self.about == "zero":
-            lower, upper = leverage_bounds(directions, squares, shrinkage, ridge, error)
-        else:
+        bounded, most = directions, squares
+        if self.about == "mean":
             # Far from zero the rounding of the means is far more than that of the largest eigenvalue.
             error += gram_rounding(spectrum)
             most = spectrum.centered_column_squared_norms + scatter_rounding(spectrum)
-            lower, upper = leverage_bounds(spectrum.centered_directions, most, shrinkage, ridge, error)
+            bounded = directions if isinstance(directions, PanelDirections) else spectrum.centered_directions
+        bounds = partial(_bounds, shrinkage=shrinkage, ridge=ridge, error=error, n_columns=squares.size)
+        lower, upper = bounded.apply(bounds, most)
+        if shrinkage:
+            return upper, lower, upper, ridge
         # Without shrinkage the bounds differ by rounding alone.
-        scores = upper if shrinkage else np.clip(sketched_leverage(directions, ridge), lower, upper)
+        scores = np.clip(directions.apply(partial(sketched_leverage, ridge=ridge)), lower, upper)
         return scores, lower, upper, ridge
 
-    def _ridge(self, directions: Directions, norm: float, shrinkage: float, n_features: int, error: float) -> float:
+    def _ridge(
+        self, directions: Directions | PanelDirections, norm: float, shrinkage: float, n_features: int, error: float
+    ) -> float:
         if self.ridge != "auto":
             return floored(float(self.ridge), norm)
         return tail_ridge(directions, norm, shrinkage, self._components(n_features), error if shrinkage else 0.0)
@@ -313,6 +323,8 @@ class LeverageSelector(BaseSelector):
         about = point_of(summary) if isinstance(summary, LeverageScores) else self.about
         scores, lower, upper, ridge = self._scores_and_bounds(summary)
         differ = bool((scores > 0).any())
+        if isinstance(summary, LeverageScores) and not differ:
+            raise EmptyInput(f"{none_differs(about)}: there is nothing to select")
         self.score_bounds_ = np.stack([lower, upper])
         weights = None
         if self.choice == "top" or not differ:

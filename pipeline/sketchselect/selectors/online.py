@@ -21,10 +21,10 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.leverage import (
-    all_alike,
     column_source,
     n_columns_seen,
     names_of_columns,
+    none_differs,
     point_of,
     priority_sample,
     scatter_scores,
@@ -152,7 +152,7 @@ class OnlineLeverageSelector(BaseSelector):
         result = summarize_source(columns, description, options, stage="columns")
         sample = cast(LeverageSample, pick(result.value, LeverageSample.kind))
         if not sample.squared_norm > 0:
-            raise EmptyInput(f"{all_alike(self.about)}: there is nothing to select")
+            raise EmptyInput(f"{none_differs(self.about)}: there is nothing to select")
         if by_rows:
             second = summarize_source(source, _sketch(n_columns), options, stage="error")
             weights = np.zeros(n_columns)
@@ -260,7 +260,7 @@ class OnlineLeverageSelector(BaseSelector):
         """
         sample = cast(LeverageSample, self.summary_)
         if not sample.squared_norm > 0:
-            raise EmptyInput(f"{all_alike(point_of(sample))}: there is nothing to select")
+            raise EmptyInput(f"{none_differs(point_of(sample))}: there is nothing to select")
         if self.support_.size == 0:
             raise EmptyInput(
                 f"no column was sampled: the squares of all values sum to {sample.squared_norm:.3g}, and the ridge is "

@@ -84,8 +84,8 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         ``z = (x - mean) / scale``, 0 where the scale is 0; the rows themselves by default.
     classes : sequence, optional
         Labels in y, for the first two families.
-    l1_ratio : float
-        Share of the lasso in the penalty of the models, for those who read the summary.
+    l1_ratio : float or array of shape (n_models,)
+        Share of the lasso in the penalty of the models, or of each, for those who read the summary.
     n_folds, seed, groups : int, int, bool
         Folds as in `Folds`; 0 for none.
 
@@ -110,6 +110,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
     """
 
     kind = "likelihood-sums"
+    format_version = 2
     record_type = LikelihoodRecord
     takes_groups = True
 
@@ -121,7 +122,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         mean: ArrayLike | None = None,
         scale: ArrayLike | None = None,
         classes: Sequence[Any] | Array | None = None,
-        l1_ratio: float = 1.0,
+        l1_ratio: float | ArrayLike = 1.0,
         n_folds: int = 0,
         seed: int = 0,
         groups: bool = False,
@@ -138,7 +139,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         self.terms = _array("terms", terms, 4)
         self.mean = None if mean is None else canonical(np.asarray(mean), np.float64)
         self.scale = None if scale is None else canonical(np.asarray(scale), np.float64)
-        self.l1_ratio = require_number("l1_ratio", l1_ratio, above=0, most=1)
+        self.l1_ratio: float | Floats = _ratios(l1_ratio, len(self.models))
         self.n_folds = require_positive("n_folds", n_folds, 0)
         self.seed = require_seed(seed)
         self.groups = bool(groups)
@@ -155,6 +156,11 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
             raise BadParameter(f"models name a fold that there is not: there are {self.n_folds}")
 
     @property
+    def written_version(self) -> int:
+        """The format version in files: 2 of models with several l1_ratios, which 1 did not have."""
+        return 1 if isinstance(self.l1_ratio, float) else 2
+
+    @property
     def n_outputs(self) -> int:
         """Outputs of a model: 1, or for a multinomial one the number of classes."""
         return n_outputs(self.family, len(self.classes or ()))
@@ -163,6 +169,11 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
     def alphas(self) -> Floats:
         """Strength of the penalty of each model."""
         return self.models[:, 0]
+
+    @property
+    def l1_ratios(self) -> Floats:
+        """Share of the lasso in the penalty of each model."""
+        return np.broadcast_to(self.l1_ratio, self.alphas.shape)
 
     @property
     def folds(self) -> NDArray[np.int64]:
@@ -355,5 +366,15 @@ def _array(name: str, values: ArrayLike, width: int) -> Floats:
     if array.ndim != 2 or array.shape[1] != width or not np.isfinite(array).all():
         raise BadParameter(f"{name} must be finite numbers of shape (n, {width}), got {array.shape}")
     array = canonical(array).copy()
+    array.flags.writeable = False
+    return array
+
+
+def _ratios(values: float | ArrayLike, n_models: int) -> float | Floats:
+    if not np.ndim(values):
+        return require_number("l1_ratio", values, above=0, most=1)
+    array = canonical(np.asarray(values, dtype=np.float64)).copy()
+    if array.shape != (n_models,) or not ((array > 0) & (array <= 1)).all():
+        raise BadParameter(f"l1_ratio must be above 0 and at most 1, one number or one of each of {n_models} models")
     array.flags.writeable = False
     return array

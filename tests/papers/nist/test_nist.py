@@ -163,6 +163,7 @@ def anova(name):
     return rows[:, 1:], rows[:, 0].astype(int), certified
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("n_blocks", BLOCKS)
 @pytest.mark.parametrize("name", list(ANOVA))
 def test_f_statistic_from_class_moments(name, n_blocks):
@@ -179,6 +180,7 @@ def test_f_statistic_from_class_moments(name, n_blocks):
     assert digits(between / (k - 1) / (within / (len(X) - k)), certified) >= ANOVA[name] - SLACK - 1
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("n_blocks", BLOCKS)
 @pytest.mark.parametrize("name", list(ANOVA))
 def test_f_statistic_from_sums_by_class(name, n_blocks):

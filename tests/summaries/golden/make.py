@@ -76,6 +76,7 @@ def descriptions() -> dict[str, Summary]:
             mean=np.arange(COLUMNS) % 5,
             scale=np.arange(COLUMNS) % 3,
             classes=["a", "b"],
+            l1_ratio=[1.0, 0.5],
             n_folds=2,
         ),
         "row-sample": RowSample(7, seed=5, center=np.arange(COLUMNS) % 3, spread=900.0),

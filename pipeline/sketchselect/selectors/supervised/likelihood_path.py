@@ -56,7 +56,7 @@ class PathSettings:
 
     family: Family
     classes: tuple[Any, ...] | None
-    l1_ratio: float
+    l1_ratios: tuple[float, ...]  # One path of models each, for all rows and every fold
     alphas: Sequence[float] | None  # Descending; None: geometric from the first model with a column
     n_alphas: int
     alpha_ratio: float | None
@@ -66,8 +66,10 @@ class PathSettings:
     max_passes: int
     tol: float
 
-    def outline(self, models: Any, terms: Any, mean: Floats | None, scale: Floats | None) -> LikelihoodSums:
+    def outline(self, iterates: Sequence[Iterate], mean: Floats | None, scale: Floats | None) -> LikelihoodSums:
         """Return the description of the sums of these models."""
+        models, terms = listed(iterates)
+        ratios = np.array([one.l1_ratio for one in iterates])
         return LikelihoodSums(
             self.family,
             models,
@@ -75,7 +77,7 @@ class PathSettings:
             mean,
             scale,
             self.classes,
-            self.l1_ratio,
+            ratios if len(self.l1_ratios) > 1 else self.l1_ratios[0],
             self.n_folds,
             self.seed,
             self.groups,
@@ -135,6 +137,7 @@ class Iterate:
     """A model on its way to its optimum: the coefficients where the sums are next computed."""
 
     alpha: float
+    l1_ratio: float
     fold: int
     # columns, outputs, values: shape (s,): Its terms, by output and column
     columns: NDArray[np.int64]
@@ -144,13 +147,18 @@ class Iterate:
     # accepted: Values (of the same terms) and objective of the point that the step began at, and its expected change
     accepted: tuple[Floats, float, float] | None = field(default=None, repr=False)
 
-    def at(self, alpha: float) -> Iterate:
-        """Return a model of another strength that starts here."""
-        return Iterate(alpha, self.fold, self.columns, self.outputs, self.values)
+    @property
+    def penalty(self) -> NetPenalty:
+        """The penalty of its coefficients."""
+        return NetPenalty.of(self.alpha, self.l1_ratio)
 
-    def advance(self, point: Point, l1_ratio: float, tol: float, varying: NDArray[np.bool_]) -> None:
+    def at(self, alpha: float, l1_ratio: float) -> Iterate:
+        """Return a model of another penalty that starts here."""
+        return Iterate(alpha, l1_ratio, self.fold, self.columns, self.outputs, self.values)
+
+    def advance(self, point: Point, tol: float, varying: NDArray[np.bool_]) -> None:
         """Move on by what is known at `point`, which has this model's values; or note that it has converged."""
-        penalty = NetPenalty.of(self.alpha, l1_ratio)
+        penalty = self.penalty
         dense = self._dense(point.gradient.shape)
         value = point.loss + penalty.value(dense[:, :-1])
         if self.accepted is not None:
@@ -166,10 +174,11 @@ class Iterate:
         self.converged = point.gap(dense, penalty, varying) <= tol
         if self.converged or point.hessian is None:
             return
-        self.step(point, penalty, penalty.level, varying)
+        self.step(point, penalty.level, varying)
 
-    def step(self, point: Point, penalty: NetPenalty, near: float, varying: NDArray[np.bool_]) -> None:
+    def step(self, point: Point, near: float, varying: NDArray[np.bool_]) -> None:
         """Make a proximal Newton step; coefficients at zero with a gradient above `near` become terms."""
+        penalty = self.penalty
         penalised = self.columns != INTERCEPT
         assert point.hessian is not None
         slopes = point.gradient[self.outputs, self.columns]
@@ -207,12 +216,12 @@ class Iterate:
 
 def listed(iterates: Sequence[Iterate]) -> tuple[Floats, Floats]:
     """Return `models` and `terms` of `LikelihoodSums`."""
-    models = np.array([[one.alpha, one.fold, not one.converged] for one in iterates], dtype=np.float64)
+    models = np.array([[one.alpha, one.fold, not one.converged] for one in iterates], dtype=np.float64).reshape(-1, 3)
     terms = [
         np.column_stack([np.full(one.values.size, i), one.columns, one.outputs, one.values])
         for i, one in enumerate(iterates)
     ]
-    return models, np.concatenate(terms)
+    return models, np.concatenate([np.zeros((0, 4)), *terms])
 
 
 def points_of(sums: LikelihoodSums) -> Iterator[Point]:
@@ -279,7 +288,7 @@ class Sample:
         mean = np.clip(mean, least, 1.0 - least) if family == "binomial" else np.maximum(mean, least)
         values = np.log(mean / (1.0 - mean)) if family == "binomial" else np.log(mean)
         columns = np.full(values.size, INTERCEPT)
-        return Iterate(0.0, fold, columns, np.arange(values.size), values)
+        return Iterate(0.0, 1.0, fold, columns, np.arange(values.size), values)
 
 
 def _targets_at(source: Source, indices: NDArray[np.int64], outline: LikelihoodSums) -> Any:
@@ -308,7 +317,7 @@ def fit_path(source: Source, settings: PathSettings, options: PassOptions, stage
     stats, sample = survey[ColumnStats.kind], survey[RowSample.kind]
     scale = np.sqrt(stats.variance)
     mean = np.where(scale > 0, stats.mean, 0.0)
-    empty = settings.outline(np.zeros((0, 3)), np.zeros((0, 4)), mean, scale)
+    empty = settings.outline([], mean, scale)
     if not sample.n_kept:
         return empty.empty(source.n_columns)
     is_complete = sample.threshold == np.inf
@@ -317,9 +326,9 @@ def fit_path(source: Source, settings: PathSettings, options: PassOptions, stage
     with one_blas_thread(), reporting_steps(options.progress):
         iterates = start_on_sample(rows, settings, varying, stats.n_rows <= source.n_columns, is_complete)
     sums: LikelihoodSums | None = None
-    first_alpha = iterates[0].alpha
+    first_alphas = {one.l1_ratio: one.alpha for one in reversed(iterates)}
     for made in range(2, settings.max_passes + 1):
-        description = settings.outline(*listed(iterates), mean, scale)
+        description = settings.outline(iterates, mean, scale)
         open_models = sum(not one.converged for one in iterates)
         size = format_bytes(description.projected_nbytes(source.n_columns))
         options.progress.note(f"{stage}: pass {made}, {open_models} of {len(iterates)} models, a state takes {size}")
@@ -328,12 +337,12 @@ def fit_path(source: Source, settings: PathSettings, options: PassOptions, stage
         points = list(points_of(value))
         if made == 2 and settings.alphas is None and not is_complete and value.model_weights[0] > 0:
             # The first model has no columns, and the gradient there does not depend on its intercept.
-            exact = float(np.abs(points[0].gradient[:, :-1]).max()) / settings.l1_ratio * (1 + _ROUNDING)
-            for one in iterates if exact > 0 else []:
-                one.alpha *= exact / first_alpha
+            pull = float(np.abs(points[0].gradient[:, :-1]).max())
+            for one in iterates if pull > 0 else []:
+                one.alpha *= pull / one.l1_ratio * (1 + _ROUNDING) / first_alphas[one.l1_ratio]
         with one_blas_thread():
             for one, point in zip(iterates, points, strict=True):
-                one.advance(point, settings.l1_ratio, settings.tol, varying)
+                one.advance(point, settings.tol, varying)
         is_current = bool(np.array_equal(value.alphas, [one.alpha for one in iterates]))
         if is_current and all(one.converged for one in iterates):
             break
@@ -344,31 +353,33 @@ def fit_path(source: Source, settings: PathSettings, options: PassOptions, stage
 def start_on_sample(
     sample: Sample, settings: PathSettings, varying: NDArray[np.bool_], is_wide: bool, is_complete: bool
 ) -> list[Iterate]:
-    """Return all models fitted to a sample, those of all rows first, each by descending alpha."""
+    """Return all models fitted to a sample: by ratio, then those of all rows first, each by descending alpha."""
     family, tol = settings.family, settings.tol if is_complete else max(_SAMPLE_TOL, settings.tol)
-    current = [sample.null(fold, family) for fold in settings.folds()]
-    points = list(sample.points(current, family))
-    pull = float(np.abs(points[0].gradient[:, :-1][varying]).max(initial=0.0))
-    alphas = settings.grid(pull / settings.l1_ratio * (1 + _ROUNDING), is_wide)
-    path: list[list[Iterate]] = [[] for _ in current]
-    before = float(alphas[0])
-    for alpha in steps("models of the sample", alphas.tolist(), alphas.size):
-        penalty = NetPenalty.of(alpha, settings.l1_ratio)
+    empty = [sample.null(fold, family) for fold in settings.folds()]
+    at_empty = list(sample.points(empty, family))
+    pull = float(np.abs(at_empty[0].gradient[:, :-1][varying]).max(initial=0.0))
+    grids = [settings.grid(pull / ratio * (1 + _ROUNDING), is_wide).tolist() for ratio in settings.l1_ratios]
+    path: list[Iterate] = []
+    before = 0.0
+    n_models = sum(len(alphas) for alphas in grids)
+    stages = ((ratio, alpha) for ratio, alphas in zip(settings.l1_ratios, grids, strict=True) for alpha in alphas)
+    for l1_ratio, alpha in steps("models of the sample", stages, n_models):
+        if not path or path[-1].l1_ratio != l1_ratio:
+            current, points, before = empty, list(at_empty), alpha
         # Columns that the sequential strong rule cannot leave out.
-        near = (2 * alpha - before) * settings.l1_ratio
-        current = [one.at(alpha) for one in current]
+        near = (2 * alpha - before) * l1_ratio
+        current = [one.at(alpha, l1_ratio) for one in current]
         for one, point in zip(current, points, strict=True):
-            one.step(point, penalty, near, varying)
+            one.step(point, near, varying)
         moving = list(range(len(current)))
         for step in range(_MOST_STEPS):
             for i, point in zip(moving, sample.points([current[i] for i in moving], family), strict=True):
                 points[i] = point
                 if step < _MOST_STEPS - 1:
-                    current[i].advance(point, settings.l1_ratio, tol, varying)
+                    current[i].advance(point, tol, varying)
             moving = [i for i in moving if not current[i].converged]
             if not moving:
                 break
-        for models, one in zip(path, current, strict=True):
-            models.append(replace(one, accepted=None, converged=one.converged and is_complete))
+        path += [replace(one, accepted=None, converged=one.converged and is_complete) for one in current]
         before = alpha
-    return [one for models in path for one in models]
+    return sorted(path, key=lambda one: (settings.l1_ratios.index(one.l1_ratio), one.fold))

@@ -21,7 +21,7 @@ from sketchselect.readers import Vector, open_vector
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Positive, SeedNumber, Share, Size, number, whole
+from sketchselect.selectors.parameters import Limits, Positive, SeedNumber, Share, Size, whole
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.likelihood_path import (
     TYPICAL_PASSES,
@@ -32,7 +32,14 @@ from sketchselect.selectors.supervised.likelihood_path import (
     survey_description,
 )
 from sketchselect.selectors.supervised.models import Candidate, Criterion, ModelPath, Rule, Units
-from sketchselect.selectors.supervised.path import DEFAULT_FOLDS, ConstantTarget, Folded, Probability
+from sketchselect.selectors.supervised.path import (
+    DEFAULT_FOLDS,
+    NOTHING_VARIES,
+    ConstantColumns,
+    ConstantTarget,
+    Folded,
+    Probability,
+)
 from sketchselect.selectors.supervised.penalized import Alphas, NAlphas
 from sketchselect.selectors.supervised.predict import LinearModelMixin
 from sketchselect.selectors.supervised.target import TargetMixin, Task, with_task
@@ -90,6 +97,17 @@ def _streams(estimator: Any) -> bool:
     raise AttributeError(f"{type(estimator).__name__} reads all rows several times, so it takes no batches: use fit")
 
 
+def _are_ratios(value: Any) -> bool:
+    ratios = np.asarray(value)
+    is_number = ratios.dtype.kind in "fiu" and ratios.ndim <= 1 and ratios.size > 0
+    return is_number and bool(((ratios > 0) & (ratios <= 1)).all())
+
+
+L1Ratios = Annotated[
+    float | Sequence[float], Limits("a number above 0 and at most 1, or a list of such numbers", _are_ratios)
+]
+
+
 class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     """Path of sparse logistic, multinomial or Poisson regressions, by a few passes over the rows.
 
@@ -116,8 +134,9 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     family : "auto", "binomial", "multinomial" or "poisson"
         Two classes by the log odds of the second; classes by softmax with coefficients for each; counts by their
         logarithm. "auto": by the number of classes.
-    l1_ratio : float
-        Share of the lasso in the penalty, above 0; 1 is the lasso.
+    l1_ratio : float or sequence of float
+        Share of the lasso in the penalty, above 0; 1 is the lasso. Of several, one is chosen with alpha by
+        cross-validation; their models are fitted in the same passes. Smaller ones select more columns.
     alpha : float, optional
         Fit the model at this alpha alone.
     n_alphas : int
@@ -146,6 +165,8 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     path_ : LikelihoodPath
         All models compared: ``alphas``, ``coefs``, ``n_nonzero``, ``criteria``, ``cv_errors`` (mean deviances),
         ``gaps``, ``plot_path()``.
+    l1_ratio_ : float
+        The share of the lasso of the chosen model, and of the models of `path_`.
     converged_ : bool
         Whether every model reached `tol`, those of the folds too.
     support_, scores_, selection_, summary_
@@ -162,7 +183,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     takes an intercept to be off by no more than its own size, or 1. Classes that columns separate have finite
     coefficients at every alpha.
     Cost of a pass a row: ``4 m p`` flops for m models, and ``2 s^2`` for each model with s coefficients that has not
-    converged; with folds m is (folds + 1) times the number of alphas.
+    converged; with folds m is (folds + 1) times the number of alphas, and of values of `l1_ratio`.
     Source: Friedman, Hastie and Tibshirani 2010; Lee, Sun and Saunders 2014 (proximal Newton); Tibshirani et al. 2012
     (which columns become candidates along the path).
 
@@ -194,7 +215,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         cv: Folded | None = None,
         *,
         family: Literal["auto", "binomial", "multinomial", "poisson"] = "auto",
-        l1_ratio: Annotated[float, number(above=0, most=1)] = 1.0,
+        l1_ratio: L1Ratios = 1.0,
         alpha: Positive | None = None,
         n_alphas: NAlphas = 50,
         alpha_ratio: Share | None = None,
@@ -229,6 +250,8 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             raise BadParameter(f"{given[0]} and {given[1]} both choose the model; leave one of them out")
         if self.alpha is not None and self.alphas is not None:
             raise BadParameter("alpha is the only model that is fitted; leave alphas out")
+        if len(self._ratios()) > 1 and not self.n_folds:
+            raise BadParameter(f"l1_ratio is chosen by cross-validation; leave {given[0]} out, or take one l1_ratio")
 
     @property
     def task(self) -> Task:
@@ -240,6 +263,10 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         """Number of folds that choose the model; 0 if another parameter does."""
         others = (self.criterion, self.n_features_to_select, self.alpha)
         return (DEFAULT_FOLDS if self.cv is None else self.cv) if all(other is None for other in others) else 0
+
+    def _ratios(self) -> tuple[float, ...]:
+        """Return the shares of the lasso, descending."""
+        return tuple(np.unique(np.asarray(self.l1_ratio, dtype=np.float64))[::-1].tolist())
 
     # --- passes --------------------------------------------------------------------------------------------------
 
@@ -265,7 +292,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         return PathSettings(
             family=family,
             classes=classes,
-            l1_ratio=float(self.l1_ratio),
+            l1_ratios=self._ratios(),
             alphas=None if alphas is None else np.unique(np.asarray(alphas, dtype=np.float64))[::-1].tolist(),
             n_alphas=int(self.n_alphas),
             alpha_ratio=None if self.alpha_ratio is None else float(self.alpha_ratio),
@@ -306,8 +333,11 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         sums: LikelihoodSums = summary
         if (sums.family == "poisson") != (self.task == "regression") or self.family not in ("auto", sums.family):
             raise Incompatible(f"this summary is of {sums.family} models, but family is {self.family!r}")
-        if sums.l1_ratio != self.l1_ratio:
-            raise Incompatible(f"this summary is of models with l1_ratio {sums.l1_ratio:g}, not {self.l1_ratio:g}")
+        theirs, ours = (
+            ", ".join(f"{ratio:g}" for ratio in ratios) for ratios in (np.unique(sums.l1_ratios)[::-1], self._ratios())
+        )
+        if theirs != ours:
+            raise Incompatible(f"this summary is of models with l1_ratio {theirs}, not {ours}")
         if self.cv is not None and sums.n_folds != self.cv:
             raise Incompatible(f"this summary has {sums.n_folds} folds, but cv is {self.cv}; set it to match")
         candidates, gaps = _candidates(sums, float(self.tol))
@@ -326,7 +356,15 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             family=sums.family,
         )
         chosen, errors = self._choice(sums, path, n_select)
-        path = replace(path, chosen=chosen, cv_errors=errors)
+        of_all = sums.l1_ratios[sums.folds == ALL_ROWS]
+        self.l1_ratio_ = float(of_all[chosen])
+        alike = np.flatnonzero(of_all == self.l1_ratio_).tolist()
+        path = replace(
+            path,
+            candidates=[candidates[i] for i in alike],
+            chosen=chosen - alike[0],
+            cv_errors=None if errors is None else errors[alike],
+        )
         self.path_, self.converged_ = path, bool((gaps <= self.tol).all())
         if not self.converged_:
             warnings.warn(
@@ -339,6 +377,8 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             warnings.warn(
                 "the target is constant: no column is selected, and its mean is predicted", ConstantTarget, stacklevel=4
             )
+        elif not path.n_active:
+            warnings.warn(NOTHING_VARIES, ConstantColumns, stacklevel=4)
         return self._fitted(sums, path)
 
     def _choice(self, sums: LikelihoodSums, path: LikelihoodPath, n_select: int) -> tuple[int, Floats | None]:
@@ -351,7 +391,9 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             return int(np.argmin(np.abs(path.values - self.alpha))), None
         usable = models.usable_folds(sums.record.fold_weights.tolist())
         errors = np.column_stack([sums.held_out_deviances[sums.folds == fold] for fold in usable])
-        return models.best_by_validation(errors, self.cv_rule), errors
+        sizes = [candidate.support.size for candidate in path.candidates]
+        sparsest = np.argsort(sizes, kind="stable") if len(self._ratios()) > 1 else np.arange(len(sizes))
+        return int(sparsest[models.best_by_validation(errors[sparsest], self.cv_rule)]), errors
 
     @property
     def default_criterion(self) -> str:
@@ -389,6 +431,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
                 "explained": 1.0 - float(model.rss.sum()) / total if total > 0 else None,
                 "effective_rows": float(path.n),
                 "model": float(model.value),
+                **({"l1_ratio": self.l1_ratio_} if len(self._ratios()) > 1 else {}),
                 "converged": self.converged_,
                 "cv_error": None if path.cv_errors is None else float(path.cv_errors[path.chosen].mean()),
             },
@@ -461,7 +504,7 @@ def _candidates(sums: LikelihoodSums, tol: float) -> tuple[Sequence[LikelihoodCa
         dense = np.zeros((sums.n_outputs, sums.n_features + 1))
         dense[terms.outputs[at], terms.columns[at]] = terms.values[at]
         coef = dense[:, :-1].T
-        gap = point.gap(dense, NetPenalty.of(float(sums.alphas[i]), sums.l1_ratio), varying)
+        gap = point.gap(dense, NetPenalty.of(float(sums.alphas[i]), float(sums.l1_ratios[i])), varying)
         gaps.append(gap)
         if sums.folds[i] == ALL_ROWS:
             support = np.flatnonzero((coef != 0).any(axis=1)).astype(np.int64)

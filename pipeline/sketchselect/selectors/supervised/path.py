@@ -41,6 +41,12 @@ _NO_RESIDUAL = 1e-12
 """Share of the target's squares below which a residual of pairwise moments is none."""
 
 
+NOTHING_VARIES = (
+    "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the target's mean is "
+    "predicted"
+)
+
+
 class ConstantTarget(UserWarning):
     """Warning that the target does not vary, so that no column can explain it."""
 
@@ -247,11 +253,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         if constant:
             _warn(ConstantTarget, "the target is constant: no column is selected, and its mean is predicted")
         elif n_active == 0:
-            _warn(
-                ConstantColumns,
-                "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the "
-                "target's mean is predicted",
-            )
+            _warn(ConstantColumns, NOTHING_VARIES)
         elif self.n_features_to_select is not None and size is not None and n_active < size:
             _warn(
                 FewerColumns,
