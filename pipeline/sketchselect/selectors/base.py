@@ -708,7 +708,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         if not self.fits_model and min(summary.n_rows, summary.n_features) > 1 and all_alike(summary, about):
             raise EmptyInput(
                 f"all {summary.n_features} columns are {'zero' if about == 'zero' else 'constant'} over "
-                f"{summary.n_rows} rows: there is nothing to select"
+                f"{summary.n_rows} rows, or too small to be squared (below 1e-160): there is nothing to select"
             )
 
     def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
