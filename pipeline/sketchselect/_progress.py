@@ -182,13 +182,22 @@ class Lines(Progress):
         self._lock = threading.Lock()
         self._stage, self._total, self._done = "", 0, 0
         self._began = self._last = 0.0
+        self._over = threading.Event()
 
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
         """Say what begins."""
         with self._lock:
             self._stage, self._total, self._done = stage, total_bytes, 0
             self._began = self._last = time.monotonic()
+            self._over.set()
+            self._over = threading.Event()
+        # A partition may take minutes, as with many blocks of a certificate.
+        threading.Thread(target=self._repeat, args=(self._over,), name="sketchselect-progress", daemon=True).start()
         self.detail(f"{stage}: {counted(n_partitions, 'partition')}, {format_bytes(total_bytes)}")
+
+    def _repeat(self, over: threading.Event) -> None:
+        while not over.wait(self._every):
+            self.advance(0)
 
     def advance(self, nbytes: int) -> None:
         """Count, and write a line where it is time for one."""
@@ -198,12 +207,14 @@ class Lines(Progress):
             if now - self._last < self._every:
                 return
             self._last = now
-            rate = self._done / max(now - self._began, 1e-9)
-            left = max(self._total - self._done, 0) / max(rate, 1e-9)
-            text = (
-                f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
-                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {format_seconds(left)} left"
-            )
+            seconds = max(now - self._began, 1e-9)
+            text = f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
+            if self._done:
+                rate = self._done / seconds
+                left = format_seconds(max(self._total - self._done, 0) / rate)
+                text += f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {left} left"
+            else:
+                text += f"after {format_seconds(seconds)}: the first partitions are computed"
         self.note(text)
 
     def note(self, text: str) -> None:
@@ -218,6 +229,7 @@ class Lines(Progress):
     def finish(self, stage: str) -> None:
         """Say what was done."""
         with self._lock:
+            self._over.set()
             seconds, done = time.monotonic() - self._began, self._done
         rate = format_bytes(done / max(seconds, 1e-9))
         self.detail(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
@@ -242,6 +254,7 @@ class Bar(Lines):
             rich.DownloadColumn(binary_units=True),
             rich.TransferSpeedColumn(),
             rich.TimeRemainingColumn(),
+            rich.TimeElapsedColumn(),
             console=Console(file=cast(TextIO, LogStream(self._stream or sys.stderr))),
             transient=self._is_brief,
         )

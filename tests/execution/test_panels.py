@@ -1,6 +1,8 @@
 """Moments of wide matrices: panels put together are the moments, on every engine, and the memory is as projected."""
 
+import pickle
 import time
+from itertools import pairwise
 
 import dask.array as da
 import numpy as np
@@ -14,9 +16,20 @@ from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source,
 from sketchselect.execution.summarize import plan_summary, summary_projection
 from sketchselect.linalg.comoments import panel_edges
 from sketchselect.linalg.csr import as_csr
+from sketchselect.linalg.panel_columns import Factored, LocalPanels, PanelDirections, View, panel_pivots
+from sketchselect.linalg.pivoting import pivoted_qr
+from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.readers import open_matrix, open_vector
+from sketchselect.selectors import (
+    GreedySelector,
+    LeverageSelector,
+    OsinskySelector,
+    PivotedQRSelector,
+    SketchedRidgeSelector,
+)
 from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments, frequent_directions
 from sketchselect.summaries import moment_panels as tiles
+from sketchselect.summaries.frequent_directions import PanelledDirections
 
 from .on_dask import Killer, SlowMatrix
 
@@ -405,3 +418,127 @@ def test_worker_processes_have_the_same_bits_and_may_die(in_panels, engine):
     slow = Source(SlowMatrix(source.matrix), prepare=("l2",))
     assert summarize_source(slow, SKETCH, options.but(progress=killer)).value == expected
     assert any("worker died" in note for note in killer.notes)
+
+
+# Columns chosen where the panels are: as from the whole sketch, which no process puts together.
+
+
+def with_copies(X):
+    """Columns 7 and 500 are multiples of column 3, and column 11 is zero."""
+    dense = X.toarray()
+    dense[:, 7], dense[:, 500], dense[:, 11] = dense[:, 3], 2 * dense[:, 3], 0
+    return as_csr(sp.csr_array(dense))
+
+
+def low_rank():
+    rng = np.random.default_rng(5)
+    return as_csr(sp.csr_array(rng.integers(0, 3, (300, 3)) @ (sp.random_array((3, 900), density=0.3, rng=rng) > 0)))
+
+
+def columns_of_one():
+    """All columns of the same norm, each of one row: gains that are equal."""
+    return as_csr(sp.csr_array(np.tile(np.eye(60), (4, 15))))
+
+
+SELECTORS = [
+    pytest.param(GreedySelector, {}, id="greedy"),
+    pytest.param(GreedySelector, {"noise": None}, id="greedy-without-noise"),
+    pytest.param(PivotedQRSelector, {}, id="pivoted-qr"),
+    pytest.param(LeverageSelector, {"choice": "sampled"}, id="leverage"),
+    pytest.param(SketchedRidgeSelector, {"combine": "l2"}, id="sketched-ridge"),
+]
+
+
+def never_whole(monkeypatch):
+    def refuse(self):
+        raise AssertionError("the sketch was put together")
+
+    monkeypatch.setattr(PanelledDirections, "record", property(refuse))
+
+
+@pytest.mark.parametrize("width", [128, 61])
+@pytest.mark.parametrize("about", ["mean", "zero"])
+@pytest.mark.parametrize(
+    "make", [lambda: with_copies(words()), low_rank, columns_of_one], ids=["words", "rank", "ties"]
+)
+@pytest.mark.parametrize(("selector", "options"), SELECTORS)
+def test_columns_are_chosen_in_panels_as_from_the_whole(monkeypatch, selector, options, make, about, width):
+    monkeypatch.setattr(frequent_directions, "PANELS_ABOVE_NBYTES", 1)
+    monkeypatch.setattr(frequent_directions, "PANEL_NBYTES", 8 * 12 * width)
+    X = make()
+    if selector is LeverageSelector and make is low_rank:
+        options = options | {"ridge": 1.0}  # By default it would be that of rounding, and scores known to a few digits.
+    for n in (3, 40):
+        first, again = (selector(n, n_components=4, sketch_size=12, about=about, **options) for _ in range(2))
+        with monkeypatch.context() as patch:
+            never_whole(patch)
+            first.fit(X, client="serial", partition_bytes=60_000)
+        assert len(first.summary_.panels.edges) == max(900 // width, 1) + 1
+        whole = pickle.loads(pickle.dumps(first.summary_))
+        assert type(whole) is FrequentDirections
+        again.fit_summary(whole)
+        # What the Gram matrix of 13 rows does not know of their directions.
+        rounding = (
+            16 * 13 * np.finfo(float).eps * whole.squared_norm / (first.selection_.diagnostics.get("ridge") or 1e9)
+        )
+        np.testing.assert_allclose(first.scores_, again.scores_, rtol=1e-9, atol=rounding)
+        # Other columns only where scores are equal; those of greedy and pivoted QR are ranks.
+        chosen = (np.sort(again.scores_[fitted.support_]) for fitted in (first, again))
+        np.testing.assert_allclose(*chosen, rtol=1e-9, atol=rounding)
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.4, 1e-3])
+@pytest.mark.parametrize("width", [7, 64, 500])
+def test_pivots_in_panels_are_those_of_qr(decay, width):
+    """Distances that fall by many digits."""
+    rng = np.random.default_rng(int(10 * decay))
+    C = np.linalg.qr(rng.standard_normal((500, 12)))[0].T * decay ** np.arange(12)[:, None] / 3.0
+    edges = [*range(0, 500, width), 500]
+    panels = LocalPanels(
+        [SketchPanel(C[:, a:b].T.copy(), np.zeros(b - a), np.ones(b - a)) for a, b in pairwise(edges)], edges
+    )
+    got = panel_pivots(panels, Factored(View("mean", 1.0), np.eye(12)), np.ones(500, bool), 12)
+    assert got == pivoted_qr(C, 12).tolist()
+
+
+@pytest.mark.parametrize("rows", ["apart", "short", "dependent", "zero"])
+def test_directions_of_panels_are_singular_vectors(rows):
+    rng = np.random.default_rng(1)
+    R = rng.standard_normal((8, 300))
+    R[3:] *= {"apart": 1.0, "short": 1e-7, "dependent": 1.0, "zero": 0.0}[rows]
+    if rows == "dependent":
+        R[4:] = R[:4] + 1e-6 * R[4:]
+    edges = [0, 100, 101, 300]
+    panels = [SketchPanel(R[:, a:b].T.copy(), np.zeros(b - a), np.ones(b - a)) for a, b in pairwise(edges)]
+    directions = PanelDirections.of(LocalPanels(panels, edges), View("mean", 1.0))
+    vectors = directions.apply(lambda known: known.vectors)
+    s = np.linalg.svd(R, compute_uv=False)[: directions.squares.size]
+    assert len(s) == (3 if rows == "zero" else 8)
+    np.testing.assert_allclose(np.sqrt(directions.squares), s, rtol=1e-12, atol=1e-14)
+    # T has entries of 1 / s, and so T R the rounding of that.
+    rounding = 1e-14 * (s[0] / s[-1] if rows == "dependent" else 1.0)
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(len(s)), atol=rounding)
+    np.testing.assert_allclose((vectors.T * directions.squares) @ vectors, R.T @ R, atol=1e-11)
+
+
+def test_what_needs_the_whole_sketch_gets_it(in_panels):
+    X = words()
+    whole = summarize(X, SKETCH, client="serial", **OPTIONS)
+    fitted = GreedySelector(5, sketch_size=12).fit(X, client="serial", partition_bytes=60_000)
+    osinsky = OsinskySelector(5, sketch_size=12).fit(X, client="serial", partition_bytes=60_000)
+    assert type(osinsky.summary_) is FrequentDirections
+    assert type(fitted.summary_) is PanelledDirections
+    assert fitted.summary_.record.rows.tobytes() == whole.record.rows.tobytes()
+    both = fitted.summary_.merge(whole)
+    assert (type(both), both.n_rows) == (FrequentDirections, 2400)
+    assert osinsky.fit_summary(fitted.summary_).support_.size == 5
+
+
+@pytest.mark.slow
+def test_columns_are_chosen_on_the_workers(in_panels, engine, monkeypatch):
+    X = with_copies(words())
+    expected = GreedySelector(40, sketch_size=12, n_components=4).fit(X, client="serial", partition_bytes=60_000)
+    never_whole(monkeypatch)
+    got = GreedySelector(40, sketch_size=12, n_components=4).fit(X, client=engine, partition_bytes=60_000)
+    assert got.scores_.tobytes() == expected.scores_.tobytes()
+    assert sorted(map(len, got.summary_.panels._groups.values())) == [3, 4]

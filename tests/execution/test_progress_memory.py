@@ -38,6 +38,19 @@ def test_lines_tell_bytes_rate_and_time_left(monkeypatch):
     assert text[-1] == "summarize: 40.00 MiB in 20 s (2.00 MiB/s)"
 
 
+def test_lines_go_on_while_a_partition_is_computed_and_end_with_the_pass():
+    repeated, stream = threading.Event(), io.StringIO()
+    stream.write = lambda text: "after" in text and repeated.set()  # type: ignore[method-assign]
+    lines = Lines(stream, every=0.01)
+    lines.start("block certificate", 2**20, 1)
+    assert repeated.wait(60)
+    beats = [thread for thread in threading.enumerate() if thread.name == "sketchselect-progress"]
+    lines.finish("block certificate")
+    for thread in beats:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in beats)
+
+
 def test_the_bar_survives_any_stage_name_and_order_of_calls():
     stream = io.StringIO()
     bar = Bar(stream)

@@ -67,7 +67,7 @@ def test_weighted_rows(digits: Path, tmp_path: Path) -> None:
         for X, w in ((rows[labels == c], weights[labels == c]) for c in range(10))
     )
     assert outcome["objective"] == pytest.approx(oracle, rel=1e-12)
-    again = certified(digits / "rows.npy", "--objective", outcome["objective"], *words)
+    again = certified(digits / "rows.npy", "--inertia", outcome["objective"], *words)
     # Without the labels, which balance the blocks, less is proved.
     assert again["lower_bound"] < outcome["lower_bound"] <= oracle
     np.save(tmp_path / "weights.npy", weights[1:])
@@ -152,7 +152,7 @@ def test_a_summary_file_with_its_own_prepare_steps(digits: Path, tmp_path: Path)
     summary = sks.summarize(rows, sks.Moments(), prepare=["l2"])
     sks.save(summary, tmp_path / "s.sks")
     objective = sks.kmeans_objective(rows, np.load(digits / "labels.npy"), 10, ["l2"])
-    words = (tmp_path / "s.sks", "--clusters", 10, "--objective", objective)
+    words = (tmp_path / "s.sks", "--clusters", 10, "--inertia", objective)
     assert certified(*words, "--prepare", "l2")["lower_bound"] == sks.certify(summary, objective, 10).lower_bound
     other = shell("certify", *words, "--prepare", "log1p")
     assert other.exit_code != 0
@@ -164,9 +164,9 @@ def test_a_summary_file_with_its_own_prepare_steps(digits: Path, tmp_path: Path)
     [
         (("{rows}",), "--n-clusters: missing"),
         (("{rows}", "--clusters", "3"), "either --labels"),
-        (("{rows}", "--clusters", "3", "--labels", "{labels}", "--objective", "1"), "either --labels"),
+        (("{rows}", "--clusters", "3", "--labels", "{labels}", "--inertia", "1"), "either --labels"),
         (("{folder}/none.sks", "--clusters", "3", "--labels", "{labels}"), "holds no rows"),
-        (("{folder}/none.sks", "--clusters", "3", "--objective", "1", "--weight", "{labels}"), "holds no rows"),
+        (("{folder}/none.sks", "--clusters", "3", "--inertia", "1", "--weight", "{labels}"), "holds no rows"),
         (("{rows}", "--clusters", "10", "--labels", "{labels}", "--method", "guess"), "not available"),
         (("{rows}", "--clusters", "10", "--labels", "{labels}", "--confidence", "1.5"), "confidence"),
         (("{rows}", "--clusters", "10", "--labels", "{labels}", "--method", "spectral", "--seed", "3"), "seed"),

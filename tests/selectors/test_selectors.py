@@ -263,6 +263,9 @@ def test_a_single_row_is_refused_and_a_missing_value_of_new_rows_is_named():
     X[3, 5] = np.nan
     with pytest.raises(NotFinite, match="the first at row 3, column 5; leave such rows out, or fill"):
         selector.transform(X)
+    X[:, 5] = np.nan
+    with pytest.raises(NotFinite, match="the first at row 0, column 5; leave this column out"):
+        selector.transform(X)
 
 
 def test_more_features_than_columns_selects_all_with_a_warning():

@@ -197,6 +197,8 @@ def test_dates_that_give_no_timeline_are_refused(tmp_path, monkeypatch):
         sks.timeline(X, selector, dates=holes)
     with pytest.raises(SourceError, match=r"row 0 is no date"):
         sks.timeline(X, selector, dates=np.array(["31.3.2024"] * 400))
+    with pytest.raises(SourceError, match=r"dates: no column 'dya'.*'day'"):
+        sks.timeline(pd.DataFrame({"a": np.arange(400.0), "day": DAYS}), selector, dates="dya")
     with pytest.raises(BadParameter, match="'fortnight'"):
         sks.timeline(X, selector, dates=DAYS, period="fortnight")
     with pytest.raises(BadParameter, match="number of periods"):

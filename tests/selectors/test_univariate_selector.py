@@ -182,9 +182,59 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], words: str, classes
         UnivariateSelector(**arguments).fit(*classes)
 
 
+ON_PRESENT = {
+    "f": lambda X, y: f_classif(X, y),
+    "chi2": lambda X, y: chi2(X, y),
+    # Of four classes the best one against all others, corrected for four tests.
+    "t-test": lambda X, y: min(
+        (stats.ttest_ind(X[y == c], X[y != c], equal_var=False) for c in np.unique(y)), key=lambda t: t.pvalue[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("score", ON_PRESENT)
+def test_missing_values_leave_each_column_its_own_rows(score: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.choice(4, 400)
+    X = rng.poisson(4.0 + np.outer(labels, np.linspace(0, 1, 12))).astype(float)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[labels == 2, 5] = np.nan  # a class without values in a column
+    X[:, 7], X[:, 8] = np.nan, np.where(np.isnan(X[:, 8]), np.nan, 3.0)
+    selector = UnivariateSelector(score, mode="fdr", missing="pairwise").fit(X, labels)
+    factor = 4 if score == "t-test" else 1
+    for j in set(range(12)) - {5, 7, 8}:
+        where = ~np.isnan(X[:, j])
+        statistic, p = ON_PRESENT[score](X[where, j, None], labels[where])[:2]
+        assert selector.scores_[j] == pytest.approx(abs(statistic[0]), rel=1e-9)
+        assert selector.pvalues_[j] == pytest.approx(min(factor * p[0], 1.0), rel=1e-9)
+    if score != "t-test":
+        where = ~np.isnan(X[:, 5])
+        assert selector.pvalues_[5] == pytest.approx(ON_PRESENT[score](X[where, 5, None], labels[where])[1][0])
+    assert np.isnan(selector.pvalues_[7])
+    assert np.isnan(selector.effects_[7])
+    # A stream, and files that are merged, say the same; so does a summary of rows with gaps by itself.
+    stream = UnivariateSelector(score, mode="fdr", missing="pairwise")
+    for rows in np.array_split(np.arange(400), 4):
+        stream.partial_fit(X[rows], labels[rows], classes=[0, 1, 2, 3])
+    sites = Groups(ColumnStats(), [0, 1, 2, 3])
+    merged = sites.from_block(X[:150], labels[:150]).merge(sites.from_block(X[150:], labels[150:], start=150))
+    for other in (stream, UnivariateSelector(score, mode="fdr").fit_summary(merged)):
+        np.testing.assert_allclose(other.scores_, selector.scores_, rtol=1e-9)
+        assert other.support_.tolist() == selector.support_.tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_missing_values_of_what_does_not_allow_them_are_refused(numbers: Any) -> None:
+    for score in ("mutual-information", "wilcoxon", "correlation"):
+        with pytest.raises(BadParameter, match=r"missing=.*prepare="):
+            UnivariateSelector(score, missing="pairwise").fit(*numbers)
+    with pytest.raises(BadParameter, match=r"is numbers, missing=.*prepare="):
+        UnivariateSelector(missing="pairwise").fit(*numbers)
+
+
 def test_what_cannot_be_tested_is_refused(classes: Any) -> None:
     X, labels = classes
-    with pytest.raises(BadParameter, match="column 2 "):
+    with pytest.raises(BadParameter, match="column 2 has"):
         UnivariateSelector("chi2").fit(X - np.where(np.arange(15) == 2, 1e5, 0.0), labels)
     with pytest.raises(BadParameter, match="2 columns"):
         UnivariateSelector().fit(X, np.column_stack([labels, labels]))

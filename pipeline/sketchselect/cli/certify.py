@@ -30,10 +30,10 @@ def certify(
     labels: Annotated[
         str | None, typer.Option("--labels", help="The cluster of each row: a file, or an array in the store.")
     ] = None,
-    objective: Annotated[
+    inertia: Annotated[
         float | None,
         typer.Option(
-            "--objective", metavar="SUM", min=0, help="Sum of squared distances of the clustering, instead of labels."
+            "--inertia", metavar="SUM", min=0, help="Sum of squared distances of the clustering, instead of labels."
         ),
     ] = None,
     weight: Annotated[
@@ -101,7 +101,7 @@ def certify(
         of_runs: dict[str, Any] = {
             "--n-clusters": clusters,
             "--labels": labels,
-            "--objective": objective,
+            "--inertia": inertia,
             "--weight": weight,
         }
         of_runs |= {"--prepare": prepare, **{f"--{name}": value for name, value in inputs.items()}}
@@ -112,11 +112,11 @@ def certify(
     if path.suffix == ".sks":
         rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
         refuse("a summary file holds no rows", rows)
-        if objective is None:
-            raise ConfigError("--objective: missing; a summary file holds no labels (`kmeans_objective` measures it)")
-        return _outcome(certify_summary(path, bound, clusters, objective, prepare))
-    if (labels is None) == (objective is None):
-        raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
+        if inertia is None:
+            raise ConfigError("--inertia: missing; a summary file holds no labels (`kmeans_objective` measures it)")
+        return _outcome(certify_summary(path, bound, clusters, inertia, prepare))
+    if (labels is None) == (inertia is None):
+        raise ConfigError("give either --labels (each row's cluster) or --inertia (what the clustering costs)")
     encode = encodings(resolve(prepare))
     matrix = open_matrix(target, **inputs, vectors=(labels, weight), encode=encode)
     vector = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
@@ -127,8 +127,8 @@ def certify(
         if labels is not None:
             certificate = certify_labels(matrix, vector(labels, name="labels"), clusters, **common)
         else:
-            assert objective is not None
-            certificate = certify_rows(matrix, objective, clusters, **common)
+            assert inertia is not None
+            certificate = certify_rows(matrix, inertia, clusters, **common)
     n_rows = matrix.shape[0]
     if n_dropped := n_rows - int(certificate.details["n_rows"]):
         dropped_note = require_few_dropped(matrix.address, n_dropped, n_rows, max_dropped, "--max-dropped ")

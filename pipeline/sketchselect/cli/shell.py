@@ -50,6 +50,7 @@ RENAMED = {
     "--scheduler-file": "--scheduler",
     "--clusters": "--n-clusters",
     "--seed": "--random-state",
+    "--objective": "--inertia",
     "--workers": "--n-workers",
 }
 """Former name of an option -> its name; the command line takes both."""

@@ -13,17 +13,20 @@ import ipaddress
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from pickle import loads
 from queue import Empty
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import dask
 from cloudpickle import dumps
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 
 from sketchselect._memory import peak_nbytes
@@ -36,11 +39,14 @@ from sketchselect.errors import (
     SketchSelectError,
 )
 from sketchselect.execution.engine import CLIENTS
-from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, drain, local_build
+from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, local_build
 from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
 from sketchselect.execution.watch import TOPIC, ClusterWatch, no_workers
+from sketchselect.linalg.panel_columns import map_panels, step_panels
+from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.location import location_of
+from sketchselect.summaries.base import canonical_record
 
 CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
 """Packages that must have the same version everywhere."""
@@ -204,8 +210,6 @@ class ClusterPass(Generic[T]):
 
     def run(self) -> Result[T]:
         """Run it to the end."""
-        import dask
-
         output = self.plan.tree.root
         # What is sent inside messages on purpose is bounded; the warning is meant for graphs that carry data.
         quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
@@ -332,10 +336,24 @@ class ClusterPass(Generic[T]):
         self.n_tasks += len(graph)
         context_key = self.plan.context_key
         graph = {**self.plan.with_inputs(graph), context_key: Task(context_key, loads, self.context)}
-        *self.pieces[node], future = self.client.get(graph, self.plan.keys(node), sync=False)
+        *self.pieces[node], future = self.client.get(self._placed(graph), self.plan.keys(node), sync=False)
         self.flying[node] = future
         events = self.watch.events
         future.add_done_callback(lambda done: events.put(("done", node, done)))
+
+    def _placed(self, graph: Graph) -> Any:
+        """Return the graph with the workers that its tasks prefer; without one of these, any other will do."""
+        workers = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+        places = {worker: keys for worker, keys in self.plan.places(graph, workers).items() if keys}
+        if not places:
+            return graph
+        anywhere = graph.keys() - set(chain(*places.values()))
+        layers = {"anywhere": MaterializedLayer({key: graph[key] for key in anywhere})}
+        for worker, keys in places.items():
+            preferred = {"workers": [worker], "allow_other_workers": True}
+            layers[worker] = MaterializedLayer({key: graph[key] for key in keys}, annotations=preferred)
+        # Tasks of all layers may need each other, which no order of layers says.
+        return HighLevelGraph(layers, {name: set() for name in layers})
 
     def _collect(self, output: Node) -> None:
         from distributed import CancelledError, KilledWorker
@@ -344,12 +362,123 @@ class ClusterPass(Generic[T]):
         try:
             result, pieces = self.client.gather(future), self.pieces.pop(output, [])
             if self.plan.join is not None:
-                result = self.plan.join(result, map(self.client.gather, drain(pieces)))
+                result = self.plan.join(result, RemotePieces(self.client, pieces))
             self.ready[output] = result
         except (CancelledError, KilledWorker, OSError):
             del self.ready[output]
             self._count_loss(output)
         future.release()
+
+
+class RemotePieces:
+    """Pieces on workers."""
+
+    def __init__(self, client: Any, futures: list[Any]) -> None:
+        self._client, self._futures = client, futures
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the pieces, each of which is released."""
+        while self._futures:
+            yield self._client.gather(self._futures.pop(0))
+
+    def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> RemotePanels:
+        """Return the panels, which stay on their workers."""
+        return RemotePanels(self._client, list(self._futures), edges, value)
+
+
+class RemotePanels:
+    """Panels on workers, each of which computes with its own."""
+
+    def __init__(
+        self, client: Any, futures: list[Any], edges: Sequence[int], value: Callable[[Any], SketchPanel]
+    ) -> None:
+        self._client, self._futures, self.edges, self._value = client, futures, tuple(edges), value
+        holders = client.who_has(futures)
+        self._groups: dict[str, list[int]] = {}
+        for j, future in enumerate(futures):
+            self._groups.setdefault(min(holders.get(future.key) or [""]), []).append(j)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *shared: Any,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        only: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Return what a function makes of the panels; see `Panels`."""
+        chosen = set(range(len(self._futures)) if only is None else map(int, only))
+        asked = {worker: [j for j in group if j in chosen] for worker, group in self._groups.items()}
+        asked = {worker: group for worker, group in asked.items() if group}
+        answers = [
+            self.submit(worker, _map_held, self._value, function, self.held(group), own_arguments(each, group), shared)
+            for worker, group in asked.items()
+        ]
+        return self.collected(list(asked.values()), answers)
+
+    def run(self) -> RemoteRun:
+        """Return states, None at first."""
+        return RemoteRun(self, self._groups)
+
+    def drained(self) -> Iterator[SketchPanel]:
+        """Yield the panels, one after the other."""
+        for future in self._futures:
+            yield canonical_record(self._value(self._gather(future)))
+
+    def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the future of a task that runs where the panels are, if that worker is still there."""
+        preferred = {"workers": [worker], "allow_other_workers": True} if worker else {}
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+            return self._client.submit(function, *arguments, pure=False, **preferred)
+
+    def collected(self, groups: Sequence[Sequence[int]], futures: list[Any]) -> list[Any]:
+        """Return the answers of some panels, by their order, from those of groups."""
+        answers = zip(chain(*groups), chain(*self._gather(futures)), strict=True)
+        return [answer for _, answer in sorted(answers, key=itemgetter(0))]
+
+    def held(self, group: Sequence[int]) -> list[Any]:
+        """Return the futures of some panels."""
+        return [self._futures[j] for j in group]
+
+    def step(self, worker: str, states: Any, function: Any, group: Sequence[int], each: Any, shared: Any) -> Any:
+        """Return the future of states and answers of some panels."""
+        own = own_arguments(each, group)
+        return self.submit(worker, _step_held, self._value, function, self.held(group), states, own, shared)
+
+    def _gather(self, futures: Any) -> Any:
+        if self._client.status != "running":
+            raise ClusterLost(
+                "the workers that held the panels of this sketch are gone, and so is the sketch; fit again"
+            )
+        return self._client.gather(futures)
+
+
+class RemoteRun:
+    """States on the workers that have the panels."""
+
+    def __init__(self, panels: RemotePanels, groups: dict[str, list[int]]) -> None:
+        self._panels, self._groups = panels, groups
+        self._states: dict[str, Any] = dict.fromkeys(groups)
+
+    def step(self, function: Any, *shared: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Return the answers of the panels."""
+        for worker, group in self._groups.items():
+            self._states[worker] = self._panels.step(worker, self._states[worker], function, group, each, shared)
+        answers = [self._panels.submit(worker, itemgetter(1), state) for worker, state in self._states.items()]
+        return self._panels.collected(list(self._groups.values()), answers)
+
+
+def own_arguments(each: Sequence[tuple[Any, ...]] | None, group: Sequence[int]) -> list[tuple[Any, ...]] | None:
+    """Return the arguments of some panels."""
+    return None if each is None else [each[j] for j in group]
+
+
+def _map_held(value: Any, function: Any, held: Sequence[Any], each: Any, shared: Any) -> list[Any]:
+    return map_panels(function, [value(piece) for piece in held], each, shared)
+
+
+def _step_held(value: Any, function: Any, held: Sequence[Any], before: Any, each: Any, shared: Any) -> Any:
+    states = [None] * len(held) if before is None else before[0]
+    return step_panels(function, [value(piece) for piece in held], states, each, shared)
 
 
 def persist_blocks(client: Any, plan: Plan[Any]) -> dict[tuple[int, int], Any]:

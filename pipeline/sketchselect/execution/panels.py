@@ -7,7 +7,7 @@ one task, and sends the small matrix back; a panel need never leave the worker t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -20,7 +20,7 @@ from dask.task_spec import List, Task, TaskRef
 from scipy.sparse import csr_array
 
 from sketchselect._progress import Laps, Result, Statistics
-from sketchselect.execution.plan import Engine, Graph, Plan, Projection, process_nbytes, sparse_reading
+from sketchselect.execution.plan import Engine, Graph, Pieces, Plan, Projection, process_nbytes, sparse_reading
 from sketchselect.execution.source import Block, Source, aligned
 from sketchselect.execution.tasks import Span, TaskContext, naming, read_block, with_total
 from sketchselect.execution.tree import MergeTree, Node
@@ -114,6 +114,15 @@ class SketchPlan(Plan[Any]):
         """Return the number of steps of every partition."""
         return [n_steps(stop - start, self.description.size) for start, stop in pairwise(self.partitions.edges)]
 
+    def places(self, graph: Graph, workers: Sequence[str]) -> dict[str, list[Any]]:
+        """Return the worker of every panel, on which it is made and rewritten: copies would fill the memory."""
+        n_panels, names = len(self.edges) - 1, (f"panel-{self.token}", f"products-{self.token}")
+        placed: dict[str, list[Any]] = {worker: [] for worker in workers}
+        for key in graph:
+            if isinstance(key, tuple) and key[0] in names:
+                placed[workers[key[3] * len(workers) // n_panels]].append(key)
+        return placed
+
     def graph(self, output: Node, ready: Mapping[Node, Any]) -> Graph:
         """Return all tasks of the pass."""
         tasks: Graph = {}
@@ -166,19 +175,21 @@ def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: Engine
     changes = {
         "tree": MergeTree(len(plan.partitions), chain=len(plan.partitions)),
         "projected": replace(projected, caller=plan.projected.caller),
-        "join": partial(_whole, description, source.n_columns),
+        "join": partial(_joined, description, edges, plan.context.reduction.keeps_panels),
     }
     return SketchPlan(
         **{f.name: getattr(plan, f.name) for f in fields(plan)} | changes, description=description, edges=edges
     )
 
 
-def _whole(
-    description: FrequentDirections, n_columns: int, part: Result[Total], pieces: Iterable[Timed]
+def _joined(
+    description: FrequentDirections, edges: Sequence[int], keeps_panels: bool, part: Result[Total], pieces: Pieces
 ) -> Result[Any]:
-    """Return the part with the whole sketch of its panels."""
+    """Return the part with the sketch of its panels: whole, or in panels that stay where they are."""
+    if keeps_panels:
+        return Result(description.in_panels(part.value, pieces.in_place(edges, attrgetter("value"))), part.stats)
     panels = (canonical_record(piece.value) for piece in pieces)
-    return Result(description.of_panels(part.value, panels, n_columns), part.stats)
+    return Result(description.of_panels(part.value, panels, edges[-1]), part.stats)
 
 
 def _projection(

@@ -11,11 +11,11 @@ import os
 import platform
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -35,6 +35,10 @@ from sketchselect.linalg.threads import blas_builds
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
 from sketchselect.readers.views import MatrixMetadata
+
+if TYPE_CHECKING:
+    from sketchselect.linalg.panel_columns import Panels
+    from sketchselect.linalg.sparse_shrink import SketchPanel
 
 PROCESS_NBYTES = 320 * 2**20
 """An idle worker with Python and the libraries loaded."""
@@ -64,6 +68,7 @@ class Engine(ABC):
     n_slots: int = 1  # Tasks at a time
     slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
     memory_limit: int | None = None  # Bytes per process, where a limit is known
+    most_ahead: int = 1  # Tasks that may read ahead for each that computes
 
     @abstractmethod
     def run(self, plan: Plan[T]) -> Result[T]:
@@ -136,10 +141,10 @@ def projection(
     reduction: Reduction[Any],
     engine: Engine,
     *,
-    reads_ahead: bool = False,
+    reads_ahead: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
-    # One more task reads for each that computes.
+    # So many more tasks read for each that computes.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     slots = min(slots, len(partitions))
     reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
@@ -222,10 +227,32 @@ def require_fit(projected: Projection, limit: int | None, address: str) -> None:
 Graph = dict[Any, Any]
 
 
-def drain(items: list[T]) -> Iterator[T]:
-    """Yield the items of a list and release each of them: they may be most of the memory there is."""
-    while items:
-        yield items.pop(0)
+class Pieces(Protocol):
+    """What a node sends beside its result, wherever it is."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the pieces, each of which is released: they may be most of the memory there is."""
+
+    def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> Panels:
+        """Return the panels that they hold, which stay where they are."""
+
+
+class LocalPieces:
+    """Pieces in this process."""
+
+    def __init__(self, pieces: list[Any]) -> None:
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the pieces, each of which is released."""
+        while self._pieces:
+            yield self._pieces.pop(0)
+
+    def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> Panels:
+        """Return the panels."""
+        from sketchselect.linalg.panel_columns import LocalPanels
+
+        return LocalPanels([value(piece) for piece in self], edges)
 
 
 @dataclass(frozen=True)
@@ -242,7 +269,7 @@ class Plan(Generic[T]):
     nodes: SavedNodes | None = None  # The nodes in the checkpoint; tasks save theirs by `context.saving`
     stall_timeout: float = 300.0
     token: str = field(default_factory=lambda: uuid4().hex)
-    join: Callable[[Result[Any], Iterable[Any]], Result[T]] | None = None  # Of a result and the pieces sent with it
+    join: Callable[[Result[Any], Pieces], Result[T]] | None = None  # Of a result and the pieces sent with it
     # Set by `bound`: the source as tasks know it, and the `sent` of `run_leaf` for a partition: an object, or a node
     # that refers to tasks of `inputs`
     task_source: Source | None = None
@@ -352,6 +379,10 @@ class Plan(Generic[T]):
             return [self.tree.root]
         missing = set(self.tree.post_order(skip=self.ready))
         return [*(node for node in self.tree.subtrees(most_leaves) if node in missing), self.tree.root]
+
+    def places(self, graph: Graph, workers: Sequence[str]) -> dict[str, list[Any]]:
+        """Return which tasks of a graph are to run on which workers; others run on any."""
+        return {}
 
     def span(self, partition: int) -> Span:
         """Return a partition."""

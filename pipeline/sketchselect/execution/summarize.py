@@ -131,7 +131,7 @@ def plan_summary(
             reduction = summary_reduction(source, part, in_stage, SummariseBlock(part, start))
             if sparse and is_wide_sketch(part, source.n_columns):
                 # Checkpoints hold nodes of the merge tree, and there is none.
-                reduction = replace(reduction, in_panels=part)
+                reduction = replace(reduction, in_panels=part, keeps_panels=options.keeps_panels)
             else:
                 key = summary_key(part)
                 key = fingerprint(key, start) if start else key

@@ -53,6 +53,7 @@ class Reduction(Generic[T]):
     key: str | None = None  # Fingerprint of leaf and merge with their parameters; None disables checkpoints
     merge_in_place: Callable[[T, T], T] | None = None  # As `merge`; may overwrite its first argument
     in_panels: Any = None  # The `FrequentDirections` that is computed in panels of columns, in place of leaf and merge
+    keeps_panels: bool = False  # Whether these panels stay where they are
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class TaskContext(Generic[T]):
     retries: int = 2  # Of a read that failed
     saving: Checkpoint | None = None
     on_task_end: OnTaskEnd | None = None
-    reads_ahead: bool = False  # Whether one more task reads for each that computes
+    reads_ahead: int = 0  # Tasks that read for each that computes
     compute_slot: Callable[[], AbstractContextManager[object]] = nullcontext  # Limits concurrent computation
 
 

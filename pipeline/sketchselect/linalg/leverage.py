@@ -6,12 +6,15 @@ the span of the other rows, and 1 (as the ridge goes to zero) for a direction th
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from sketchselect.linalg.spectrum import Directions
 from sketchselect.linalg.validation import Floats
+
+if TYPE_CHECKING:
+    from sketchselect.linalg.panel_columns import PanelDirections
 
 # Least ridge as a share of the squared norm of the data: below it, rounding decides what is in the span.
 RIDGE_FLOOR = 1e-12
@@ -186,7 +189,11 @@ BAND = 2048  # Columns whose squares are made at a time
 
 
 def tail_ridge(
-    directions: Directions, squared_norm: float, shrinkage: float, n_components: int, gained: float = 0.0
+    directions: Directions | PanelDirections,
+    squared_norm: float,
+    shrinkage: float,
+    n_components: int,
+    gained: float = 0.0,
 ) -> float:
     """Return a lower bound of ``||A - A_k||_F^2 / k``, equal to it for an exact sketch.
 
@@ -209,7 +216,12 @@ def sketched_leverage(directions: Directions, ridge: float) -> Floats:
 
 
 def leverage_bounds(
-    directions: Directions, column_squares: Floats, shrinkage: float, ridge: float, error: float = 0.0
+    directions: Directions,
+    column_squares: Floats,
+    shrinkage: float,
+    ridge: float,
+    error: float = 0.0,
+    n_columns: int | None = None,
 ) -> tuple[Floats, Floats]:
     """Return lower and upper bounds of the ridge leverage of every column of A, from a sketch B of its rows.
 
@@ -222,6 +234,7 @@ def leverage_bounds(
     `ridge`: Of the scores ``tau_i = a_i'(A A' + ridge I)^-1 a_i``.
     `error`: Bound of what B'B may exceed A'A by in any direction. Where Delta is 0, with all directions: of the error
         of the Gram matrix that was decomposed, in the spectral norm.
+    `n_columns`: Of A, where these are some of its columns.
 
     ``tau = 1 - ridge e'(G + ridge)^-1 e`` and ``B'B <= G <= B'B + Delta`` give the lower bound and the second upper
     bound; convexity of the inverse at B'B and the residual of each column, ``r_i = ||a_i||^2 - ||B e_i||^2``, the last.
@@ -236,7 +249,7 @@ def leverage_bounds(
         if ridge <= 2.0 * error:
             return np.zeros(column_squares.size), np.minimum(column_squares / ridge, 1.0)
         less = ridge - error
-        lower, upper = leverage_bounds(directions, column_squares + error, shrinkage + error, less)
+        lower, upper = leverage_bounds(directions, column_squares + error, shrinkage + error, less, 0.0, n_columns)
         upper = np.minimum(upper, column_squares * (1 + 1e-12) / ridge)
         return np.clip(1.0 - (ridge / less) * (1.0 - lower), 0.0, upper), upper
     shares = s2 / (s2 + ridge)
@@ -244,7 +257,7 @@ def leverage_bounds(
     inner = np.minimum(inner, 1.0)
     residual = np.maximum(column_squares - seen, 0.0)
     # Eigenvalues are known to within rounding of the largest; both bounds are relaxed by that much.
-    slack = column_squares.size * float(np.finfo(np.float64).eps) * float(s2.max(initial=0.0)) / ridge
+    slack = (n_columns or column_squares.size) * float(np.finfo(np.float64).eps) * float(s2.max(initial=0.0)) / ridge
     upper = np.minimum.reduce(
         [
             np.ones_like(inner),

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +105,7 @@ def pivot_columns(factor: Floats, unseen: Floats, copies: Copies, n_select: int)
         count = pivots(columns, alive.copy(), picked.size, TIE, EXHAUSTED, picked)
         return [int(j) for j in picked[:count]]
 
-    return _without_copies(directions, np.einsum("ij,ij->j", factor, factor), unseen, copies, n_select)
+    return without_copies(directions, np.einsum("ij,ij->j", factor, factor), unseen, copies, n_select)
 
 
 def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies, n_select: int) -> Pivots:
@@ -144,7 +145,27 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
     if top > 0:  # The gains hold fourth powers.
         columns /= np.sqrt(top)
         noise, squares = noise / top, squares / top
-    gains = GreedyGains(columns, noise, CLOSE, TIE, EXHAUSTED)
+    return by_gain(GreedyGains(columns, noise, CLOSE, TIE, EXHAUSTED), squares, unseen, copies, n_select)
+
+
+class Gains(Protocol):
+    """Gains of columns, of which the largest is taken again and again."""
+
+    def start(self, alive: Mask) -> None:
+        """Begin again, with the columns of `alive`."""
+
+    def take(self) -> int:
+        """Return the column of the largest gain and add it; -1 if all gains are rounding."""
+
+    def exclude(self, columns: Indices) -> None:
+        """Leave columns out from now on."""
+
+
+def by_gain(gains: Gains, squares: Floats, unseen: Floats, copies: Copies, n_select: int) -> Pivots:
+    """Return `n_select` columns, each the one of the largest gain; see `greedy_columns`.
+
+    `squares` of shape (p,): Squared norms of the columns in the units of the gains.
+    """
 
     def best(alive: Mask, n: int) -> Iterator[int]:
         gains.start(alive)
@@ -157,10 +178,10 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
 
     # A column's copies are asked for twice in a row.
     copies = lru_cache(maxsize=1)(copies)
-    return _without_copies(best, squares, unseen, copies, n_select)
+    return without_copies(best, squares, unseen, copies, n_select)
 
 
-def _without_copies(
+def without_copies(
     choose: Callable[[Mask, int], Iterable[int]], squares: Floats, unseen: Floats, copies: Copies, n_select: int
 ) -> Pivots:
     """Return the columns that `choose` takes of those left, then those of the largest `unseen`, and copies last."""

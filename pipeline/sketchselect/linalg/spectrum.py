@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -29,6 +30,10 @@ class Directions:
 
     squares: Floats
     vectors: Floats
+
+    def apply(self, function: Callable[..., Floats], *columns: Floats) -> Floats:
+        """Return ``function(self, *columns)``; of a sketch in panels, each panel makes its own columns of that."""
+        return function(self, *columns)
 
 
 class Spectrum(Protocol):
@@ -151,6 +156,37 @@ def row_directions(rows: Floats, *, in_place: bool = False) -> Directions:
         lower, turn = lower @ factor, dtrtri(factor, lower=1)[0]
     _, s, vt = np.linalg.svd(lower)
     return Directions(s * s, _turned(vt @ turn, rows, in_place))
+
+
+def gram_directions(gram: Callable[[Floats | None], Floats]) -> tuple[Floats, Floats]:
+    """Return ``(squares, T)`` of rows R whose products are known: T R are their right singular vectors, descending.
+
+    `gram`: Returns ``(T R) (T R)'`` for a matrix T, and ``R R'`` for None. It is called two or three times.
+    Directions whose square is the rounding of the products of longer rows are left out. T R is orthonormal to rounding
+    where the rows are far from dependent, as those of a sketch are, whatever their lengths.
+    """
+    with one_blas_thread():
+        products = gram(None)
+        norms = np.sqrt(np.maximum(products.diagonal(), 0.0))
+        (present,) = np.nonzero(norms)
+        if not present.size:
+            return np.zeros(0), np.zeros((0, norms.size))
+        norms = norms[present]
+        lam, vectors = np.linalg.eigh(products[np.ix_(present, present)] / norms[:, None] / norms)
+        apart = lam > 16.0 * norms.size * _EPS
+        roots, vectors = np.sqrt(lam[apart]), vectors[:, apart]
+        lower, turn = norms[:, None] * vectors * roots, np.zeros((roots.size, products.shape[0]))
+        turn[:, present] = vectors.T / roots[:, None] / norms
+        # Once more, of rows that are nearly orthonormal, removes the rounding of the first; twice where they were not.
+        for _ in range(2):
+            products = gram(turn)
+            off = float(np.abs(products - np.eye(roots.size)).max(initial=0.0))
+            factor = np.linalg.cholesky(products)
+            lower, turn = lower @ factor, dtrtri(factor, lower=1)[0] @ turn
+            if off < _APART:
+                break
+        _, s, vt = np.linalg.svd(lower, full_matrices=False)
+        return s * s, vt @ turn
 
 
 def _turned(turn: Floats, rows: Floats, in_place: bool) -> Floats:

@@ -670,8 +670,11 @@ def require_finite(estimator: Any, values: Any) -> None:
         row, column, n_nan, n_inf = bad
         names = getattr(estimator, "feature_names_in_", None)
         where = column if names is None else f"{names[column]!r}"
+        cure = "leave such rows out"
+        if isinstance(values, np.ndarray) and np.isnan(values[:, column]).all():
+            cure = "leave this column out, which has no values"
         raise NotFinite(
-            f"X: {n_nan} NaN and {n_inf} infinite values, the first at row {row}, column {where}; leave such rows out, "
+            f"X: {n_nan} NaN and {n_inf} infinite values, the first at row {row}, column {where}; {cure}, "
             'or fill missing values with fit(X, prepare=["impute"]), in a job steps = ["impute"]'
         )
 

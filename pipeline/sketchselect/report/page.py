@@ -209,7 +209,7 @@ def _diagnostics(run: RunContent) -> list[tuple[str, str]]:
     values = {
         key: number(value, 6) if isinstance(value, float) else value
         for key, value in run.diagnostics.items()
-        if key not in ("curve", "choice", "selection_bound")
+        if key not in ("curve", "choice", "selection_bound", "cluster_centers")
     }
     return [(words(key), value) for key, value in flat(values)]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
@@ -37,6 +38,7 @@ from sketchselect.readers.opening import is_array_like, open_features, require_w
 from sketchselect.selectors.parameters import check_declared, inherit_parameters
 from sketchselect.summaries import RowSample, Summary, pick
 from sketchselect.summaries.base import KINDS
+from sketchselect.summaries.frequent_directions import PanelledDirections
 from sketchselect.summaries.window import SlidingWindow
 
 MOST_LISTED = 20  # Selected columns in a notebook's table
@@ -281,7 +283,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     selection_ : Selection
         The same with parameters and diagnostics, as written to ``selection.json``.
     summary_ : Summary
-        The summary it was computed from; can be saved and merged.
+        The summary it was computed from; can be saved and merged. A sketch in panels of columns on workers is gone when
+        these end.
     window_ : SlidingWindow
         After `partial_fit` with a window: the rows that count (`start`, `end`), and their states.
     """
@@ -310,6 +313,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     """Parameters with which the method itself chooses the number of columns; None where a curve does."""
     renamed: ClassVar[dict[str, str]] = {}
     """Former name of a parameter -> its name; the constructor takes both."""
+    selects_in_panels: ClassVar[bool] = False
+    """Whether columns are chosen from a sketch in panels where these are; others need all of it in this process."""
     unrecorded: ClassVar[tuple[str, ...]] = ()
     """Parameters that a `Selection` does not state, because the summary determines them."""
 
@@ -335,6 +340,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
     half_life: float | None = None
     window: int | None = None
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -454,11 +461,15 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             come. With "impute" NaN are missing values. "one-hot" makes columns of the levels of text columns, among
             which are the selected ones (``column=level``); "dates" reads dates as days.
         """
-        self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
-        self.__dict__.pop("window_", None)
-        self._refuse_constant_columns()
-        with reporting_steps(make_progress(run.get("progress"))):
-            return self._finish(self.summary_.feature_names)
+        if isinstance(self.__dict__.get("summary_"), PanelledDirections):
+            self.__dict__.pop("summary_")  # Its panels are in the memory of the workers.
+        source = self._opened(X, y, sample_weight, run)
+        with self._collected(source, run, keeps_panels=self.selects_in_panels) as summary:
+            self.summary_ = summary
+            self.__dict__.pop("window_", None)
+            self._refuse_constant_columns()
+            with reporting_steps(make_progress(run.get("progress"))):
+                return self._finish(self.summary_.feature_names)
 
     def collect(
         self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[PreparedKeywords]
@@ -489,9 +500,17 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
         """
+        source = self._opened(X, y, sample_weight, run)
+        if not compute:
+            run.pop("prepare", None)
+            return self._delayed(source, run)
+        with self._collected(source, run) as summary:
+            return summary
+
+    def _opened(self, X: Any, y: Any, sample_weight: Any, run: PreparedKeywords) -> Source:
+        """Return the source of a fit, whose steps are not fitted."""
         self.check_parameters()
-        given = run.pop("prepare", None)
-        steps = prepare.resolve(given, self.prepare_steps())
+        steps = prepare.resolve(run.get("prepare"), self.prepare_steps())
         self._fills_missing = any(step.fills_missing for step in steps)
         self._encode = prepare.encodings(steps)
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
@@ -508,18 +527,24 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
-        if not compute:
-            return self._delayed(source, run)
+        return Source(matrix, target, weight, steps, in_double=self.needs_double)
+
+    @contextmanager
+    def _collected(
+        self, source: Source, run: PreparedKeywords, *, keeps_panels: bool = False
+    ) -> Iterator[Summary[Any]]:
+        """Yield the summary of a source, while the workers that made it are there."""
+        given = run.pop("prepare", None)
         self.__dict__.pop("steps_", None)
         self._n_made = None
-        with fit_options(matrix, target, weight, **run) as options:
+        with fit_options(source.matrix, source.target, source.weight, **run) as options:
+            options = options.but(keeps_panels=keeps_panels)
             if given:
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
                 self._n_made = source.n_columns if self._encode else None
             self.inspect_rows(source)
-            return self.complete(self.collect_source(source, options), source, options)
+            yield self.complete(self.collect_source(source, options), source, options)
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
         if run:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.hashing import gaussians
-from sketchselect.linalg.pivoting import Pivots, greedy_columns, pivot_columns
+from sketchselect.linalg.panel_columns import (
+    Factored,
+    PanelColumns,
+    PanelDirections,
+    PanelGains,
+    column_directions,
+    panel_pivots,
+)
+from sketchselect.linalg.pivoting import Pivots, by_gain, greedy_columns, pivot_columns, without_copies
 from sketchselect.linalg.spectrum import (
     About,
+    Directions,
     Spectrum,
-    directions_about,
     squares_about,
     subspace_angle,
 )
@@ -46,7 +56,8 @@ class ColumnCopies:
     About zero their means also have the ratio of their standard deviations, to the same rounding, and columns that
     never vary are copies of each other. A column of zeros, and about the mean one that never varies, is no copy.
 
-    `matrix` of shape (m, p): The rows B of a sketch about the means, or with `is_gram` the scatter ``B'B`` itself.
+    `matrix` of shape (m, p): The rows B of a sketch about the means, or their columns in panels, or with `is_gram` the
+        scatter ``B'B`` itself.
     `scatter` of shape (p,): Exact squared norms of the columns about their means.
     `means` of shape (p,).
     `weight`: Of all rows.
@@ -69,7 +80,7 @@ class ColumnCopies:
 
     def __init__(
         self,
-        matrix: Floats,
+        matrix: Floats | PanelColumns,
         is_gram: bool,
         scatter: Floats,
         means: Floats,
@@ -79,7 +90,11 @@ class ColumnCopies:
     ) -> None:
         self.matrix, self.is_gram, self.scatter, self.means, self.about = matrix, is_gram, scatter, means, about
         self._deviations = np.sqrt(scatter / weight) if weight > 0 else np.zeros(scatter.size)
-        self._squares = matrix.diagonal() if is_gram else np.einsum("ij,ij->j", matrix, matrix)
+        if isinstance(matrix, PanelColumns):
+            height, self._squares = matrix.height, matrix.squares()
+        else:
+            height = matrix.shape[0]
+            self._squares = matrix.diagonal() if is_gram else np.einsum("ij,ij->j", matrix, matrix)
         self._constant = (self._deviations <= 4.0 * _EPS * np.abs(means)) | ~(self._squares > 0)
         ratios = np.divide(means, self._deviations, out=np.zeros(scatter.size), where=~self._constant)
         storage_rounding = _STORED * (1.0 + ratios**2)
@@ -87,8 +102,8 @@ class ColumnCopies:
         self.tolerance = np.maximum(self._stored, tolerance)
         # Scaled, because a scatter of large values has no room for another factor.
         scale = np.sqrt(float(self._squares.max(initial=0.0)) or 1.0)
-        combination = gaussians(0, (1, matrix.shape[0]))[0] / scale
-        products = combination @ matrix
+        combination = gaussians(0, (1, height))[0] / scale
+        products = matrix.times(combination) if isinstance(matrix, PanelColumns) else combination @ matrix
         reach = np.sqrt(max(float(products @ combination), 0.0)) if is_gram else np.linalg.norm(combination)
         self._signature = np.full(products.size, np.inf)
         np.divide(np.abs(products), np.sqrt(self._squares), out=self._signature, where=~self._constant)
@@ -107,7 +122,10 @@ class ColumnCopies:
         if high - low == 1:
             return np.array([j], dtype=np.int64)
         near = np.sort(self._order[low:high])
-        products = self.matrix[near, j] if self.is_gram else self.matrix[:, near].T @ self.matrix[:, j]
+        if isinstance(self.matrix, PanelColumns):
+            products = self.matrix.products(near, j)
+        else:
+            products = self.matrix[near, j] if self.is_gram else self.matrix[:, near].T @ self.matrix[:, j]
         correlations = products / np.sqrt(self._squares[near]) / np.sqrt(self._squares[j])
         equal = correlations * correlations >= 1.0 - tolerance
         if not self.is_gram:
@@ -129,11 +147,10 @@ ROUNDING = 1e-12
 """Share of the largest square below which a direction, or the remainder of a column, is rounding."""
 
 
-@dataclass(frozen=True)
-class Factor:
+@dataclass(frozen=True, kw_only=True)
+class Factor(ABC):
     """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A, about mean or zero."""
 
-    columns: Floats  # shape (m, n_features): C: rows s_i v_i, descending
     squared_norms: Floats  # shape (n_features,): Exact squared norms of the columns of A
     shrinkage: float  # Delta: C'C may be this far below A'A in any of its directions; 0 for exact summaries
     copies: ColumnCopies  # The columns that are multiples of a column, by the whole summary
@@ -141,12 +158,121 @@ class Factor:
     angle: float | None = None
 
     @property
+    @abstractmethod
+    def n_directions(self) -> int:
+        """Rows of C."""
+
+    @property
+    @abstractmethod
+    def captured(self) -> float:
+        """Squared norm of C."""
+
+    @property
+    @abstractmethod
+    def squares(self) -> Floats:
+        """Squared norms of the columns of C."""
+
+    @abstractmethod
+    def greedy(self, noise: Floats, unexplained: Floats, n_select: int) -> Pivots:
+        """Return columns by their gain; see `greedy_columns`."""
+
+    @abstractmethod
+    def pivots(self, unexplained: Floats, n_select: int) -> Pivots:
+        """Return columns by their distance; see `pivot_columns`."""
+
+    @property
     def unexplained(self) -> Floats:
         """Squared norm of each column that C leaves out; exactly 0 where that is rounding."""
-        squares = np.einsum("ij,ij->j", self.columns, self.columns)
+        squares = self.squares
         remainder = self.squared_norms - squares
         rounding = ROUNDING * self.squared_norms.max(initial=0.0)
         return np.where((remainder > rounding) | (squares == 0), remainder, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeFactor(Factor):
+    """The factor in this process."""
+
+    columns: Floats  # shape (m, n_features): C: rows s_i v_i, descending
+
+    @property
+    def n_directions(self) -> int:
+        """Rows of C."""
+        return int(self.columns.shape[0])
+
+    @property
+    def captured(self) -> float:
+        """Squared norm of C."""
+        return float(np.einsum("ij,ij->", self.columns, self.columns))
+
+    @property
+    def squares(self) -> Floats:
+        """Squared norms of the columns of C."""
+        squares: Floats = np.einsum("ij,ij->j", self.columns, self.columns)
+        return squares
+
+    def greedy(self, noise: Floats, unexplained: Floats, n_select: int) -> Pivots:
+        """Return columns by their gain; see `greedy_columns`."""
+        return greedy_columns(self.columns, noise, unexplained, self.copies.of, n_select)
+
+    def pivots(self, unexplained: Floats, n_select: int) -> Pivots:
+        """Return columns by their distance; see `pivot_columns`."""
+        return pivot_columns(self.columns, unexplained, self.copies.of, n_select)
+
+
+MOST_IN_PANELS = 4096
+"""Most columns that are chosen by their gain with an exchange between panels for each; for more C is put together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelFactor(Factor):
+    """The factor of a sketch in panels, where it stays."""
+
+    squared: Floats  # shape (n_features,): Squared norms of the columns of C
+    roots: Floats  # Square roots of the diagonal matrix CC'
+    directions: PanelDirections
+
+    @property
+    def n_directions(self) -> int:
+        """Rows of C."""
+        return int(self.roots.size)
+
+    @property
+    def captured(self) -> float:
+        """Squared norm of C."""
+        return float(self.squared.sum())
+
+    @property
+    def squares(self) -> Floats:
+        """Squared norms of the columns of C."""
+        return self.squared
+
+    def greedy(self, noise: Floats, unexplained: Floats, n_select: int) -> Pivots:
+        """Return columns by their gain; see `greedy_columns`."""
+        if n_select > MOST_IN_PANELS:
+            columns = self.directions.apply(_columns)
+            return greedy_columns(columns, noise, unexplained, self.copies.of, n_select)
+        # The gains hold fourth powers.
+        top = float(self.squared.max(initial=0.0)) or 1.0
+        roots = self.roots / np.sqrt(top)
+        factor = Factored(self.directions.view, self.directions.scaled(roots))
+        gains = PanelGains(self.directions.panels, factor, noise / top, np.diag(roots * roots))
+        return by_gain(gains, self.squared / top, unexplained, self.copies.of, n_select)
+
+    def pivots(self, unexplained: Floats, n_select: int) -> Pivots:
+        """Return columns by their distance; see `pivot_columns`."""
+        factor = Factored(self.directions.view, self.directions.scaled(self.roots))
+        choose = partial(panel_pivots, self.directions.panels, factor)
+        return without_copies(choose, self.squared, unexplained, self.copies.of, n_select)
+
+
+def _columns(directions: Directions) -> Floats:
+    return np.sqrt(directions.squares)[:, None] * directions.vectors
+
+
+def _column_norms(directions: Directions) -> Floats:
+    norms: Floats = directions.squares @ directions.vectors**2
+    return norms
 
 
 def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> Factor:
@@ -155,11 +281,13 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
     Adding Delta back to every s_i^2 takes its upper bound (as FSDS does); without it the weaker of the top directions
     look much weaker than they are. Directions at rounding level are left out.
     """
-    directions, shrinkage = directions_about(summary, about), summary.shrinkage
+    directions, shrinkage = column_directions(summary, about), summary.shrinkage
     squared_norms = squares_about(summary, about)
-    gram = summary.centered_gram
+    panelled = isinstance(directions, PanelDirections)
+    gram = None if panelled else summary.centered_gram
+    matrix: Any = summary.centered_sketch if gram is None and not panelled else gram
     copies = ColumnCopies(
-        summary.centered_sketch if gram is None else gram,
+        PanelColumns(directions.panels) if isinstance(directions, PanelDirections) else matrix,
         gram is not None,
         summary.centered_column_squared_norms,
         summary.mean,
@@ -170,12 +298,22 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
     top = float(directions.squares[0]) if directions.squares.size else 0.0
     m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
     s = np.sqrt(directions.squares[:m] + shrinkage)
+    error = shrinkage + summary.single_rounding
+    angle = subspace_angle(directions.squares, m, error, summary.n_features) if m else None
+    known: dict[str, Any] = {
+        "squared_norms": squared_norms,
+        "shrinkage": shrinkage,
+        "copies": copies,
+        "angle": angle,
+    }
+    if isinstance(directions, PanelDirections):
+        directions = replace(directions, squares=s * s, turn=directions.turn[:m])
+        squared = directions.apply(_column_norms)
+        return PanelFactor(**known, squared=squared, roots=s, directions=directions)
     columns = s[:, None] * directions.vectors[:m]
     # A column of zeros stays exactly zero; eigenvectors have rounding there.
     columns[:, squared_norms == 0] = 0.0
-    error = shrinkage + summary.single_rounding
-    angle = subspace_angle(directions.squares, m, error, summary.n_features) if m else None
-    return Factor(columns, squared_norms, shrinkage, copies, angle)
+    return WholeFactor(**known, columns=columns)
 
 
 def rank_scores(pivots: Pivots, squared_norms: Floats, n_select: int) -> Floats:
@@ -208,6 +346,7 @@ class DirectionsSelector(BaseSelector):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments", "decayed-directions")
+    selects_in_panels: ClassVar[bool] = True
 
     n_components: int | None
     sketch_size: int | None
@@ -238,18 +377,17 @@ class DirectionsSelector(BaseSelector):
         return top_factor(summary, n_components, self.about)
 
     def _result(self, summary: Any, factor: Factor, pivots: Pivots, n_select: int, **computed: Any) -> Selection:
-        captured_norm = float(np.einsum("ij,ij->", factor.columns, factor.columns))
         total = float(factor.squared_norms.sum())
         return self._selection(
             summary,
             np.sort(pivots.order),
             rank_scores(pivots, factor.squared_norms, n_select),
             diagnostics={
-                "n_directions": int(factor.columns.shape[0]),
+                "n_directions": factor.n_directions,
                 "n_copies": pivots.n_copies,
                 "shrinkage": factor.shrinkage,
                 "subspace_angle": factor.angle,
-                "captured_energy": min(captured_norm / total, 1.0) if total > 0 else 0.0,
+                "captured_energy": min(factor.captured / total, 1.0) if total > 0 else 0.0,
             },
             n_features_to_select=n_select,
             sketch_size=summary.size,
@@ -344,7 +482,7 @@ class GreedySelector(DirectionsSelector):
         unexplained = factor.unexplained
         noise = unexplained + unexplained.mean() if self.noise == "residual" else np.zeros(summary.n_features)
         with one_blas_thread():
-            pivots = greedy_columns(factor.columns, noise, unexplained, factor.copies.of, n_select)
+            pivots = factor.greedy(noise, unexplained, n_select)
         return self._result(summary, factor, pivots, n_select, n_components=k, noise=self.noise)
 
 
@@ -412,5 +550,5 @@ class PivotedQRSelector(DirectionsSelector):
             k = self._at_most_accurate(summary, n_select)
         factor = self._factor(summary, k)
         with one_blas_thread():
-            pivots = pivot_columns(factor.columns, factor.unexplained, factor.copies.of, n_select)
+            pivots = factor.pivots(factor.unexplained, n_select)
         return self._result(summary, factor, pivots, n_select, n_components=k)

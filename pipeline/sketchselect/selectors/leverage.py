@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,11 +16,11 @@ from sketchselect.linalg.centering import center_rows
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
+from sketchselect.linalg.panel_columns import PanelDirections, column_directions
 from sketchselect.linalg.spectrum import (
     About,
     Directions,
     Spectrum,
-    directions_about,
     gram_rounding,
     scatter_rounding,
     squares_about,
@@ -77,6 +78,10 @@ def column_source(source: Source, method: str, about: About | None = None) -> So
         raise BadParameter(f"{method}: the source has selected columns; pass the whole matrix")
     steps = (ColumnMeans(),) if about == "mean" else ()
     return replace(source, matrix=transposed(source.matrix), target=None, prepare=steps)
+
+
+def _bounds(directions: Directions, most: Floats, **known: Any) -> Floats:
+    return np.stack(leverage_bounds(directions, most, **known))
 
 
 def n_columns_seen(indices: NDArray[np.int64]) -> int:
@@ -194,6 +199,7 @@ class LeverageSelector(BaseSelector):
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
+    selects_in_panels: ClassVar[bool] = True
     unrecorded: ClassVar[tuple[str, ...]] = ("read", "sketch_size")
 
     def __init__(
@@ -289,21 +295,26 @@ class LeverageSelector(BaseSelector):
             rounding = summary.relative_error * scores
             return scores, np.maximum(scores - rounding, 0.0), np.minimum(scores + rounding, 1.0), summary.ridge
         spectrum: Spectrum = summary
-        directions, squares = directions_about(spectrum, self.about), squares_about(spectrum, self.about)
+        directions, squares = column_directions(spectrum, self.about), squares_about(spectrum, self.about)
         shrinkage, error = spectrum.shrinkage, spectrum.single_rounding
         ridge = self._ridge(directions, float(squares.sum()), shrinkage, squares.size, error)
-        if self.about == "zero":
-            lower, upper = leverage_bounds(directions, squares, shrinkage, ridge, error)
-        else:
+        bounded, most = directions, squares
+        if self.about == "mean":
             # Far from zero the rounding of the means is far more than that of the largest eigenvalue.
             error += gram_rounding(spectrum)
             most = spectrum.centered_column_squared_norms + scatter_rounding(spectrum)
-            lower, upper = leverage_bounds(spectrum.centered_directions, most, shrinkage, ridge, error)
+            bounded = directions if isinstance(directions, PanelDirections) else spectrum.centered_directions
+        bounds = partial(_bounds, shrinkage=shrinkage, ridge=ridge, error=error, n_columns=squares.size)
+        lower, upper = bounded.apply(bounds, most)
+        if shrinkage:
+            return upper, lower, upper, ridge
         # Without shrinkage the bounds differ by rounding alone.
-        scores = upper if shrinkage else np.clip(sketched_leverage(directions, ridge), lower, upper)
+        scores = np.clip(directions.apply(partial(sketched_leverage, ridge=ridge)), lower, upper)
         return scores, lower, upper, ridge
 
-    def _ridge(self, directions: Directions, norm: float, shrinkage: float, n_features: int, error: float) -> float:
+    def _ridge(
+        self, directions: Directions | PanelDirections, norm: float, shrinkage: float, n_features: int, error: float
+    ) -> float:
         if self.ridge != "auto":
             return floored(float(self.ridge), norm)
         return tail_ridge(directions, norm, shrinkage, self._components(n_features), error if shrinkage else 0.0)

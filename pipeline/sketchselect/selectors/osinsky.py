@@ -129,6 +129,7 @@ class OsinskySelector(DirectionsSelector):
     """
 
     method: ClassVar[str] = "osinsky"
+    selects_in_panels: ClassVar[bool] = False
     about = "mean"
 
     def __init__(

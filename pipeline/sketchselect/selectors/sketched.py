@@ -6,12 +6,21 @@ The lasso is the l1 companion of FSDS (Huang, Yoo and Kasiviswanathan 2015, prob
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.spectrum import About, Directions, directions_about, squares_about, subspace_angle
+from sketchselect.linalg.panel_columns import PanelDirections, column_directions
+from sketchselect.linalg.spectrum import (
+    About,
+    Directions,
+    directions_about,
+    squares_about,
+    subspace_angle,
+)
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import (
@@ -55,7 +64,7 @@ class SketchedSelector(BaseSelector):
 
     @abstractmethod
     def _scores(
-        self, summary: Any, directions: Directions, n_components: int, n_select: int
+        self, summary: Any, directions: Any, n_components: int, n_select: int
     ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
         """Return the columns' scores, and the resolved parameters and the diagnostics that only this method has.
 
@@ -70,7 +79,7 @@ class SketchedSelector(BaseSelector):
         squares = directions.squares
         if compensate:
             squares = np.where(squares > 0, squares + summary.shrinkage, 0.0)
-        scores, parameters, diagnostics = self._scores(summary, Directions(squares, directions.vectors), k, n_select)
+        scores, parameters, diagnostics = self._scores(summary, replace(directions, squares=squares), k, n_select)
         return self._selection(
             summary,
             np.sort(rank(scores)[:n_select]),
@@ -90,9 +99,10 @@ class SketchedSelector(BaseSelector):
             **parameters,
         )
 
-    def _directions(self, summary: Sketch, about: About) -> Directions:
+    def _directions(self, summary: Sketch, about: About) -> Directions | PanelDirections:
         if not isinstance(summary, BatchDirections):
-            return directions_about(summary, about)
+            in_panels = self.selects_in_panels
+            return column_directions(summary, about) if in_panels else directions_about(summary, about)
         if about == "mean":
             raise Incompatible(f'a {summary.kind} summary is of rows about zero; set about="zero"')
         return summary.directions
@@ -139,18 +149,25 @@ def ridge_weights(
     Source: Huang et al. 2015, Algorithm 2 steps 5-7 and Lemma 3.3.
     """
     k = n_significant(squares, vectors.shape[1], n_components)
+    ridge = _ridge(squares, k, alpha)
+    return _ridge_scores(Directions(squares, vectors), k, ridge, combine), ridge
+
+
+def _ridge(squares: Floats, k: int, alpha: Alpha) -> float:
     if k == 0:
-        return np.zeros(vectors.shape[1]), 0.0
-    s2 = squares[:k]
+        return 0.0
     if alpha == "auto":
-        ridge = float(s2[-1])
-    elif alpha == "paper":
-        ridge = 8.0 * float(np.sqrt(s2[-1]))
-    else:
-        ridge = float(alpha)
-    x = vectors[:k] * (np.sqrt(s2) / (s2 + ridge))[:, None]
+        return float(squares[k - 1])
+    return 8.0 * float(np.sqrt(squares[k - 1])) if alpha == "paper" else float(alpha)
+
+
+def _ridge_scores(directions: Directions, k: int, ridge: float, combine: str) -> Floats:
+    if k == 0:
+        return np.zeros(directions.vectors.shape[1])
+    s2 = directions.squares[:k]
+    x = directions.vectors[:k] * (np.sqrt(s2) / (s2 + ridge))[:, None]
     scores: Floats = np.abs(x).max(axis=0) if combine == "max" else np.sqrt(np.einsum("ij,ij->j", x, x))
-    return scores, ridge
+    return scores
 
 
 class SketchedRidgeSelector(SketchedSelector):
@@ -198,6 +215,7 @@ class SketchedRidgeSelector(SketchedSelector):
     method: ClassVar[str] = "sketched-ridge"
     auto_priority: ClassVar[int | None] = 4
     is_nested: ClassVar[bool] = True
+    selects_in_panels: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = (BatchDirections.kind, *SketchedSelector.requires)
     # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
     renamed: ClassVar[dict[str, str]] = {"score": "combine"}
@@ -244,7 +262,7 @@ class SketchedRidgeSelector(SketchedSelector):
         return BatchDirections(size) if self.literal else super()._sketch(size)
 
     def _scores(
-        self, summary: Sketch, directions: Directions, n_components: int, n_select: int
+        self, summary: Sketch, directions: Directions | PanelDirections, n_components: int, n_select: int
     ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
         if self.literal and not isinstance(summary, BatchDirections):
             raise Incompatible(
@@ -253,7 +271,9 @@ class SketchedRidgeSelector(SketchedSelector):
             )
         alpha: Alpha = self.alpha if isinstance(self.alpha, str) else float(self.alpha)
         alpha = "paper" if self.literal and alpha == "auto" else alpha
-        scores, ridge = ridge_weights(directions.squares, directions.vectors, n_components, alpha, self.combine)
+        k = n_significant(directions.squares, summary.n_features, n_components)
+        ridge = _ridge(directions.squares, k, alpha)
+        scores = directions.apply(partial(_ridge_scores, k=k, ridge=ridge, combine=self.combine))
         return scores, {"alpha": alpha}, {"ridge": ridge}
 
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
 from sketchselect._sklearn import clone
-from sketchselect._text import html_table
+from sketchselect._text import did_you_mean, first_names, html_table
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, SourceError
 from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine
 from sketchselect.execution.checkpoints import as_checkpoint
@@ -457,6 +458,11 @@ def timeline(
     all_steps = steps.resolve(prepare, unfitted.prepare_steps())
     policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
     encode = steps.encodings(all_steps)
+    names = [str(name) for name in getattr(source, "columns", ())]
+    if names and isinstance(dates, str) and dates not in names and not Path(dates).exists():
+        # Before the column of dates that was meant is refused as a feature.
+        hint = did_you_mean(dates, names, f"; columns: {first_names(names, 8)}")
+        raise SourceError(f"dates: no column {dates!r:.80} in the data frame, and no file of that name{hint}")
     matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight, dates), encode=encode)
     target = weight = None
     if unfitted.uses_target:

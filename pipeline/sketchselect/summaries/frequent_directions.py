@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -25,7 +27,9 @@ from sketchselect.linalg.validation import PIECE_ROWS, Array, Floats, require_po
 from sketchselect.summaries.base import Context, DecayingSummary, Summary, register
 
 if TYPE_CHECKING:
+    from sketchselect.linalg.panel_columns import PanelDirections, Panels
     from sketchselect.linalg.sparse_shrink import SketchPanel, Total
+    from sketchselect.linalg.spectrum import About
 
 EXACT_COLUMNS_PER_ROW = 15
 EXACT_COLUMNS = 2048
@@ -151,6 +155,12 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
             return None
         n_panels = max(1, 8 * self.size * n_features // PANEL_NBYTES)
         return tuple(np.linspace(0, n_features, n_panels + 1).astype(int).tolist())
+
+    def in_panels(self, total: Total, panels: Panels) -> PanelledDirections:
+        """Return the summary of a sketch whose panels stay where they are."""
+        mean, squares = (np.concatenate(panels.map(attrgetter(name))) for name in ("mean", "squares"))
+        record = PanelledRecord(total, mean, squares, panels)
+        return cast(PanelledDirections, PanelledDirections(self.size)._with(record, Context()))
 
     def of_panels(self, total: Total, panels: Iterator[SketchPanel], n_features: int) -> Self:
         """Return the summary of a sketch in panels."""
@@ -376,6 +386,125 @@ class DecayedDirections(FrequentDirections):
     def __init__(self, size: int, half_life: float | None = None, decay: float | None = None) -> None:
         super().__init__(size, half_life, decay)
         self._require_decay()
+
+
+@dataclass(frozen=True)
+class PanelledRecord:
+    """What is known of a sketch besides its panels."""
+
+    total: Total
+    mean: Floats
+    column_squares: Floats
+    panels: Panels
+
+
+class PanelledDirections(FrequentDirections):
+    """The sketch of wide sparse rows, in panels of columns that stay on the workers that made them.
+
+    Methods of selection that can work on panels do, so that no process holds the sketch. Whatever else needs it, such
+    as `merge`, saving and pickling, puts it together in this process: 8 l p bytes. Workers keep their panels as long as
+    this summary is there, and lose them when they end.
+    """
+
+    @property
+    def _panelled(self) -> PanelledRecord:
+        return cast(PanelledRecord, self._record)
+
+    @property
+    def record(self) -> DirectionsRecord:
+        """The state, put together in this process."""
+        return self._gathered.record
+
+    @cached_property
+    def _gathered(self) -> FrequentDirections:
+        known = self._panelled
+        whole = FrequentDirections(self.size).of_panels(known.total, known.panels.drained(), known.mean.size)
+        return whole._with(whole.record, self.context)
+
+    def _with(self, record: Any, context: Context) -> Any:
+        if isinstance(record, PanelledRecord):
+            return super()._with(cast(Any, record), context)
+        return FrequentDirections(self.size)._with(record, context)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return copy, (self._gathered,)
+
+    def directions_in_panels(self, about: About) -> PanelDirections:
+        """Return the directions about the means or about zero, whose vectors the panels make."""
+        return self._about_mean if about == "mean" else self._about_zero
+
+    @cached_property
+    def _about_mean(self) -> PanelDirections:
+        return self._panel_directions("mean")
+
+    @cached_property
+    def _about_zero(self) -> PanelDirections:
+        return self._panel_directions("zero")
+
+    def _panel_directions(self, about: About) -> PanelDirections:
+        from sketchselect.linalg.panel_columns import PanelDirections, View
+
+        return PanelDirections.of(self.panels, View(about, self.weight))
+
+    @property
+    def panels(self) -> Panels:
+        """The panels, wherever they are."""
+        return self._panelled.panels
+
+    @property
+    def height(self) -> int:
+        """Rows of the sketch about the means."""
+        return int(self._panelled.total.norms.size)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data."""
+        return int(self._panelled.mean.size)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows summarised."""
+        return self._panelled.total.n_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sketch."""
+        return 8 * self.n_features * (self.height + 2)
+
+    @property
+    def weight(self) -> float:
+        """Total weight of the rows; their number by default."""
+        return self._panelled.total.weight
+
+    @property
+    def mean(self) -> Floats:
+        """Exact column means, shape (n_features,)."""
+        return self._panelled.mean
+
+    @property
+    def shrinkage(self) -> float:
+        """Delta: the sketch loses at most this in any direction of A'A, and gains in none."""
+        return self._panelled.total.shrinkage
+
+    @property
+    def single_rounding(self) -> float:
+        """0: sparse rows have products in float64."""
+        return 0.0
+
+    @property
+    def centered_column_squared_norms(self) -> Floats:
+        """Exact squared norms of the columns about their means: the scatter of each feature."""
+        return self._panelled.column_squares
+
+    @property
+    def column_squared_norms(self) -> Floats:
+        """Exact squared norms of the columns, ||A e_j||^2."""
+        return self._panelled.column_squares + self.weight * self.mean**2
+
+    @property
+    def centered_squared_norm(self) -> float:
+        """||A_c||_F^2, the total scatter about the mean; exact."""
+        return float(self._panelled.column_squares.sum())
 
 
 @dataclass(frozen=True)

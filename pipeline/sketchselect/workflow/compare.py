@@ -1,4 +1,4 @@
-"""Comparison of methods, or of finished runs: objective, certificate, agreement, stability, overlap and time."""
+"""Comparison of methods, or of finished runs: inertia, certificate, agreement, stability, overlap and time."""
 
 from __future__ import annotations
 
@@ -33,6 +33,20 @@ SHARED_STAGES = ("summarize", "block certificate")
 CAPTION = "seconds: of a run, all; of a method of one job, without what all methods share (summary, block certificate)."
 
 
+SHOWN = {
+    "n_features": "columns",
+    "objective": "inertia in all columns",
+    "factor": "times the best, at most",
+    "confidence": "probability of that",
+    "nmi": "NMI with the labels",
+    "ari": "ARI with the labels",
+    "explained": "R2 or D2 of the model",
+    "stability": "stability (columns that stay)",
+    "unused": "settings without effect",
+}
+"""Properties on the terminal; in CSV and JSON they have their own names."""
+
+
 @dataclass(frozen=True)
 class ComparedRun:
     """Results of one selection and its clustering."""
@@ -45,6 +59,7 @@ class ComparedRun:
     confidence: float | None  # Probability with which it holds; 1 for certain
     nmi: float | None  # Agreement with known labels
     ari: float | None
+    explained: float | None  # R2 of a model of a target (D2 of counts, log-loss), on held-out folds if it has some
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
     seconds: float
     unused: str | None  # Settings of the job's [select] that this method does not have
@@ -63,7 +78,8 @@ class ComparedRun:
         """Return the results in the manifest of a run."""
         proved_entries = [entry for entry in content.get("certificates", ()) if entry["factor"] is not None]
         factor, confidence = min(((float(c["factor"]), c["confidence"]) for c in proved_entries), default=(None, None))
-        agreement = content.get("agreement") or {}
+        agreement, model = content.get("agreement") or {}, content.get("model") or {}
+        shares = model.get("cv") or model
         return cls(
             name,
             selection.method,
@@ -73,6 +89,7 @@ class ComparedRun:
             confidence,
             agreement.get("nmi"),
             agreement.get("ari"),
+            next((shares[name] for name in ("r2", "d2") if name in shares), None),
             stability,
             seconds,
             ", ".join(unused) or None,
@@ -102,7 +119,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         inputs.add((content["source"]["identity"], repr(content["prepare"])))
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
     if len(inputs) > 1:
-        text = "the runs are of different sources, or prepare them differently: do not compare their objectives"
+        text = "the runs are of different sources, or prepare them differently: do not compare their inertias"
         warnings.warn(text, stacklevel=2)
     return runs
 
@@ -208,8 +225,9 @@ def to_csv(runs: Sequence[ComparedRun]) -> str:
 
 
 def to_text(runs: Sequence[ComparedRun]) -> str:
-    """Return the table for a terminal, a line for each property."""
-    columns = list(zip(*([_shown(value) for value in row] for row in to_rows(runs)), strict=True))
+    """Return the table for a terminal, a line for each property that a run has."""
+    properties = (row for row in zip(*to_rows(runs), strict=True) if any(value is not None for value in row[1:]))
+    columns = [[SHOWN.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]
     widths = [max(len(row[i]) for row in columns) for i in range(len(runs) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
     return "\n".join([*lines, CAPTION])

@@ -223,7 +223,8 @@ class Check:
     def line(self) -> str:
         """Return the outcome in one line."""
         outcome = {True: "holds", False: "DIFFERS", None: "not checked"}[self.holds]
-        return printable(f"{outcome:<12} {self.name}: {self.text}")
+        name = "inertia" if self.name == "objective" else self.name
+        return printable(f"{outcome:<12} {name}: {self.text}")
 
 
 def verify_run(
@@ -422,7 +423,7 @@ def _objective(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]
     sums = summarize_source(source, description, session.pass_options.but(checkpoint=None), stage="verify")
     objective, recorded = float(cast(CentroidSums, sums.value).objective), content["objective"]
     same = math.isclose(objective, recorded, rel_tol=ROUNDING)
-    return same, f"of {source.n_rows:,} labels {objective:.12g}, in the manifest {recorded:.12g}"
+    return same, f"of {source.n_rows:,} labels {objective:.12g} in all columns, in the manifest {recorded:.12g}"
 
 
 def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:

@@ -111,18 +111,19 @@ def _dots(piece: Array, factors: Array, products: Array) -> None:
             c = min(c, n_clusters - 2)
             y, z = factors[c], factors[c + 1]
             s0 = s1 = s2 = s3 = s4 = s5 = t0 = t1 = t2 = t3 = t4 = t5 = zero
+            # Row by row: in another order the compiler runs out of registers, and takes twice as long.
             for j in range(y.shape[0]):
                 s0 += x0[j] * y[j]
-                s1 += x1[j] * y[j]
-                s2 += x2[j] * y[j]
-                s3 += x3[j] * y[j]
-                s4 += x4[j] * y[j]
-                s5 += x5[j] * y[j]
                 t0 += x0[j] * z[j]
+                s1 += x1[j] * y[j]
                 t1 += x1[j] * z[j]
+                s2 += x2[j] * y[j]
                 t2 += x2[j] * z[j]
+                s3 += x3[j] * y[j]
                 t3 += x3[j] * z[j]
+                s4 += x4[j] * y[j]
                 t4 += x4[j] * z[j]
+                s5 += x5[j] * y[j]
                 t5 += x5[j] * z[j]
             first, second = products[c], products[c + 1]
             first[f], first[f + 1], first[f + 2], first[f + 3], first[f + 4], first[f + 5] = s0, s1, s2, s3, s4, s5

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.assignment import ClusterSums, as_float_rows, assign_rows, sparse_label_sums, sums_about
-from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, squared_lengths, sweep
+from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, squared_lengths, sweep, takes_dots
 from sketchselect.linalg.validation import Array, Floats, Labels, read_only
 
 # Centres move far in the first sweeps, where bounds decide no row.
@@ -155,8 +155,8 @@ class RowMemory:
 
 _UNIT = 2.0**-24
 _PIECE_BYTES = 1 << 19
-# With fewer rows at a time products are slow, with more they are not faster.
-_LEAST_ROWS, _MOST_ROWS = 256, 2048
+# With fewer rows at a time products are slow, in BLAS above all; with more they are not faster.
+_LEAST_DOTS, _LEAST_ROWS, _MOST_ROWS = 48, 256, 2048
 # Rows need no shift by the pilot if its squared norm is at most this multiple of that of the centres about it: the
 # error of the products is then not much larger.
 _NEAR = 4.0
@@ -225,7 +225,7 @@ def _shifted(centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
 def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
     """Return the rows that kernels take at a time, so that rows and products stay in the second-level cache."""
     rows = _PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1)
-    return max(_LEAST_ROWS, min(rows, _MOST_ROWS))
+    return max(_LEAST_DOTS if takes_dots(n_features, n_clusters) else _LEAST_ROWS, min(rows, _MOST_ROWS))
 
 
 def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:

@@ -39,6 +39,9 @@ from sketchselect.summaries import ColumnStats, Groups, Moments, RowSample, Summ
 _SERIES_BELOW = 1e-290
 _MAX_TERMS = 100_000
 
+_ON_PRESENT_VALUES = (
+    'is for classes with score="f", "t-test" or "chi2"; here fill missing values, with prepare=["impute"]'
+)
 _BINS = ("sample", "counts")
 Bins = Annotated[
     str,
@@ -325,6 +328,9 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         rows); whole numbers and few distinct values have a bin each. "counts": a bin for each whole number, the last
         for all larger ones; no sample. The path of a summary (.sks) with a `TargetHistogram`: its bins, so that the
         summaries of several sites can be merged.
+    missing : "pairwise", optional
+        For classes with "f", "t-test" and "chi2": NaN in X are missing values, and every column is tested on the rows
+        that have a value in it. A matrix that was opened before must have been opened with ``nonfinite="missing"``.
 
     Attributes
     ----------
@@ -389,6 +395,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         task: Literal["auto"] | Task = "auto",
         n_bins: Annotated[int, whole(2)] | None = None,
         bins: Bins = "sample",
+        missing: Literal["pairwise"] | None = None,
     ) -> None:
         self.score = score
         self.mode = mode
@@ -397,6 +404,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         self.task = task
         self.n_bins = n_bins
         self.bins = bins
+        self.missing = missing
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a score that does not go with the task."""
@@ -411,6 +419,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         if not self._is_binned and (self.n_bins is not None or self.bins != "sample"):
             name = "bins" if self.n_bins is None else "n_bins"
             raise BadParameter(f'{name} is for score="mutual-information" and "wilcoxon", not for "{self.score}"')
+        if self.missing is not None and (self._is_binned or "regression" in (self.task, self._implied_task)):
+            raise BadParameter(f'missing="pairwise" {_ON_PRESENT_VALUES}')
         if self.n_bins is not None and self.bins not in _BINS:
             raise BadParameter(f"n_bins: the bins are those of {self.bins}; leave one of the two out")
 
@@ -458,6 +468,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     def inspect_target(self, y: Vector) -> None:
         """Learn the classes of the target, or of a numeric one the bins."""
         super().inspect_target(y)
+        if self.missing is not None and self.target_task == "regression":
+            raise BadParameter(f'target {y.address} is numbers, missing="pairwise" {_ON_PRESENT_VALUES}')
         self._seen_rows = y.n_rows
         self._seen_target_edges = None
         if self._is_binned and self.target_task == "regression" and not self._in_bins_of_file:
@@ -600,21 +612,33 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     def _tests_of_classes(self, summary: Any) -> tuple[ColumnTests, Effects]:
         parts: list[Any] = [part for part in summary if part.n_rows]
         require_several(tuple(range(len(parts))))
-        means = np.array([part.mean for part in parts])
-        scatters = np.array([part.centered_column_squared_norms for part in parts])
-        weights = np.array([float(np.max(part.weight)) for part in parts])
-        is_constant = summary.total.is_constant
         if self.score == "chi2":
             negative = np.flatnonzero(summary.total.minimum < 0)
             if negative.size:
-                raise BadParameter(f'score="chi2" is for counts, but column {negative[0]} has negative values')
-            observed = np.array([part.sum for part in parts])
-            tests = chi_squared(observed, weights)
-            return tests, count_effects(tests.statistics, observed, weights / weights.sum())
-        if self.score == "f":
-            tests = f_of_classes(weights, means, scatters)
-            effects = variance_effects(tests.statistics, len(parts), float(weights.sum()))
-        else:
-            tests, effects = _best_class(weights, means, scatters)
-        blank = np.where(is_constant, np.nan, 0.0)
-        return ColumnTests(*(values + blank for values in tests)), Effects(*(values + blank for values in effects))
+                names = summary.feature_names
+                name = "" if names is None else f" ({names[negative[0]]})"
+                raise BadParameter(f'score="chi2" is for counts, but column {negative[0]}{name} has negative values')
+        weights, means, scatters, sums = (
+            np.array([getattr(part, name) for part in parts])
+            for name in ("weight", "mean", "centered_column_squared_norms", "sum")
+        )
+        # Columns that have values in equally many rows of each class are tested together: all, if no value is missing.
+        patterns, pattern = np.unique(weights, axis=1, return_inverse=True)
+        tests, effects = np.full((2, 3, means.shape[1]), np.nan)
+        for i, counts in enumerate(patterns.T):
+            at, filled = np.ravel(pattern) == i, counts > 0
+            if np.count_nonzero(filled) < 2:
+                continue
+            if self.score == "chi2":
+                observed = sums[filled][:, at]
+                some = chi_squared(observed, counts[filled])
+                sizes = count_effects(some.statistics, observed, counts[filled] / counts.sum())
+            elif self.score == "f":
+                some = f_of_classes(counts, means[:, at], scatters[:, at])
+                sizes = variance_effects(some.statistics, int(np.count_nonzero(filled)), float(counts.sum()))
+            else:
+                some, sizes = _best_class(counts, means[:, at], scatters[:, at])
+            tests[:, at], effects[:, at] = some, sizes
+        if self.score != "chi2":
+            tests[:, summary.total.is_constant] = effects[:, summary.total.is_constant] = np.nan
+        return ColumnTests(*tests), Effects(*effects)

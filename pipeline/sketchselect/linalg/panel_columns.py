@@ -1,0 +1,535 @@
+"""Directions of a sketch in panels of columns, and columns chosen from them, without the sketch in one place.
+
+With R the rows of the sketch and R_j those of panel j, the Gram matrix ``R R' = sum_j R_j R_j'`` gives the singular
+values and a small matrix T with ``T R`` the right singular vectors. Every column of these is computed in its panel, and
+so is what depends on one column alone. To choose columns one by one, each panel names its best ones, a few numbers are
+compared, and all panels learn of the column chosen. Sums over panels are in their order, so results do not depend on
+where panels are; from the selection on the whole sketch they differ by the rounding of the Gram matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.linalg.pivoting import CLOSE, EXHAUSTED, REFRESH, TIE, Indices, Mask
+from sketchselect.linalg.sparse_shrink import SketchPanel
+from sketchselect.linalg.spectrum import About, Directions, Spectrum, directions_about, gram_directions
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import Floats
+
+BAND = 4096
+"""Columns of a panel whose vectors are made at a time."""
+
+_EPS = float(np.finfo(np.float64).eps)
+
+Step = Callable[..., tuple[Any, Any]]
+"""``(panel, state, *each, *shared) -> (state, answer)``: pure; the first state is None."""
+
+
+class PanelRun(Protocol):
+    """States beside the panels, which change in steps."""
+
+    def step(self, function: Step, *shared: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Return the answers of the panels, in order; `each` are further arguments of every panel."""
+
+
+class Panels(Protocol):
+    """The panels of a sketch, wherever they are."""
+
+    edges: tuple[int, ...]  # First column of every panel, and the number of columns
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *shared: Any,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        only: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Return ``function(panel, *each[j], *shared)`` of all panels j, in order, or of `only` some."""
+
+    def run(self) -> PanelRun:
+        """Return states, None at first."""
+
+    def drained(self) -> Iterator[SketchPanel]:
+        """Yield the panels in order; they may be let go of."""
+
+
+class LocalPanels:
+    """Panels in this process."""
+
+    def __init__(self, panels: Sequence[SketchPanel], edges: Sequence[int]) -> None:
+        self.panels, self.edges = list(panels), tuple(edges)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *shared: Any,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        only: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Return what a function makes of the panels; see `Panels`."""
+        places = range(len(self.panels)) if only is None else only
+        return map_panels(function, [self.panels[j] for j in places], _picked(each, places), shared)
+
+    def run(self) -> LocalRun:
+        """Return states, None at first."""
+        return LocalRun(self.panels)
+
+    def drained(self) -> Iterator[SketchPanel]:
+        """Yield the panels."""
+        yield from self.panels
+
+
+class LocalRun:
+    """States in this process."""
+
+    def __init__(self, panels: Sequence[SketchPanel]) -> None:
+        self._panels, self._states = panels, [None] * len(panels)
+
+    def step(self, function: Step, *shared: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Return the answers of the panels."""
+        self._states, answers = step_panels(function, self._panels, self._states, each, shared)
+        return answers
+
+
+def _picked(each: Sequence[tuple[Any, ...]] | None, places: Sequence[int]) -> list[tuple[Any, ...]] | None:
+    return None if each is None else [each[j] for j in places]
+
+
+def map_panels(
+    function: Callable[..., Any], panels: Sequence[SketchPanel], each: Sequence[tuple[Any, ...]] | None, shared: Any
+) -> list[Any]:
+    """Return a function of some panels."""
+    arguments = [()] * len(panels) if each is None else each
+    with one_blas_thread():
+        return [function(panel, *own, *shared) for panel, own in zip(panels, arguments, strict=True)]
+
+
+def step_panels(
+    function: Step,
+    panels: Sequence[SketchPanel],
+    states: list[Any],
+    each: Sequence[tuple[Any, ...]] | None,
+    shared: Any,
+) -> tuple[list[Any], list[Any]]:
+    """Return the states and the answers of some panels after a step."""
+    arguments = [()] * len(panels) if each is None else each
+    with one_blas_thread():
+        pairs = [function(p, s, *own, *shared) for p, s, own in zip(panels, states, arguments, strict=True)]
+    return [state for state, _ in pairs], [answer for _, answer in pairs]
+
+
+def sliced(edges: Sequence[int], *columns: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
+    """Return the parts of arrays of all columns (the last axis) that are of each panel."""
+    return [tuple(values[..., a:b] for values in columns) for a, b in pairwise(edges)]
+
+
+def bands(n_columns: int) -> Iterator[slice]:
+    """Yield the parts of a panel whose vectors are made at a time."""
+    for a in range(0, n_columns, BAND):
+        yield slice(a, min(a + BAND, n_columns))
+
+
+@dataclass(frozen=True)
+class View:
+    """The rows of a sketch about the means, or about zero, where the mean is one more row.
+
+    Columns whose norm about the point is zero, about the means those that rounding alone lets vary, are zero.
+    """
+
+    about: About
+    weight: float
+
+    def are_zero(self, panel: SketchPanel, part: slice | Indices) -> Mask:
+        """Return which of some columns are zero."""
+        mean, squares = panel.mean[part], panel.squares[part]
+        rounding = 4.0 * _EPS * mean
+        return (squares == 0) & (mean == 0) if self.about == "zero" else squares <= self.weight * rounding * rounding
+
+    def columns(self, panel: SketchPanel, part: slice | Indices) -> Floats:
+        """Return some columns of the sketch as rows."""
+        rows = panel.rows[part]
+        if self.about == "zero":
+            rows = np.column_stack([rows, np.sqrt(self.weight) * panel.mean[part]])
+        zero = self.are_zero(panel, part)
+        return np.where(zero[:, None], 0.0, rows) if zero.any() else rows
+
+    def times(self, panel: SketchPanel, vectors: Floats) -> Floats:
+        """Return the products of all columns with some vectors, shape (n_columns, len(vectors))."""
+        out = np.empty((panel.mean.size, len(vectors)))
+        for part in bands(len(out)):
+            np.matmul(self.columns(panel, part), vectors.T, out=out[part])
+        return out
+
+
+def _gram(panel: SketchPanel, view: View, turn: Floats | None) -> Floats:
+    total: Floats | None = None
+    for part in bands(panel.mean.size):
+        columns = view.columns(panel, part)
+        columns = columns if turn is None else columns @ turn.T
+        product = columns.T @ columns
+        total = product if total is None else total + product
+    assert total is not None  # a panel has columns
+    return total
+
+
+def _applied(
+    panel: SketchPanel, *arguments: Any, n_columns: int, view: View, squares: Floats, turn: Floats, function: Any
+) -> Floats:
+    columns = arguments[:n_columns]
+    parts = []
+    for part in bands(panel.mean.size):
+        vectors = np.ascontiguousarray((view.columns(panel, part) @ turn.T).T)
+        parts.append(function(Directions(squares, vectors), *(values[..., part] for values in columns)))
+    return np.concatenate(parts, axis=-1)
+
+
+@dataclass(frozen=True)
+class PanelDirections:
+    """Squared singular values of a sketch in panels, and the matrix that makes its right singular vectors."""
+
+    squares: Floats
+    turn: Floats  # shape (m, rows of the sketch)
+    view: View
+    panels: Panels
+
+    @classmethod
+    def of(cls, panels: Panels, view: View) -> PanelDirections:
+        """Return those of a sketch."""
+
+        def gram(turn: Floats | None) -> Floats:
+            return reduce(np.add, panels.map(_gram, view, turn))
+
+        squares, turn = gram_directions(gram)
+        return cls(squares, turn, view, panels)
+
+    def apply(self, function: Callable[..., Floats], *columns: Floats) -> Floats:
+        """Return ``function(directions, *columns)``, of which each column depends on that of its arguments alone.
+
+        `columns` are arrays of one entry for every column, and the last axis of the result is that of the columns.
+        """
+        each = sliced(self.panels.edges, *columns)
+        applied = partial(
+            _applied, n_columns=len(columns), view=self.view, squares=self.squares, turn=self.turn, function=function
+        )
+        return np.concatenate(self.panels.map(applied, each=each), axis=-1)
+
+    def scaled(self, roots: Floats) -> Floats:
+        """Return the matrix whose products with the sketch are ``roots_i v_i``."""
+        return roots[:, None] * self.turn[: roots.size]
+
+
+def column_directions(summary: Spectrum, about: About) -> Directions | PanelDirections:
+    """Return `directions_about`; those of a sketch in panels stay there."""
+    if hasattr(summary, "directions_in_panels"):
+        in_panels: PanelDirections = summary.directions_in_panels(about)
+        return in_panels
+    return directions_about(summary, about)
+
+
+def _squares_of(panel: SketchPanel) -> Floats:
+    return np.concatenate(
+        [np.einsum("ij,ij->i", panel.rows[part], panel.rows[part]) for part in bands(len(panel.rows))]
+    )
+
+
+def _times(panel: SketchPanel, vector: Floats) -> Floats:
+    return np.concatenate([panel.rows[part] @ vector for part in bands(len(panel.rows))])
+
+
+def _height(panel: SketchPanel) -> int:
+    return int(panel.rows.shape[1])
+
+
+def _column(panel: SketchPanel, j: int) -> Floats:
+    column: Floats = panel.rows[j].copy()
+    return column
+
+
+def _products_with(panel: SketchPanel, columns: Indices, vector: Floats) -> Floats:
+    return np.concatenate([panel.rows[columns[part]] @ vector for part in bands(columns.size)])
+
+
+class PanelColumns:
+    """The columns of a sketch about the means, for `ColumnCopies`."""
+
+    def __init__(self, panels: Panels) -> None:
+        self.panels = panels
+
+    @property
+    def height(self) -> int:
+        """Rows of the sketch."""
+        (height,) = self.panels.map(_height, only=[0])
+        return int(height)
+
+    def squares(self) -> Floats:
+        """Return the squared norms of the columns."""
+        return np.concatenate(self.panels.map(_squares_of))
+
+    def times(self, vector: Floats) -> Floats:
+        """Return the products of all columns with a vector."""
+        return np.concatenate(self.panels.map(_times, vector))
+
+    def products(self, columns: Indices, j: int) -> Floats:
+        """Return the products of some columns, ascending, with column j."""
+        edges = self.panels.edges
+        place = int(np.searchsorted(edges, j, side="right")) - 1
+        (vector,) = self.panels.map(_column, each=[(j - a,) for a in edges[:-1]], only=[place])
+        cuts = np.searchsorted(columns, edges)
+        each = [(columns[a:b] - first,) for (a, b), first in zip(pairwise(cuts), edges[:-1], strict=True)]
+        return np.concatenate(
+            self.panels.map(_products_with, vector, each=each, only=np.flatnonzero(np.diff(cuts)).tolist())
+        )
+
+
+# --- columns chosen one by one -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The best value of a panel, and the columns among which the rule of ties may choose."""
+
+    best: float
+    # indices, values: The columns close to the best one that are larger than all before them
+    indices: Indices
+    values: Floats
+    columns: Floats  # shape (number of candidates, m): Of the factor
+
+    @classmethod
+    def of(cls, panel: SketchPanel, factor: Factored, best: float, close: Mask, values: Floats) -> Candidates:
+        """Return the columns that are `close` and larger than all such columns before them."""
+        places = np.flatnonzero(close)
+        first = np.ones(places.size, dtype=np.bool_)
+        first[1:] = values[places[1:]] > np.maximum.accumulate(values[places])[:-1]
+        places = places[first]
+        return cls(best, places, values[places], factor.columns(panel, places))
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A factor C of a sketch in panels: ``C = turn R``."""
+
+    view: View
+    turn: Floats
+
+    def columns(self, panel: SketchPanel, part: slice | Indices) -> Floats:
+        """Return some columns of C as rows."""
+        columns: Floats = self.view.columns(panel, part) @ self.turn.T
+        return columns
+
+    def times(self, panel: SketchPanel, *vectors: Floats) -> Floats:
+        """Return the products of all columns with vectors, shape (n_columns, number of vectors)."""
+        return self.view.times(panel, np.stack(vectors) @ self.turn)
+
+
+@dataclass(frozen=True)
+class _Gains:
+    alive: Mask
+    noise: Floats
+    variance: Floats
+    reach: Floats
+
+
+def _start_gains(
+    panel: SketchPanel, state: None, alive: Mask, noise: Floats, factor: Factored, second: Floats
+) -> tuple[_Gains, Candidates]:
+    gains = _Gains(alive, noise, *_forms(panel, factor, np.eye(second.shape[0]), second))
+    return gains, _best_gains(panel, gains, factor)
+
+
+def _step_gains(
+    panel: SketchPanel, state: _Gains, excluded: Indices, factor: Factored, second: Floats, update: Any, posterior: Any
+) -> tuple[_Gains, Candidates]:
+    alive = state.alive.copy()
+    alive[excluded] = False
+    if posterior is not None:
+        variance, reach = _forms(panel, factor, posterior, second)
+    else:
+        u, moved, scale, curvature = update
+        along, across = factor.times(panel, u, moved).T
+        share = along / scale
+        variance = state.variance - share * along
+        reach = state.reach + share * (share * curvature - 2.0 * across)
+    state = _Gains(alive, state.noise, variance, reach)
+    return state, _best_gains(panel, state, factor)
+
+
+def _forms(panel: SketchPanel, factor: Factored, posterior: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Return ``c' M c`` and ``c' M S M c`` of all columns."""
+    variance, reach = np.empty((2, panel.mean.size))
+    for part in bands(panel.mean.size):
+        columns = factor.columns(panel, part)
+        moved = columns @ posterior
+        variance[part] = np.einsum("ij,ij->i", moved, columns)
+        reach[part] = np.einsum("ij,ij->i", moved @ second, moved)
+    return variance, reach
+
+
+def _gains(state: _Gains) -> tuple[Floats, Mask]:
+    counts = state.alive & (state.variance > EXHAUSTED)
+    gains = np.zeros(counts.size)
+    np.divide(state.reach, state.noise + state.variance, out=gains, where=counts)
+    return gains, counts
+
+
+def _best_gains(panel: SketchPanel, state: _Gains, factor: Factored, best: float | None = None) -> Candidates:
+    gains, counts = _gains(state)
+    best = float(gains.max(initial=0.0)) if best is None else best
+    close = counts & (gains >= best * (1.0 - CLOSE)) if best > EXHAUSTED else np.zeros(counts.size, np.bool_)
+    return Candidates.of(panel, factor, best, close, state.variance)
+
+
+def _close_gains(panel: SketchPanel, state: _Gains, factor: Factored, best: float) -> tuple[_Gains, Candidates]:
+    return state, _best_gains(panel, state, factor, best)
+
+
+class PanelGains:
+    """Gains of the columns of a factor in panels; the largest is chosen again and again, as by `GreedyGains`.
+
+    `noise` of shape (p,): Squared norms, not negative.
+    `second` of shape (m, m): ``C C'``.
+    Cost: a column takes one product of the whole sketch with two vectors, and one exchange with all panels.
+    """
+
+    def __init__(self, panels: Panels, factor: Factored, noise: Floats, second: Floats) -> None:
+        self.panels, self.factor, self.noise, self.second = panels, factor, noise, second
+
+    def start(self, alive: Mask) -> None:
+        """Begin again, with the columns of `alive`."""
+        self._run = self.panels.run()
+        each = sliced(self.panels.edges, alive, self.noise)
+        self._answers = self._run.step(_start_gains, self.factor, self.second, each=each)
+        self._posterior: Floats = np.eye(self.second.shape[0])
+        self._step = 0
+        self._update: tuple[Floats, Floats, float, float] | None = None
+        self._excluded: list[Indices] = []
+
+    def exclude(self, columns: Indices) -> None:
+        """Leave columns out from now on."""
+        self._excluded.append(columns)
+
+    def take(self) -> int:
+        """Return the column of the largest gain and add it; -1 if all gains are rounding."""
+        if self._update is not None:
+            excluded = np.unique(np.concatenate(self._excluded))
+            cuts = np.searchsorted(excluded, self.panels.edges)
+            each = [(excluded[a:b] - first,) for (a, b), first in zip(pairwise(cuts), self.panels.edges, strict=False)]
+            base = None if self._step % REFRESH else self._posterior
+            shared = self.factor, self.second, self._update, base
+            self._answers, self._excluded = self._run.step(_step_gains, *shared, each=each), []
+        best = max(answer.best for answer in self._answers)
+        if not best > EXHAUSTED:
+            return -1
+        answers = self._answers
+        if any(best * (1.0 - CLOSE) <= answer.best < best for answer in answers):
+            answers = self._run.step(_close_gains, self.factor, best)
+        chosen, largest, column = -1, 0.0, np.zeros(0)
+        for first, answer in zip(self.panels.edges, answers, strict=False):
+            if answer.best < best:
+                continue
+            for j, variance, candidate in zip(answer.indices, answer.values, answer.columns, strict=True):
+                if variance > max(EXHAUSTED, largest * (1.0 + TIE)):
+                    chosen, largest, column = first + int(j), float(variance), candidate
+        self._add(chosen, column)
+        return chosen
+
+    def _add(self, chosen: int, column: Floats) -> None:
+        u = self._posterior @ column
+        scale = float(self.noise[chosen]) + float(column @ u)
+        moved = self.second @ u
+        self._update = u, self._posterior @ moved, scale, float(u @ moved)
+        self._posterior = self._posterior - np.outer(u, u / scale)
+        self._step += 1
+        self._excluded.append(np.array([chosen], dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class _Distances:
+    alive: Mask
+    squares: Floats  # Squared distances from the span of the columns chosen
+
+
+def _start_distances(panel: SketchPanel, state: None, alive: Mask, factor: Factored) -> tuple[_Distances, Candidates]:
+    distances = _Distances(alive, _outside(panel, factor, np.zeros((0, factor.turn.shape[0]))))
+    return distances, _farthest(panel, distances, factor)
+
+
+def _step_distances(
+    panel: SketchPanel, state: _Distances, chosen: int, factor: Factored, basis: Floats, again: bool
+) -> tuple[_Distances, Candidates]:
+    """Return the distances from a span that has one more direction, the last of `basis`; computed `again` if so."""
+    alive = state.alive.copy()
+    if chosen >= 0:
+        alive[chosen] = False
+    if again:
+        squares = _outside(panel, factor, basis)
+    else:
+        squares = state.squares - factor.times(panel, basis[-1])[:, 0] ** 2
+    state = _Distances(alive, squares)
+    return state, _farthest(panel, state, factor)
+
+
+def _outside(panel: SketchPanel, factor: Factored, basis: Floats) -> Floats:
+    """Return the squared distances of all columns from the span of some orthonormal rows."""
+    squares = np.empty(panel.mean.size)
+    for part in bands(squares.size):
+        columns = factor.columns(panel, part)
+        for _ in range(2 if len(basis) else 0):  # Once more, for what rounding left.
+            columns = columns - (columns @ basis.T) @ basis
+        squares[part] = np.einsum("ij,ij->i", columns, columns)
+    return squares
+
+
+def _farthest(panel: SketchPanel, state: _Distances, factor: Factored) -> Candidates:
+    squares = np.where(state.alive, state.squares, -1.0)
+    best = float(squares.max())
+    close = state.alive & (squares >= best * (1.0 - TIE))
+    return Candidates.of(panel, factor, best, close, squares)
+
+
+_DIGITS = (
+    1e-3  # Share of the largest distance below which distances are computed again: they lose digits as they shrink
+)
+
+
+def panel_pivots(panels: Panels, factor: Factored, alive: Mask, n_pivots: int) -> list[int]:
+    """Return the first pivots of QR with column pivoting, as `pivots`; fewer where the others are rounding.
+
+    Cost: a pivot takes one product of the whole sketch with a vector, and one exchange with all panels.
+    """
+    m = factor.turn.shape[0]
+    run, basis, order = panels.run(), np.zeros((0, m)), list[int]()
+    answers = run.step(_start_distances, factor, each=sliced(panels.edges, alive))
+    largest = since = max(answer.best for answer in answers)
+    nothing = [(-1,)] * len(answers)
+    while len(order) < min(n_pivots, m):
+        best = max(answer.best for answer in answers)
+        if len(basis) and best < _DIGITS * since:
+            answers = run.step(_step_distances, factor, basis, True, each=nothing)
+            best = since = max(answer.best for answer in answers)
+        if not best > EXHAUSTED * largest:
+            break
+        place, chosen, column = _lowest(answers, best * (1.0 - TIE))
+        order.append(panels.edges[place] + chosen)
+        for _ in range(2):
+            column = column - (column @ basis.T) @ basis
+        basis = np.vstack([basis, column / np.linalg.norm(column)])
+        each = [(chosen if j == place else -1,) for j in range(len(answers))]
+        answers = run.step(_step_distances, factor, basis, False, each=each)
+    return order
+
+
+def _lowest(answers: Sequence[Candidates], least: float) -> tuple[int, int, Floats]:
+    """Return panel, place in it, and column of the first candidate of at least this value."""
+    for place, answer in enumerate(answers):
+        for j, value, column in zip(answer.indices, answer.values, answer.columns, strict=True):
+            if value >= least:
+                return place, int(j), column
+    raise AssertionError("the best column is a candidate of its panel")
