@@ -26,7 +26,9 @@ from sketchselect.selectors import (
     OsinskySelector,
     PivotedQRSelector,
     SketchedRidgeSelector,
+    base,
 )
+from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments, frequent_directions
 from sketchselect.summaries import moment_panels as tiles
 from sketchselect.summaries.frequent_directions import PanelledDirections
@@ -532,6 +534,16 @@ def test_what_needs_the_whole_sketch_gets_it(in_panels):
     both = fitted.summary_.merge(whole)
     assert (type(both), both.n_rows) == (FrequentDirections, 2400)
     assert osinsky.fit_summary(fitted.summary_).support_.size == 5
+
+
+def test_a_sketch_that_cannot_be_put_together_is_refused_before_the_pass(in_panels, monkeypatch):
+    assert {name for name, cls in METHODS.items() if cls.selects_in_panels} == set(base.IN_PANELS)
+    monkeypatch.setattr(base, "available_nbytes", lambda: 40 * 900 * 12 - 1)
+    seen = Killer(LocalEngine(1))
+    with pytest.raises(WillNotFit, match=r"osinsky.* greedy, leverage, pivoted-qr, sketched-ridge"):
+        OsinskySelector(5, sketch_size=12).fit(words(), client="serial", progress=seen)
+    assert seen.seen == 0
+    GreedySelector(5, sketch_size=12).fit(words(), client="serial")
 
 
 @pytest.mark.slow
