@@ -92,14 +92,14 @@ def kmeans_patches(given: Setting) -> Case:
     grey = [image.mean(axis=2).astype("float32") for image in load_sample_images().images]
     patches = [np.lib.stride_tricks.sliding_window_view(image, (4, 4)).reshape(-1, 16) for image in grey]
     X = np.random.default_rng(0).permutation(np.concatenate(patches))
-    return _lloyd_of(given, X[: 2000 if given.small else 200_000], 10)
+    return _lloyd_of(given, X[: 2000 if given.small else 200_000], 10, "patches of photographs, ")
 
 
 def kmeans_mnist(given: Setting) -> Case:
     """The same on images of digits, where SKETCHSELECT_DATA has their file."""
     with np.load(DATA / "MNIST.npz") as archive:
         X = archive["X"][: 500 if given.small else 50_000].astype("float32")
-    return _lloyd_of(given, X, 10)
+    return _lloyd_of(given, X, 10, "images of digits (MNIST), ")
 
 
 def _lloyd(given: Setting, small: tuple[int, int, int], large: tuple[int, int, int]) -> Case:
@@ -110,7 +110,7 @@ def _lloyd(given: Setting, small: tuple[int, int, int], large: tuple[int, int, i
     return _lloyd_of(given, X, k)
 
 
-def _lloyd_of(given: Setting, X: np.ndarray, k: int) -> Case:
+def _lloyd_of(given: Setting, X: np.ndarray, k: int, rows: str = "") -> Case:
     (n, p), most = X.shape, given.iterations
     centers = X[np.random.default_rng(0).choice(n, k, replace=False)]
     threads = ThreadpoolController()  # Looking for libraries takes milliseconds, which are no side's.
@@ -184,7 +184,7 @@ def _lloyd_of(given: Setting, X: np.ndarray, k: int) -> Case:
                 np.matmul(X, centers.T)
 
     return Case(
-        f"k-means, at most {most} Lloyd iterations, {n} x {p} float32, k = {k}, {given.threads} threads",
+        f"k-means, at most {most} Lloyd iterations, {n} x {p} {rows}float32, k = {k}, threads: {given.threads}",
         "sum of squared distances",
         {
             **side(OURS, ours),
@@ -202,18 +202,23 @@ def sketch(given: Setting) -> Case:
     """A sketch of rows in memory, with all that could be in its place."""
     n, p, size = (400, 60, 10) if given.small else (10_000, 1000, 50)
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, p)) * 0.995 ** np.arange(p)
+    return sketch_of(rng.standard_normal((n, p)) * 0.995 ** np.arange(p), size)
+
+
+def sketch_of(X: Any, size: int, rows: str = "") -> Case:
+    """A sketch of any rows in memory; see `sketch`."""
+    n, p = X.shape
     gram = X.T @ X
 
     def error(B: Any) -> float:
         return float(np.abs(np.linalg.eigvalsh(gram - B.T @ B)).max() / np.trace(gram))
 
-    def side(rows: Callable[[], Any]) -> Callable[[], Work]:
+    def side(make: Callable[[], Any]) -> Callable[[], Work]:
         # The error of a result that is always the same is measured once, and not timed.
         value = []
 
         def work() -> float:
-            B = _single(rows)
+            B = _single(make)
             if not value:
                 value.append(error(np.asarray(B)))
             return value[0]
@@ -225,15 +230,15 @@ def sketch(given: Setting) -> Case:
 
         lazy = da.from_array(X, chunks=(max(1, n // 8), p))
 
-        def rows() -> Any:
+        def directions() -> Any:
             _, s, v = da.linalg.svd_compressed(lazy, size, n_power_iter=1, seed=0)
             s, v = dask.compute(s, v, scheduler="synchronous")
             return s[:, None] * v
 
-        return side(rows)()
+        return side(directions)()
 
     return Case(
-        f"a sketch of {size} rows of {n} x {p} float64, one thread",
+        f"a sketch of {size} rows of {n} x {p} {rows}float64, one thread",
         "||X'X - B'B|| / ||X||_F^2",
         {
             OURS: side(lambda: sks.FrequentDirections(size=size).from_block(X).sketch),
@@ -364,11 +369,16 @@ def counts(n_rows: int, n_columns: int, density: float) -> Any:
 def sparse(given: Setting) -> Case:
     """A sketch of counts in CSR; the aim is a fifth of what the same rows take when they are dense."""
     n, p, size = (200, 500, 8) if given.small else (4096, 25_000, 64)
-    X = counts(n, p, 0.01)
+    return sparse_of(counts(n, p, 0.01), size)
 
-    def side(rows: Callable[[], Any]) -> Callable[[], Work]:
+
+def sparse_of(X: Any, size: int, rows: str = "counts") -> Case:
+    """A sketch of any sparse rows; see `sparse`."""
+    n, p = X.shape
+
+    def side(make: Callable[[], Any]) -> Callable[[], Work]:
         def ready() -> Work:
-            values = rows()
+            values = make()
             return lambda: float(_single(lambda: sks.FrequentDirections(size).from_block(values)).shrinkage)
 
         return ready
@@ -380,7 +390,7 @@ def sparse(given: Setting) -> Case:
 
     right, left = np.ones((p, size)), np.ones((n, size))
     return Case(
-        f"a sketch of {size} rows of {n} x {p} counts, 1 % of them not zero, one thread",
+        f"a sketch of {size} rows of {n} x {p} {rows}, {100 * X.nnz / n / p:.2g} % of them not zero, one thread",
         "shrinkage",
         {
             OURS: side(lambda: X),
@@ -415,7 +425,12 @@ def lasso(given: Setting) -> Case:
     n, p = (300, 20) if given.small else (10_000, 500)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)) + rng.standard_normal((n, 1))
-    y = X[:, ::10].sum(axis=1) + rng.standard_normal(n)
+    return lasso_of(X, X[:, ::10].sum(axis=1) + rng.standard_normal(n))
+
+
+def lasso_of(X: Any, y: Any, rows: str = "") -> Case:
+    """A lasso path from any rows; see `lasso`."""
+    n = len(X)
     X, y = np.asfortranarray((X - X.mean(axis=0)) / X.std(axis=0)), y - y.mean()
     most = np.abs(X.T @ y).max() / n
     alphas = most * np.geomspace(1, 1e-3, 50)
@@ -447,7 +462,7 @@ def lasso(given: Setting) -> Case:
         )
 
     return Case(
-        f"a lasso path of 50 penalties from {n} x {p} rows, one thread",
+        f"a lasso path of 50 penalties from {n} x {X.shape[1]} {rows}rows, one thread",
         "objective at the smallest penalty",
         {
             OURS: ours_,
@@ -533,11 +548,55 @@ def genes(given: Setting) -> Case:
     )
 
 
+def load(name: str) -> Any:
+    """Return the arrays of a set; raise `FileNotFoundError` where it is not there."""
+    return np.load(DATA / f"{name}.npz")
+
+
+def patches(count: int, side: int) -> Any:
+    """Return patches of the two photographs of scikit-learn, as rows of float32."""
+    from sklearn.datasets import load_sample_images
+    from sklearn.feature_extraction.image import extract_patches_2d
+
+    images = load_sample_images().images
+    rows = [extract_patches_2d(image, (side, side), max_patches=count // 2, random_state=0) for image in images]
+    return np.concatenate(rows).reshape(count, -1).astype("float32")
+
+
+def sketch_patches(given: Setting) -> Case:
+    """A sketch of patches of photographs."""
+    return sketch_of(patches(400 if given.small else 8000, 12).astype(float), 40, "patches of photographs, ")
+
+
+def sketch_mnist(given: Setting) -> Case:
+    """A sketch of images of digits."""
+    X = load("MNIST")["X"][: 500 if given.small else 8000].astype(float)
+    return sketch_of(X, 40, "images of digits (MNIST), ")
+
+
+def sparse_texts(given: Setting) -> Case:
+    """A sketch of the words of messages."""
+    parts = load("20Newsgroups_tf")
+    X = sp.csr_array((parts["data"].astype(float), parts["indices"], parts["indptr"]), shape=parts["shape"])
+    return sparse_of(as_csr(X[: 200 if given.small else 1500]), 40, "words of messages (20 Newsgroups)")
+
+
+def lasso_diabetes(given: Setting) -> Case:
+    """A lasso path on the patients of scikit-learn, with products of three columns."""
+    from sklearn.datasets import load_diabetes
+    from sklearn.preprocessing import PolynomialFeatures
+
+    X, y = load_diabetes(return_X_y=True)
+    X = PolynomialFeatures(1 if given.small else 3, include_bias=False).fit_transform(X)
+    return lasso_of(X, y, "patients and products, ")
+
+
 CASES: dict[str, Callable[[Setting], Case]] = {
     case.__name__: case
     for case in (
         *(kmeans, kmeans_narrow, kmeans_many, kmeans_images, kmeans_patches),
         *([kmeans_mnist] if (DATA / "MNIST.npz").is_file() else []),
         *(sketch, sketch_wide, moments, store, sparse, barrier, lasso, stream, genes),
+        *(sketch_patches, sketch_mnist, sparse_texts, lasso_diabetes),
     )
 }

@@ -5,7 +5,7 @@ the floor, the products or sums that nobody can do without. All sides take turns
 processor time of this process, all its threads: on a busy machine it compares, wall time does not. `value` is the same
 figure of merit of every result, named in the head of the case. The ratio is ours / the other side, in CPU time.
 
-`bench_solvers`, or another script's name, runs that script with the options behind it.
+`bench_solvers`, or another script's name, runs that script with the options behind it; `page` makes the page of speeds.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Print the table."""
     arguments = sys.argv[1:] if arguments is None else arguments
     script = HERE / f"{arguments[0]}.py" if arguments else HERE
-    if script.stem.startswith("bench_") and script.is_file():
+    if (script.stem.startswith("bench_") or script.stem == "page") and script.is_file():
         sys.argv = [str(script), *arguments[1:]]
         runpy.run_path(str(script), run_name="__main__")
         return
@@ -110,7 +110,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     warnings.simplefilter("ignore")
     for name in given.names or CASES:
-        case = CASES[name](Setting(given.small, given.threads, given.rows, given.iterations))
+        try:
+            case = CASES[name](Setting(given.small, given.threads, given.rows, given.iterations))
+        except FileNotFoundError as error:
+            print(f"{name}: {Path(error.filename).name} is not there; SKETCHSELECT_DATA names its folder")
+            continue
         for line in lines(name, case, measure(case, 1 if given.small else given.repeats)):
             print(line, flush=True)
 

@@ -146,17 +146,24 @@ def planned(matrix, engine):
     return make_plan(Source(matrix), Reduction(rows_of, join, state_nbytes=10**6), PassOptions(engine, 320))
 
 
-def test_reading_ahead_is_projected_and_left_out_where_it_does_not_fit():
+def test_reading_ahead_is_projected_and_left_out_where_it_does_not_fit(monkeypatch):
     near, far = TinyMatrix(1000), RemoteMatrix(1000)
-    without, more = planned(near, LocalEngine(2)).projected, planned(far, LocalEngine(2)).projected
-    assert more.reading == 2 * without.reading
-    assert more.states > without.states
-    # As much as of twice the tasks without.
-    assert more == planned(near, LocalEngine(4)).projected
-    for limit, reads_ahead in ((more.nbytes, True), (more.nbytes - 1, False), (without.nbytes, False)):
+    # As much as of that many times the tasks without.
+    without, one, two, three = (planned(near, LocalEngine(2 * n)).projected for n in range(1, 5))
+    assert one.reading == 2 * without.reading
+    assert one.states > without.states
+    for limit, reads_ahead, projected in (
+        (None, 3, three),
+        (three.nbytes, 3, three),
+        (three.nbytes - 1, 2, two),
+        (one.nbytes, 1, one),
+        (one.nbytes - 1, 0, without),
+    ):
         work = planned(far, LocalEngine(2, memory_limit=limit))
-        assert work.context.reads_ahead is reads_ahead
-        assert work.projected == (more if reads_ahead else without)
+        assert (work.context.reads_ahead, work.projected) == (reads_ahead, projected)
+    assert planned(far, LocalEngine(8)).context.reads_ahead == 1
+    monkeypatch.setattr("sketchselect.execution.engine.AHEAD_NBYTES", two.nbytes - without.nbytes)
+    assert planned(far, LocalEngine(2)).context.reads_ahead == 2
     with pytest.raises(WillNotFit):
         run(Source(far), LocalEngine(2, memory_limit=without.nbytes - 1), state_nbytes=10**6)
 

@@ -37,6 +37,14 @@ LOCAL_LEAVES = 4096
 """Leaves of one graph; a larger tree is computed subtree by subtree."""
 
 
+AT_LEAST_AHEAD = 6
+"""Tasks that read ahead in this process. Reads that begin together share the network and end together; with fewer of
+them it is idle while their rows are computed and the next requests are on their way."""
+
+AHEAD_NBYTES = 640 << 20
+"""Bytes that they may take where that is more than one for each thread that computes."""
+
+
 def available_cores() -> int:
     """Return the cores that this process may use: its affinity and the limit of its container counted."""
     return int(CPU_COUNT)
@@ -46,7 +54,8 @@ class LocalEngine(Engine):
     """Dask's threaded scheduler in this process, or its synchronous one (kind "serial"), which is the reference.
 
     BLAS takes one thread at that time. There are as many threads as cores by default, each with one block in memory; of
-    a remote source as many more read ahead. The projection of a pass may not exceed `memory_limit`.
+    a remote source as many more read ahead, and at least `AT_LEAST_AHEAD` where memory allows. The projection of a pass
+    may not exceed `memory_limit`.
     """
 
     def __init__(
@@ -61,6 +70,7 @@ class LocalEngine(Engine):
         self.kind = kind
         self.n_slots = self.slots_per_process = 1 if kind == "serial" else n_threads or available_cores()
         self.memory_limit = memory_limit
+        self.most_ahead = -(-AT_LEAST_AHEAD // self.n_slots)
 
     def run(self, plan: Plan[T]) -> Result[T]:
         """Compute the graph of a plan, subtree by subtree where the tree is large."""
@@ -215,13 +225,16 @@ def make_plan(
     whole = 1 if partitions.edges[0] and len(partitions) > 1 else 0
     full = size if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
     tree = make_tree(len(partitions), full, reduction.state_nbytes)
-    engine, reads_ahead = options.engine, False
+    engine, reads_ahead = options.engine, 0
     projected = projection(source, partitions, tree, reduction, engine)
     # A sketch in panels reads ahead by itself.
     if source.matrix.is_remote and engine.kind != "serial" and reduction.in_panels is None:
-        more = projection(source, partitions, tree, reduction, engine, reads_ahead=True)
-        if engine.memory_limit is None or more.nbytes <= engine.memory_limit:
-            projected, reads_ahead = more, True
+        for n in range(engine.most_ahead, 0, -1):
+            more = projection(source, partitions, tree, reduction, engine, reads_ahead=n)
+            is_small = n == 1 or more.nbytes - projected.nbytes <= AHEAD_NBYTES
+            if is_small and (engine.memory_limit is None or more.nbytes <= engine.memory_limit):
+                projected, reads_ahead = more, n
+                break
     context = TaskContext(source, reduction, options.retries, reads_ahead=reads_ahead)
     plan = Plan(context, tree, partitions, options.progress, projected, stall_timeout=options.stall_timeout)
     if reduction.in_panels is None:

@@ -68,6 +68,7 @@ class Engine(ABC):
     n_slots: int = 1  # Tasks at a time
     slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
     memory_limit: int | None = None  # Bytes per process, where a limit is known
+    most_ahead: int = 1  # Tasks that may read ahead for each that computes
 
     @abstractmethod
     def run(self, plan: Plan[T]) -> Result[T]:
@@ -140,10 +141,10 @@ def projection(
     reduction: Reduction[Any],
     engine: Engine,
     *,
-    reads_ahead: bool = False,
+    reads_ahead: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
-    # One more task reads for each that computes.
+    # So many more tasks read for each that computes.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     slots = min(slots, len(partitions))
     reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)

@@ -65,7 +65,7 @@ class TaskContext(Generic[T]):
     retries: int = 2  # Of a read that failed
     saving: Checkpoint | None = None
     on_task_end: OnTaskEnd | None = None
-    reads_ahead: bool = False  # Whether one more task reads for each that computes
+    reads_ahead: int = 0  # Tasks that read for each that computes
     compute_slot: Callable[[], AbstractContextManager[object]] = nullcontext  # Limits concurrent computation
 
 

@@ -81,7 +81,8 @@ class BlockEngine(LocalEngine):
 
         context = plan.bound(remote=False).task_context(on_task_end=on_task_end)
         nodes = list(tree.post_order())
-        parent = {child: node for node in nodes for child in tree.children(node)}
+        below = {node: tree.children(node) for node in nodes}
+        parent = {child: node for node in nodes for child in below[node]}
         leaves = iter([node for node in nodes if node.level == 0])
         parts: dict[Node, Result[T]] = {}
 
@@ -93,7 +94,7 @@ class BlockEngine(LocalEngine):
             while True:
                 with lock:
                     parts[node] = part
-                    children = tree.children(parent[node]) if node in parent else []
+                    children = below[parent[node]] if node in parent else []
                     if not children or any(child not in parts for child in children):
                         return
                     parts_below = [parts.pop(child) for child in children]
