@@ -205,9 +205,6 @@ ALL_EQUAL = 1e-6 * float(np.finfo(np.float64).eps) ** 2
 """Scatter of rows of unit length that are all equal, at most, by their weight: the rounding of a rounding."""
 
 
-IN_PANELS = ("greedy", "leverage", "pivoted-qr", "sketched-ridge")
-"""The methods with `selects_in_panels`, for messages."""
-
 WHOLE_FACTOR = 40
 """Bytes that selecting takes for each entry of a sketch that is put together."""
 
@@ -571,7 +568,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             raise WillNotFit(
                 f"{rows.matrix.address}: {self.method} selects from the whole sketch, which takes "
                 f"{format_bytes(nbytes)} of memory in this process, and there are {format_bytes(available)}; "
-                f"{', '.join(IN_PANELS)} select from its panels on the workers"
+                "take a method that chooses columns on the panels of a sketch (the page how_big names them)"
             )
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
