@@ -266,6 +266,34 @@ def sketch_wide(given: Setting) -> Case:
     )
 
 
+def sketch_real(given: Setting) -> Case:
+    """Sketches of rows whose spectra decay: patches of a photograph, and random Fourier features of digits."""
+    from sklearn.datasets import load_digits, load_sample_image
+
+    n, side, size = (600, 12, 10) if given.small else (20_000, 32, 100)
+    rng = np.random.default_rng(1)
+    photo = load_sample_image("flower.jpg")
+    corners = zip(rng.integers(427 - side, size=n), rng.integers(640 - side, size=n), strict=True)
+    patches = np.stack([photo[a : a + side, b : b + side].ravel() for a, b in corners]).astype("float32")
+    digits = load_digits().data[:, :60]
+    features = np.cos(digits[rng.integers(len(digits), size=n)] @ rng.standard_normal((60, 3 * side**2)) / 20)
+    rows = {"patches": patches, "random features": features.astype("float32")}
+
+    def work(X: Any) -> Callable[[], Work]:
+        return lambda: lambda: float(_single(lambda: sks.FrequentDirections(size=size).from_block(X)).shrinkage)
+
+    wide = patches.astype(float)
+    return Case(
+        f"a sketch of {size} rows of {n} x {3 * side**2} photo patches, one thread",
+        "shrinkage",
+        {
+            OURS: work(wide),
+            **{f"{name}, float32": work(X) for name, X in rows.items()},
+            FLOOR: _bare(lambda: products_of(wide, size)),
+        },
+    )
+
+
 def sketch_by_svd(block: Any, size: int) -> Any:
     """Frequent Directions as usually written: a buffer of 2 l rows, shrunk through an SVD."""
     sketch = np.zeros((0, block.shape[1]))
@@ -596,7 +624,7 @@ CASES: dict[str, Callable[[Setting], Case]] = {
     for case in (
         *(kmeans, kmeans_narrow, kmeans_many, kmeans_images, kmeans_patches),
         *([kmeans_mnist] if (DATA / "MNIST.npz").is_file() else []),
-        *(sketch, sketch_wide, moments, store, sparse, barrier, lasso, stream, genes),
+        *(sketch, sketch_wide, sketch_real, moments, store, sparse, barrier, lasso, stream, genes),
         *(sketch_patches, sketch_mnist, sparse_texts, lasso_diabetes),
     )
 }

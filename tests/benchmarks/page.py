@@ -101,7 +101,7 @@ def draw(measured: Measured, file: Path) -> None:
     )
     axes.invert_yaxis()
     axes.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)
-    axes.set_xlabel("processor time over that of the floor (the line at 1)")
+    axes.set_xlabel("processor time / floor")
     legend = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(legend.values(), legend, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -3,6 +3,7 @@
 import pickle
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -26,7 +27,9 @@ from sketchselect.selectors import (
     OsinskySelector,
     PivotedQRSelector,
     SketchedRidgeSelector,
+    base,
 )
+from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments, frequent_directions
 from sketchselect.summaries import moment_panels as tiles
 from sketchselect.summaries.frequent_directions import PanelledDirections
@@ -534,6 +537,17 @@ def test_what_needs_the_whole_sketch_gets_it(in_panels):
     assert osinsky.fit_summary(fitted.summary_).support_.size == 5
 
 
+def test_a_sketch_that_cannot_be_put_together_is_refused_before_the_pass(in_panels, monkeypatch):
+    page = (Path(__file__).parents[2] / "notebooks/how-to/how_big.md").read_text()
+    assert all(f"`{name}`" in page for name, cls in METHODS.items() if cls.selects_in_panels)
+    monkeypatch.setattr(base, "available_nbytes", lambda: 40 * 900 * 12 - 1)
+    seen = Killer(LocalEngine(1))
+    with pytest.raises(WillNotFit, match=r"osinsky.*how_big"):
+        OsinskySelector(5, sketch_size=12).fit(words(), client="serial", progress=seen)
+    assert seen.seen == 0
+    GreedySelector(5, sketch_size=12).fit(words(), client="serial")
+
+
 @pytest.mark.slow
 def test_columns_are_chosen_on_the_workers(in_panels, engine, monkeypatch):
     X = with_copies(words())
@@ -541,4 +555,3 @@ def test_columns_are_chosen_on_the_workers(in_panels, engine, monkeypatch):
     never_whole(monkeypatch)
     got = GreedySelector(40, sketch_size=12, n_components=4).fit(X, client=engine, partition_bytes=60_000)
     assert got.scores_.tobytes() == expected.scores_.tobytes()
-    assert sorted(map(len, got.summary_.panels._groups.values())) == [3, 4]

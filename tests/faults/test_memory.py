@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.faults.memory.jobs import JOBS, MIB, Job
@@ -12,9 +13,30 @@ LARGE = 480 * MIB
 """Peak from which on a job, and not the interpreter with its libraries, is most of what is stated."""
 
 
+EVERY_CHANGE = frozenset(
+    (
+        "parquet-small-groups",
+        "csv",
+        "mtx",
+        "npy",
+        "hdf5",
+        "zarr-processes",
+        "cells-zarr",
+        "blocks",
+        "lasso",
+    )
+)
+"""Jobs of every source and engine that take seconds; the others are left to the night."""
+
+
+def marked(job: Job) -> Any:
+    """Return a job as a parameter."""
+    return pytest.param(job, id=job.name, marks=[] if job.name in EVERY_CHANGE else [pytest.mark.nightly])
+
+
 @pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("job", map(marked, JOBS))
 def test_no_process_takes_more_than_plan_says(job: Job, tmp_path: Path) -> None:
     seen = measure(job.content(tmp_path), tmp_path)
     assert seen.peak <= seen.stated, f"{seen.peak / MIB:.0f} of {seen.stated / MIB:.0f} MiB"

@@ -205,8 +205,7 @@ def _projection(
     tallest = max(-(-n // n_steps(n, size)) for n in heights)
     grams = 8 * tallest * tallest * max(n_steps(n, size) for n in heights)
     panel = 8 * int(np.diff(edges).max()) * (size + 2)
-    # Dask copies a panel to another worker that is idle, so that there may be two of each.
-    here = 2 * -(-n_panels // engine.n_workers) if engine.kind == "dask" else n_panels
+    here = -(-n_panels // engine.n_workers) if engine.kind == "dask" else n_panels
     return Projection(
         process=process_nbytes(source.matrix, engine.kind),
         reading=int(min(slots + READ_AHEAD, len(partitions)) * (sparse_reading(source, partitions) + grams)),

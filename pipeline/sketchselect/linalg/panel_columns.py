@@ -163,9 +163,10 @@ class View:
 
     def times(self, panel: SketchPanel, vectors: Floats) -> Floats:
         """Return the products of all columns with some vectors, shape (n_columns, len(vectors))."""
-        out = np.empty((panel.mean.size, len(vectors)))
-        for part in bands(len(out)):
-            np.matmul(self.columns(panel, part), vectors.T, out=out[part])
+        out: Floats = panel.rows @ vectors[:, : panel.rows.shape[1]].T
+        if self.about == "zero":
+            out += np.multiply.outer(np.sqrt(self.weight) * panel.mean, vectors[:, -1])
+        out[self.are_zero(panel, slice(None))] = 0.0
         return out
 
 

@@ -317,7 +317,8 @@ UNIT = 1.001 * 2.0**-24
 ENTRY = (CHUNK + RUN + 3) * UNIT  # Bound of the error of an entry of K as a share of the norms of its two computed rows
 SHARE = 1 / 16  # Part of what a shrink loses above which products are computed in float64
 FAN_IN = 4  # Sketches of one block that are merged at a time
-LEAST_STEPS = 4  # Shrinks of a sketch below which another one is not worth its merge
+LEAST_STEPS = 4  # Shrinks in float32 of a sketch below which another one is not worth its merge
+MOST_DOUBLE = 8  # Shrinks in float64 after each other after which float32 is given up
 MORE_DIRECTIONS, MOST_DIRECTIONS = 8, 24  # Directions that are taken out of the rows: how many more, and at most
 ORTHOGONAL = 1.04  # Bound of the norm of the rows of M C, divided by what their norms should be: ``(1 + SHARE)^(1/2)``
 _ROOM = 24  # Powers of two by which numbers may exceed those of the first rows: their products stay finite
@@ -348,7 +349,8 @@ def shrink_single(
     """Return sketches of as many rows of a float32 block as float32 is enough for.
 
     The strongest directions of a sketch grow with its rows, and rounding with them: where it becomes too much they are
-    determined anew, and where that does not help another sketch is begun, unless that is soon.
+    determined anew, and where that does not help another sketch is begun. A sketch of few rows loses little, so that
+    rounding may be too much: some of its first shrinks are in float64.
 
     `edges` of shape (n_steps + 1,): Rows at which the block is shrunk.
     `moments` of shape (2, n_columns): Sums and squares of the columns, to which those of these rows are added.
@@ -356,19 +358,24 @@ def shrink_single(
     sketch = _SingleSketch(size - 1 + int(np.diff(edges).max()), block.shape[1], size)
     sketches: list[Floats] = []
     lost = 0.0
-    i = begin = 0
+    i = n_single = n_double = (
+        0  # Shrinks; in float32 since the sketch was begun; in float64 since the last one in float32
+    )
     while i < len(edges) - 1:
-        rows = slice(*edges[i : i + 2])
-        if i == begin:
-            sketch.begin(block, rows, shift, weights, start, moments)
-        elif not sketch.shrink(block[rows], shift, weights[rows], moments):
-            if sketch.deflate():
-                continue
-            if i - begin < LEAST_STEPS:
-                break
-            sketches, delta = _merged([*sketches, sketch.take()], size)
-            begin, lost = i, lost + delta
+        span = slice(*edges[i : i + 2])
+        if i and sketch.shrink(block[span], shift, weights[span], moments):
+            n_single, n_double = n_single + 1, 0
+        elif i and sketch.deflate():
             continue
+        elif n_double == MOST_DOUBLE:
+            break
+        else:
+            if n_single >= LEAST_STEPS:
+                sketches, delta = _merged([*sketches, sketch.take()], size)
+                lost, n_single = lost + delta, 0
+                sketch.clear()
+            sketch.shrink_double(block, span, shift, weights, start, moments)
+            n_double += 1
         i += 1
     gram = sketch.gram()
     return SingleShrinks(int(edges[i]), [*sketches, sketch.take()], lost + sketch.lost, sketch.gained, gram)
@@ -391,7 +398,7 @@ class _SingleSketch:
 
     def __init__(self, height: int, n_columns: int, size: int) -> None:
         # Two buffers in turn: each shrink writes where the next one reads. First R, then what is left of the new rows.
-        self._buffer, self._other = np.empty((2, height, n_columns), np.float32)
+        self._memory = np.empty((2, height, n_columns), np.float32)
         self._size = size
         self._product = np.empty((size - 1, n_columns), np.float32)
         self._gram = np.empty((height, height))
@@ -399,34 +406,54 @@ class _SingleSketch:
         self._at_once = self._most = max(1, min(MOST_DIRECTIONS, size // 4))
         self._n_directions = 0
         self.lost = self.gained = 0.0
+        self.clear()
 
-    def begin(
+    def clear(self) -> None:
+        """Begin another sketch."""
+        self._exponent = 0
+        self._exact: Floats | None = np.empty((0, self._memory.shape[2]))  # B, until another one follows
+        self._norms = np.empty(0)  # Squared norms of M C, of which B is the rounded form
+        self._change, self._drift = np.empty((0, 0)), 0.0
+
+    def shrink_double(
         self, block: Array, span: slice, shift: Floats, weights: Floats, start: int | Array, moments: Floats
     ) -> None:
-        """Begin a sketch with a shrink of some rows of the block, with products in float64."""
+        """Shrink the sketch and some rows of the block with products in float64."""
+        gram, sketch, unit = self._products_of_rows(), self._rows(), self._exponent
         self._exponent = _exponent(block[span], shift, weights[span])
-        rows = np.empty(block[span].shape)
-        _center(block[span], shift, self._exponent, weights[span], rows, moments)
+        if len(sketch):
+            self._exponent = max(self._exponent, unit)
+        unit -= self._exponent
+        old, m = len(sketch), len(sketch) + span.stop - span.start
+        # In the memory of the buffers, which hold nothing that is not in `sketch` as well
+        rows = self._memory.reshape(-1).view(np.float64)[: m * block.shape[1]].reshape(m, -1)
+        rows[:old], new = np.ldexp(sketch, unit), rows[old:]
+        _center(block[span], shift, self._exponent, weights[span], new, moments)
         check_squares(moments[1], block, start)
-        matrix, self._norms, self._last = shrink_factors(rows @ rows.T, self._size)
-        self._exact: Floats | None = matrix @ rows
-        self._change: Floats = np.zeros((len(matrix), len(matrix)))
-        self._drift = 0.0
+        k = self._gram[:m, :m]
+        k[:old, :old], k[old:, old:] = np.ldexp(gram, 2 * unit), new @ new.T
+        np.matmul(new, rows[:old].T, out=k[old:, :old])
+        matrix, self._norms, self._last = shrink_factors(k, self._size)
+        self._exact = sketch = matrix @ rows
+        self._change, self._drift = np.zeros((len(sketch), len(sketch))), 0.0
         self.lost += float(np.ldexp(self._last, 2 * self._exponent))
+        self._buffer, self._other = self._memory
         self._project()
 
     def take(self) -> Floats:
         """Return the rows of the sketch."""
-        rows = self._rows()
-        return cast(Floats, np.ldexp(rows, self._exponent, out=rows))
+        return cast(Floats, np.ldexp(self._rows(), self._exponent))
 
     def gram(self) -> Floats:
         """Return the products of the rows of the sketch."""
-        gram = np.diag(self._norms) + self._change
-        if self._drift:
-            rows = self._rows()
-            gram = rows @ rows.T
-        return cast(Floats, np.ldexp(gram, 2 * self._exponent))
+        return cast(Floats, np.ldexp(self._products_of_rows(), 2 * self._exponent))
+
+    def _products_of_rows(self) -> Floats:
+        if not self._drift:
+            return np.diag(self._norms) + self._change
+        rows = self._rows()
+        gram: Floats = rows @ rows.T
+        return gram
 
     def deflate(self) -> bool:
         """Take the strongest directions of the sketch for V, more than before; return whether that changes it."""
@@ -440,7 +467,7 @@ class _SingleSketch:
     def _rows(self) -> Floats:
         if self._exact is not None:
             return self._exact
-        rows = self._coordinates @ self._directions
+        rows: Floats = self._coordinates @ self._directions
         rows += self._buffer[: len(rows)]
         return rows
 
@@ -556,8 +583,7 @@ class _SingleSketch:
         gram[:old, :old] = np.diag(self._norms) + self._change
         drift = self._drift
         if renew:
-            wide = self._rows()
-            gram[:old, :old] = wide @ wide.T
+            gram[:old, :old] = self._products_of_rows()
             drift = 0.0
         squares = 1.001 * np.concatenate([self._squares, new])
         error = drift + _of_products(float(squares[old:].sum()), float(squares[:old].sum()))

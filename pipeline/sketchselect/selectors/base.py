@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._memory import available_nbytes
 from sketchselect._progress import make_progress, reporting_steps
 from sketchselect._sklearn import BaseEstimator, SelectorMixin, as_configured, check_is_fitted
 from sketchselect._text import html_table, number
-from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData
+from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData, WillNotFit
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
@@ -39,6 +41,7 @@ from sketchselect.selectors.parameters import check_declared, inherit_parameters
 from sketchselect.summaries import RowSample, Summary, pick
 from sketchselect.summaries.base import KINDS
 from sketchselect.summaries.frequent_directions import PanelledDirections
+from sketchselect.summaries.moment_panels import is_wide_sketch
 from sketchselect.summaries.window import SlidingWindow
 
 MOST_LISTED = 20  # Selected columns in a notebook's table
@@ -200,6 +203,10 @@ PARALLEL = 0.95
 
 ALL_EQUAL = 1e-6 * float(np.finfo(np.float64).eps) ** 2
 """Scatter of rows of unit length that are all equal, at most, by their weight: the rounding of a rounding."""
+
+
+WHOLE_FACTOR = 40
+"""Bytes that selecting takes for each entry of a sketch that is put together."""
 
 
 def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
@@ -544,7 +551,25 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
                 self.steps_ = source.prepare
                 self._n_made = source.n_columns if self._encode else None
             self.inspect_rows(source)
+            if not keeps_panels:
+                self._require_room(source)
             yield self.complete(self.collect_source(source, options), source, options)
+
+    def _require_room(self, source: Source) -> None:
+        """Raise `WillNotFit` where a sketch in panels has to be put together here, and there is no memory for it."""
+        single = self.single_pass(source)
+        if single is None or source.matrix.dask_rows() is not None:
+            return
+        rows, description = replace(single[0], takes_sparse=True), single[1]
+        if not (rows.is_sparse and is_wide_sketch(description, rows.n_columns)):
+            return
+        nbytes = WHOLE_FACTOR * rows.n_columns * int(description.parameters()["size"])
+        if nbytes > (available := available_nbytes()):
+            raise WillNotFit(
+                f"{rows.matrix.address}: {self.method} selects from the whole sketch, which takes "
+                f"{format_bytes(nbytes)} of memory in this process, and there are {format_bytes(available)}; "
+                "take a method that chooses columns on the panels of a sketch (the page how_big names them)"
+            )
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:
         if run:

@@ -209,7 +209,7 @@ JOBS = (
     Job("zarr-tall-chunks-processes", lambda f: zarr_store(f, 300_000, 100, chunk=150_000), "greedy", "local"),
     Job("zarr-shards", lambda f: zarr_store(f, 300_000, 100, chunk=5_000, shard=300_000), "greedy"),
     Job("zarr-int8-chunks", lambda f: zarr_store(f, 600_000, 100, chunk=200_000, dtype="int8"), "leverage", "local"),
-    Job("zarr-columns", lambda f: FLOATS(f, 100_000, 200), "leverage", "threads", None, COLUMNS),
+    Job("zarr-columns", lambda f: zarr_store(f, 4_000, 2_000, chunk=500), "leverage", "threads", None, COLUMNS),
     Job("hdf5", lambda f: hdf5(f, 300_000, 100, chunk=10_000), "greedy", "threads", "32MiB"),
     # Counts.
     Job("cells-h5ad", lambda f: COUNTS(f, 40_000, 3_000, per_row=200), "hvg"),

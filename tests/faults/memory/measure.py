@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from sketchselect.workflow.plan.forecast import forecast_job
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,6 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "sketchselect", *words]
 
 
-def stated(job: Path) -> dict[str, Any]:
-    """Return the plan, made without measuring."""
-    words = command("plan", str(job), "--no-calibrate", "--json")
-    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-
-
 def peak_of(pid: int) -> int:
     """Return the peak that the kernel has recorded for a process; 0 once it has ended."""
     try:
@@ -47,14 +44,15 @@ def peaks(words: list[str]) -> dict[int, int]:
     """Run a command; return the peak of each process of its tree, that of the command first."""
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     highest = {process.pid: 0}
-    above = psutil.Process(process.pid)
+    above, looked = psutil.Process(process.pid), 0.0
     while process.poll() is None:
-        try:
-            pids = [process.pid, *(child.pid for child in above.children(recursive=True))]
-        except psutil.NoSuchProcess:
-            pids = []
-        for pid in pids:
-            highest[pid] = max(highest.get(pid, 0), peak_of(pid))
+        # Finding the children looks at every process of the machine, and a peak at one.
+        if time.monotonic() - looked > 0.3:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                highest |= {child.pid: 0 for child in above.children(recursive=True) if child.pid not in highest}
+            looked = time.monotonic()
+        for pid in highest:
+            highest[pid] = max(highest[pid], peak_of(pid))
         time.sleep(0.02)
     output = process.communicate()[0]
     assert process.returncode == 0, output
@@ -65,7 +63,7 @@ def measure(content: dict[str, Any], folder: Path) -> Measured:
     """State the memory of a job, run it, and return both."""
     job = folder / "job.toml"
     job.write_text(as_toml(content))
-    plan = stated(job)["memory"]
+    plan = forecast_job(content, calibrate=False).to_dict()["memory"]
     here, *others = peaks(command("run", str(job))).values()
     tasks = max(others) if content["execution"]["cluster"] == "local" else here
     return Measured(plan["projected_bytes_per_worker"], plan["client_bytes"], tasks, here)
