@@ -15,43 +15,24 @@ caller computes all eigenpairs instead. (LAPACK's own subsets, by bisection and 
 robust representations, take longer than all eigenpairs.)
 Source: Parlett and Dhillon 1997 (twisted factorisations); Golub and Van Loan 2013, sections 8.3 and 8.4.
 
-Rows of float32 are shrunk with products in float32, and what their rounding hides and adds is bounded. Spectra of real
-rows decay, and that of products of the strongest directions would be too large. So C = [B; N], the sketch B and new
-rows N, is split into ``C = H V + T``: V are k of the strongest directions, orthonormal rows, ``H = C V'``, and T is
-what is left. V, H and all products with them are in float64, T is in float32. K = C C' decides what a shrink removes,
-and the shrunk rows are ``M C``, ``M = diag(f) U'``, ``f_i^2 = (lam_i - delta) / lam_i``.
-
-B is ``P V + R`` by definition, R in float32, which rounding leaves not quite orthogonal to V; ``A = B V' = P + R V'``
-is computed in float64. Of new rows, ``H = N V'``, and S is ``N - H V`` rounded to float32; R is such a rounding too
-just after V is chosen anew, B being what it was. K has the blocks ``N N' = H H' + (N - H V)(N - H V)'`` and ``N B' = H
-A' + (N - H V) R'``, as N - H V is orthogonal to V: there are no cross terms, and the products in float32 are those of R
-and S alone. With u = 2^-24, t_i the norms of the rows of R and S, and b_i^2 = f_i^2 lam_i = lam_i - delta:
+Rows of float32 are shrunk with products in float32, and what their rounding hides and adds is bounded. ``K = C C'`` of
+the sketch B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows are M C, ``M = diag(f) U'``,
+``f_i^2 = (lam_i - delta) / lam_i``. With u = 2^-24:
 
 - With ``||K - K^|| <= e`` for the computed K^ a shrink loses at most e more than the eigenvalue that it takes away.
   Products of `CHUNK` columns are computed in float32, `RUN` of them are added up in float32 and the sums in float64, so
-  that entry ij is off by at most ``(CHUNK + RUN + 2) u t_i t_j`` (in any order of summation within a chunk: a term is
-  rounded by its product, in the CHUNK - 1 sums of its chunk and in at most RUN - 1 after them; three for the rounding
-  of rows and sums). The matrix of these bounds, 0 for pairs of rows of B, has a norm of ``(n + (n^2 + 4 o n)^1/2) / 2``
-  times the factor, where o and n are the sums of t_i^2 over the rows of B and N: that of [[0, (o n)^1/2], [., n]].
-- B B' is known from the shrink before (the last point), or computed anew.
-- The computed rows are M C + E, and row i of E is at most ``d_i = v sum_j |M_ij| t_j`` long, ``v = (PIECE + m / PIECE +
-  2) u``: multiples of `PIECE` rows are added up first; products and sums, and the rounding of M and of new rows. Only
-  the part in float32 is rounded: that of a strong direction, which hardly changes, by little.
+  that entry ij is off by at most ``(CHUNK + RUN + 2) u ||c_i|| ||c_j||`` (in any order of summation within a chunk: a
+  term is rounded by its product, in the CHUNK - 1 sums of its chunk and in at most RUN - 1 after them; three for the
+  rounding of rows and sums).
+- The computed rows are M C + E. Multiples of `PIECE` rows are added up first, so that row i of E has at most
+  ``v f_i``, ``v = (PIECE + m / PIECE + 2) u ||C||_F``: products and sums, and the rounding of M and of new rows.
 - They lose at most ``2 ||(M C)'E||`` more in any direction. The rows of M C are orthogonal to e / lam_l and have norms
-  b_i: ``(M C)(M C)' = diag(b) (I + X) diag(b)`` with ``||X|| <= e / lam_l``. So it is at most ``h = 2 (1 + e /
-  lam_l)^1/2 (sum b_i^2 d_i^2)^1/2``.
-- They exceed the rows C, in the sum over all directions, by at most ``g = sum d_i^2 / (1 - f_i^2)``: for each row by
-  ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C, the rows of M C over f_i, do not exceed C. This is
-  a square of u: far less than what is lost.
-- The squared norm of all rows falls by at least ``l (lam_l - e) - l^1/2 h - g``: that of C to that of M C by ``tr((I -
-  M'M) K) >= sum_{i <= l} (delta / lam_i) u_i'K u_i >= l (delta - e)``, and the rest is ``2 tr((M C)'E) + ||E||_F^2``.
-  So l times all that is lost is at most 8/7 of it where e + h + g is a 16th of lam_l or less.
-- The next B B', for B = M C + E: with ``D = M C V'`` and ``A = B V'``, both in float64, it is ``M K M' + A A' - D D'``,
-  and the products of what is orthogonal to V: ``2 ||M C (I - V'V)|| ||E|| + ||E||^2`` at most. M K M' is taken for M K^
-  M' = diag(b^2), off by at most e, and the square of that norm is at most ``||diag(b^2) - D D'|| + e``.
-
-Products in float64, H and the orthogonality of V are off by some p units in the last place, which are added to e and d;
-numbers too small for float32 are as well.
+  ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e / lam_l)^1/2 v (sum b_i^2 f_i^2)^1/2``.
+- They exceed the rows C, in the sum over all directions, by at most ``sum ||E_i||^2 lam_i / delta``, which is
+  ``v^2 sum f_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
+  the rows of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
+- The squared norm of all rows falls by at least ``l (lam_l - e) - l^1/2 h - g``, with the second and third of these
+  bounds as h and g, so that l times all that is lost is at most 8/7 of it where e + h + g is a 16th of lam_l or less.
 
 Source: Higham 2002, sections 3.1 and 4.2.
 """
@@ -61,7 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dormqr, dsytrd
@@ -317,9 +298,7 @@ UNIT = 1.001 * 2.0**-24
 ENTRY = (CHUNK + RUN + 3) * UNIT  # Bound of the error of an entry of K as a share of the norms of its two computed rows
 SHARE = 1 / 16  # Part of what a shrink loses above which products are computed in float64
 FAN_IN = 4  # Sketches of one block that are merged at a time
-LEAST_STEPS = 4  # Shrinks in float32 of a sketch below which another one is not worth its merge
-MOST_DOUBLE = 8  # Shrinks in float64 after each other after which float32 is given up
-MORE_DIRECTIONS, MOST_DIRECTIONS = 8, 24  # Directions that are taken out of the rows: how many more, and at most
+LEAST_STEPS = 4  # Shrinks of a sketch below which another one is not worth its merge
 ORTHOGONAL = 1.04  # Bound of the norm of the rows of M C, divided by what their norms should be: ``(1 + SHARE)^(1/2)``
 _ROOM = 24  # Powers of two by which numbers may exceed those of the first rows: their products stay finite
 
@@ -327,58 +306,45 @@ _ROOM = 24  # Powers of two by which numbers may exceed those of the first rows:
 _UNDERFLOW = 2.0**-98
 
 
-def _wide_rounding(n_columns: int) -> float:
-    """Return a bound of the rounding of H H', N - H V and V V' = I in float64, as a share of the norms of two rows."""
-    # (n + 2 k) units for each product of two rows, k^1/2 of them in the norm of a row of H, twice, and as much for V.
-    return 20.0 * (n_columns + 2 * MOST_DIRECTIONS) * 2.0**-53
-
-
 class SingleShrinks(NamedTuple):
     """What shrinks in float32 leave."""
 
     n_rows: int  # Rows of the block that were sketched; those behind them need products in float64
-    sketches: list[Floats]  # The rows B of at most `FAN_IN` sketches, in float64
+    sketches: list[Floats]  # The rows B of fewer than `FAN_IN` sketches, in float64
     lost: float  # ``D'D - B'B <= lost I`` for these rows D
     gained: float  # ``B'B - D'D <= F`` for some F >= 0 of this trace
-    gram: Floats  # B B' of the last sketch
 
 
 def shrink_single(
-    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, start: int | Array, moments: Floats
+    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, moments: Floats
 ) -> SingleShrinks:
     """Return sketches of as many rows of a float32 block as float32 is enough for.
 
-    The strongest directions of a sketch grow with its rows, and rounding with them: where it becomes too much they are
-    determined anew, and where that does not help another sketch is begun. A sketch of few rows loses little, so that
-    rounding may be too much: some of its first shrinks are in float64.
+    The strongest directions of a sketch grow with its rows, and rounding with them: a new one is begun where it becomes
+    too much, unless that is soon.
 
     `edges` of shape (n_steps + 1,): Rows at which the block is shrunk.
     `moments` of shape (2, n_columns): Sums and squares of the columns, to which those of these rows are added.
     """
-    sketch = _SingleSketch(size - 1 + int(np.diff(edges).max()), block.shape[1], size)
+    height = size - 1 + int(np.diff(edges).max())
+    sketch = _SingleSketch(np.empty((2, height, block.shape[1]), np.float32), size)
     sketches: list[Floats] = []
     lost = 0.0
-    i = n_single = n_double = (
-        0  # Shrinks; in float32 since the sketch was begun; in float64 since the last one in float32
-    )
+    i = begin = 0
     while i < len(edges) - 1:
-        span = slice(*edges[i : i + 2])
-        if i and sketch.shrink(block[span], shift, weights[span], moments):
-            n_single, n_double = n_single + 1, 0
-        elif i and sketch.deflate():
+        rows, before = slice(*edges[i : i + 2]), moments.copy()
+        if sketch.shrink(block[rows], shift, weights[rows], moments):
+            i += 1
             continue
-        elif n_double == MOST_DOUBLE:
+        moments[...] = before
+        if i - begin < LEAST_STEPS:
             break
-        else:
-            if n_single >= LEAST_STEPS:
-                sketches, delta = _merged([*sketches, sketch.take()], size)
-                lost, n_single = lost + delta, 0
-                sketch.clear()
-            sketch.shrink_double(block, span, shift, weights, start, moments)
-            n_double += 1
-        i += 1
-    gram = sketch.gram()
-    return SingleShrinks(int(edges[i]), [*sketches, sketch.take()], lost + sketch.lost, sketch.gained, gram)
+        sketches, delta = _merged([*sketches, sketch.take()], size)
+        begin, lost = i, lost + delta
+    if i > begin:
+        sketches, delta = _merged([*sketches, sketch.take()], size)
+        lost += delta
+    return SingleShrinks(int(edges[i]), sketches, lost + sketch.lost, sketch.gained)
 
 
 def _merged(sketches: list[Floats], size: int) -> tuple[list[Floats], float]:
@@ -391,152 +357,55 @@ def _merged(sketches: list[Floats], size: int) -> tuple[list[Floats], float]:
 
 
 class _SingleSketch:
-    """A sketch ``B = P V + R`` in units of a power of two: V has orthonormal rows and is in float64, R in float32.
+    """A sketch in float32, in units of a power of two.
 
-    `height`: Most rows of a shrink.
+    `memory` of shape (2, height, n_columns): Two buffers in turn: each shrink writes where the next one reads.
     """
 
-    def __init__(self, height: int, n_columns: int, size: int) -> None:
-        # Two buffers in turn: each shrink writes where the next one reads. First R, then what is left of the new rows.
-        self._memory = np.empty((2, height, n_columns), np.float32)
+    def __init__(self, memory: Array, size: int) -> None:
+        self._buffer, self._other = memory
         self._size = size
-        self._product = np.empty((size - 1, n_columns), np.float32)
-        self._gram = np.empty((height, height))
-        # A quarter of the sketch, for which there is memory, and so many rows in float64 at a time
-        self._at_once = self._most = max(1, min(MOST_DIRECTIONS, size // 4))
-        self._n_directions = 0
+        self._product = np.empty((size - 1, memory.shape[2]), np.float32)
+        self._gram = np.empty((memory.shape[1], memory.shape[1]))
         self.lost = self.gained = 0.0
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin another sketch."""
-        self._exponent = 0
-        self._exact: Floats | None = np.empty((0, self._memory.shape[2]))  # B, until another one follows
-        self._norms = np.empty(0)  # Squared norms of M C, of which B is the rounded form
-        self._change, self._drift = np.empty((0, 0)), 0.0
-
-    def shrink_double(
-        self, block: Array, span: slice, shift: Floats, weights: Floats, start: int | Array, moments: Floats
-    ) -> None:
-        """Shrink the sketch and some rows of the block with products in float64."""
-        gram, sketch, unit = self._products_of_rows(), self._rows(), self._exponent
-        self._exponent = _exponent(block[span], shift, weights[span])
-        if len(sketch):
-            self._exponent = max(self._exponent, unit)
-        unit -= self._exponent
-        old, m = len(sketch), len(sketch) + span.stop - span.start
-        # In the memory of the buffers, which hold nothing that is not in `sketch` as well
-        rows = self._memory.reshape(-1).view(np.float64)[: m * block.shape[1]].reshape(m, -1)
-        rows[:old], new = np.ldexp(sketch, unit), rows[old:]
-        _center(block[span], shift, self._exponent, weights[span], new, moments)
-        check_squares(moments[1], block, start)
-        k = self._gram[:m, :m]
-        k[:old, :old], k[old:, old:] = np.ldexp(gram, 2 * unit), new @ new.T
-        np.matmul(new, rows[:old].T, out=k[old:, :old])
-        matrix, self._norms, self._last = shrink_factors(k, self._size)
-        self._exact = sketch = matrix @ rows
-        self._change, self._drift = np.zeros((len(sketch), len(sketch))), 0.0
-        self.lost += float(np.ldexp(self._last, 2 * self._exponent))
-        self._buffer, self._other = self._memory
-        self._project()
+        self._begin()
 
     def take(self) -> Floats:
-        """Return the rows of the sketch."""
-        return cast(Floats, np.ldexp(self._rows(), self._exponent))
-
-    def gram(self) -> Floats:
-        """Return the products of the rows of the sketch."""
-        return cast(Floats, np.ldexp(self._products_of_rows(), 2 * self._exponent))
-
-    def _products_of_rows(self) -> Floats:
-        if not self._drift:
-            return np.diag(self._norms) + self._change
-        rows = self._rows()
-        gram: Floats = rows @ rows.T
-        return gram
-
-    def deflate(self) -> bool:
-        """Take the strongest directions of the sketch for V, more than before; return whether that changes it."""
-        if self._exact is not None and len(self._directions) == min(self._most, len(self._norms)):
-            return False
-        self._exact = self._rows()
-        self._n_directions = min(self._n_directions + MORE_DIRECTIONS, self._most)
-        self._project()
-        return True
-
-    def _rows(self) -> Floats:
-        if self._exact is not None:
-            return self._exact
-        rows: Floats = self._coordinates @ self._directions
-        rows += self._buffer[: len(rows)]
+        """Return the rows of the sketch, and begin another one."""
+        rows: Floats = np.ldexp(self._buffer[: len(self._norms)].astype(np.float64), self._exponent or 0)
+        self._begin()
         return rows
 
-    def _project(self) -> None:
-        """Write the sketch as ``P V + R``, V being its first directions."""
-        rows = cast(Floats, self._exact)
-        n_directions = min(self._n_directions, len(rows))
-        self._directions = np.ascontiguousarray(np.linalg.qr(rows[:n_directions].T)[0].T)
-        self._work = np.empty((2, self._at_once if n_directions else 0, rows.shape[1]))
-        self._coordinates = np.empty((len(rows), n_directions))
-        for a in range(0, len(rows), self._at_once):
-            span = slice(a, a + self._at_once)
-            self._split(rows[span], self._coordinates[span], self._buffer[: len(rows)][span])
-        self._products = self._coordinates  # of B and V
-        self._measure(len(rows))
-
-    def _split(self, rows: Floats, coordinates: Floats, rest: Array) -> None:
-        """Write ``rows V'`` and what is left of some rows without these multiples of V, in float32."""
-        if not len(self._directions):
-            rest[...] = rows
-            return
-        np.matmul(rows, self._directions.T, out=coordinates)
-        product = np.matmul(coordinates, self._directions, out=self._work[1, : len(rows)])
-        np.subtract(rows, product, out=rest, casting="same_kind")
-
-    def _measure(self, n_rows: int) -> Floats:
-        """Return ``R V'``, and keep the squared norms of the rows of R."""
-        inner, self._squares = np.empty((n_rows, len(self._directions))), self._norms + self._drift
-        for a in range(0, n_rows, self._at_once) if len(self._directions) else ():
-            span = slice(a, min(a + self._at_once, n_rows))
-            wide = self._work[0, : span.stop - a]
-            wide[...] = self._buffer[span]
-            np.matmul(wide, self._directions.T, out=inner[span])
-            np.einsum("ij,ij->i", wide, wide, out=self._squares[span])
-        return inner
+    def _begin(self) -> None:
+        self._exponent: int | None = None
+        self._norms = np.empty(0)  # Squared norms of the rows of the sketch
+        self._drift = 0.0  # Of the Gram matrix of the sketch from the diagonal matrix that it is taken for
+        self._last = np.inf  # What the last shrink lost
 
     def shrink(self, block: Array, shift: Floats, weights: Floats, moments: Floats) -> bool:
-        """Shrink the sketch and new rows; return whether float32 was enough. If not, nothing has changed."""
+        """Shrink the sketch and new rows; return whether float32 was enough. If not, only `moments` have changed."""
         old, m = len(self._norms), len(self._norms) + len(block)
-        sums, rest = moments.copy(), self._buffer[old:m]
-        inner = np.empty((len(block), len(self._directions)))
-        at_once = self._at_once if len(self._directions) else len(block)
-        for a in range(0, len(block), at_once):
-            span = slice(a, min(a + at_once, len(block)))
-            wide: Array = self._work[0, : span.stop - a] if len(self._directions) else rest
-            _center(block[span], shift, self._exponent, weights[span], wide, sums)
-            # Numbers that are not finite or too large are refused here as well; in float64 they raise.
-            largest = float(sums[1].max())
-            if not 0 < largest < LARGEST**2 or math.frexp(largest)[1] > 2 * (self._exponent + _ROOM):
-                return False
-            if len(self._directions):
-                self._split(wide, inner[span], rest[span])
-        limit = 0.5 * SHARE * self._last
-        if not _of_products(float(np.vdot(rest, rest)), float(self._squares.sum())) <= limit:
+        exponent = _exponent(block, shift, weights) if self._exponent is None else self._exponent
+        before = float(moments[1].sum())
+        scale = np.full(block.shape[1], np.ldexp(1.0, -exponent))
+        none = np.empty((len(block), 0))
+        center_scaled(block, shift, scale, weights, none, self._buffer[old:m], moments[0], moments[1], none.T)
+        largest, limit = float(moments[1].max()), 0.5 * SHARE * self._last
+        # Numbers that are not finite or too large are refused here as well; in float64 they raise.
+        if not 0 < largest < LARGEST**2 or math.frexp(largest)[1] > 2 * (exponent + _ROOM):
             return False
-        error, squares = self._fill(self._gram[:m, :m], inner, self._drift > limit)
-        rounding = _wide_rounding(block.shape[1])
-        energy = float(self._norms.sum() + np.trace(self._gram[old:m, old:m]))
-        error += rounding * energy
+        if not _of_products(float(moments[1].sum()) - before, float(self._norms.sum())) <= limit:
+            return False
+        error, energy = self._fill(self._gram[:m, :m], exponent, self._drift > limit)
         matrix, norms, lost = shrink_factors(self._gram[:m, :m], self._size)
         factors = np.einsum("ij,ij->i", matrix, matrix)
         if not 0 < factors.max(initial=0.0) < 1:
             return False
         pieces = range(0, m, PIECE)
-        # Of each row of M C, by its own multiples of the rows.
-        off = (min(m, PIECE) + len(pieces) + 2) * UNIT * (np.abs(matrix) @ np.sqrt(squares))
-        off += m * m * block.shape[1] * _UNDERFLOW + rounding * math.sqrt(energy)
-        hidden = 2.0 * ORTHOGONAL * float(np.sqrt(norms @ off**2))
-        gained = float((off**2 / (1.0 - factors)).sum())
+        unit = (min(m, PIECE) + len(pieces) + 2) * UNIT * float(np.sqrt(energy))
+        underflow = float(np.ldexp(m * m * block.shape[1] * _UNDERFLOW, exponent))
+        hidden = 2.0 * (ORTHOGONAL * unit * float(np.sqrt(norms @ factors)) + underflow * float(np.sqrt(norms.sum())))
+        gained = 2.0 * (unit**2 * float((factors / (1.0 - factors)).sum()) + underflow**2 / float(1.0 - factors.max()))
         if not error + hidden + gained <= SHARE * lost:
             return False
         narrow, out = matrix.astype(np.float32), self._other[: len(norms)]
@@ -545,27 +414,16 @@ class _SingleSketch:
         for i in pieces[1:]:
             out += np.matmul(narrow[:, i : i + PIECE], self._buffer[i : min(m, i + PIECE)], out=product)
         self._buffer, self._other = self._other, self._buffer
-        self._exact, self._norms, self._last = None, norms, lost
-        moments[...] = sums
-        self._follow(matrix, inner, error, off)
-        self.lost += float(np.ldexp(lost + error + hidden, 2 * self._exponent))
-        self.gained += float(np.ldexp(gained, 2 * self._exponent))
+        self._exponent, self._norms, self._last = exponent, norms, lost
+        # Those rows are M C + E, and the Gram matrix of M C, M K M', is taken for M K^ M'.
+        of_rows = unit * float(np.sqrt(factors.sum())) + underflow
+        self._drift = error + 2.0 * float(np.sqrt(norms[0] + error)) * of_rows + of_rows**2
+        self.lost += lost + error + hidden
+        self.gained += gained
         return True
 
-    def _follow(self, matrix: Floats, inner: Floats, error: float, off: Floats) -> None:
-        """Set what is known of the new sketch: P, its products with V and what they change of its Gram matrix."""
-        before = matrix @ np.vstack([self._products, inner])  # M C V'
-        self._coordinates = matrix @ np.vstack([self._coordinates, inner])
-        known = before @ before.T
-        rest = (np.diag(self._norms) - known) / self._norms[0]
-        beside = float(self._norms[0] * np.sqrt(np.linalg.norm(rest @ rest))) + error
-        of_rows = float(np.sqrt(off @ off))
-        self._drift = error + 2.0 * math.sqrt(beside) * of_rows + of_rows**2
-        self._products = self._coordinates + self._measure(len(matrix))
-        self._change = self._products @ self._products.T - known
-
-    def _fill(self, gram: Floats, inner: Floats, renew: bool) -> tuple[float, Floats]:
-        """Write the lower triangle of K^; return a bound of its error, and the squared norms of the rows in float32."""
+    def _fill(self, gram: Floats, exponent: int, renew: bool) -> tuple[float, float]:
+        """Write the lower triangle of K^; return a bound of its error, and one of the squared norm of all rows."""
         old, rows = len(self._norms), self._buffer[: len(gram)]
         low = gram[old:]
         low[...] = 0.0
@@ -578,22 +436,16 @@ class _SingleSketch:
                 if b > a:
                     total += product
             low += total
-        new = np.diag(low[:, old:]).copy()
-        low += inner @ np.vstack([self._products, inner]).T
-        gram[:old, :old] = np.diag(self._norms) + self._change
+        low *= np.ldexp(1.0, 2 * exponent)
+        gram[:old, :old] = np.diag(self._norms)
         drift = self._drift
         if renew:
-            gram[:old, :old] = self._products_of_rows()
+            wide = rows[:old].astype(np.float64)
+            gram[:old, :old] = np.ldexp(wide @ wide.T, 2 * exponent)
             drift = 0.0
-        squares = 1.001 * np.concatenate([self._squares, new])
-        error = drift + _of_products(float(squares[old:].sum()), float(squares[:old].sum()))
-        return error + rows.size * _UNDERFLOW, squares
-
-
-def _center(block: Array, shift: Floats, exponent: int, weights: Floats, out: Array, moments: Floats) -> None:
-    """Write ``sqrt(w) (x - shift) 2^-exponent``, and add sums and squares of the columns without that power."""
-    none = np.empty((len(block), 0))
-    center_scaled(block, shift, np.full(block.shape[1], np.ldexp(1.0, -exponent)), weights, none, out, *moments, none.T)
+        new, sketched = float(np.trace(low[:, old:])), float(self._norms.sum()) + old * self._drift
+        underflow = float(np.ldexp(rows.size * _UNDERFLOW, 2 * exponent))
+        return drift + _of_products(new, sketched) + underflow, 1.001 * (new + sketched)
 
 
 def _exponent(block: Array, shift: Floats, weights: Floats) -> int:
@@ -604,8 +456,8 @@ def _exponent(block: Array, shift: Floats, weights: Floats) -> int:
 
 def _of_products(new: float, old: float) -> float:
     """Return the bound for ``N N'`` and ``N B'``, from the squared norms of N and B."""
-    # The norm of [[0, a b], [a b, b^2]]. Of each by itself: their product may over- or underflow.
-    return 0.5 * ENTRY * (new + math.sqrt(new) * math.sqrt(new + 4.0 * old))
+    # Of each by itself: their product may over- or underflow.
+    return ENTRY * (new + math.sqrt(new) * math.sqrt(old))
 
 
 # Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 2.7
@@ -643,13 +495,12 @@ def shrink_block(
     n_steps = -(-units // most)
     edges = np.minimum(STEP_UNIT * (np.arange(n_steps + 1) * units // n_steps), n)
     parts: list[Floats] = []
-    lost, gained, done, gram = 0.0, 0.0, 0, np.empty((0, 0))
+    lost, gained, done = 0.0, 0.0, 0
     if block.dtype == np.float32:
-        done, parts, lost, gained, gram = shrink_single(block, edges, size, shift, weights, start, moments)
+        done, parts, lost, gained = shrink_single(block, edges, size, shift, weights, moments)
     if done < n:
         edges = edges[np.searchsorted(edges, done) :]
-        last = parts.pop() if parts else np.empty((0, p))
-        rows, delta = _shrink_double(block, edges, size, shift, weights, start, moments, last, gram)
+        rows, delta = _shrink_double(block, edges, size, shift, weights, start, moments)
         parts, lost = [*parts, rows], lost + delta
     if len(parts) > 1:
         parts[0], delta = shrink_parts(parts, size)
@@ -658,39 +509,27 @@ def shrink_block(
 
 
 def _shrink_double(
-    block: Array,
-    edges: Array,
-    size: int,
-    shift: Floats,
-    weights: Floats,
-    start: int | Array,
-    moments: Floats,
-    sketch: Floats,
-    old_gram: Floats,
+    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, start: int | Array, moments: Floats
 ) -> tuple[Floats, float]:
-    """Return the sketch of a sketch and the rows from the first of `edges` to the last, and what its shrinks lose.
-
-    In float64. `old_gram` of shape (len(sketch), len(sketch)): The products of the rows of the sketch.
-    """
+    """Return the sketch of the rows from the first of `edges` to the last, and what its shrinks lose, in float64."""
     height = size - 1 + int(np.diff(edges).max())
     # Two buffers in turn: each shrink writes its rows where the next one reads them, and nothing is allocated inside.
     buffer, other = np.empty((2, height, block.shape[1]))
     gram = np.empty((height, height))
-    buffer[: len(sketch)] = sketch
+    norms = np.empty(0)
     delta = 0.0
     for a, b in pairwise(edges):
-        old, m = len(old_gram), len(old_gram) + int(b - a)
+        old, m = len(norms), len(norms) + int(b - a)
         new = buffer[old:m]
         center_into(block[a:b], shift, weights[a:b], new, *moments)
         check_squares(moments[1], block, start)
         k = gram[:m, :m]
-        k[:old, :old] = old_gram
+        k[:old, :old] = np.diag(norms)
         k[old:, old:] = new @ new.T
         # eigh reads the lower triangle only.
         np.matmul(new, buffer[:old].T, out=k[old:, :old])
         matrix, norms, lost = shrink_factors(k, size)
         np.matmul(matrix, buffer[:m], out=other[: len(norms)])
         buffer, other = other, buffer
-        old_gram = np.diag(norms)
         delta += lost
-    return buffer[: len(old_gram)].copy(), delta
+    return buffer[: len(norms)].copy(), delta

@@ -76,10 +76,10 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     and the rounding of the means per merge, which is more for means far from zero. The lower bounds and the last line
     hold up to as much; where the state is exact, so do all.
 
-    Products of float32 rows, but for their strongest directions, are in float32 where the bounds of their rounding are
-    at most a 16th of what a shrink loses, and included in it. The differences then are not below -F, for some F >= 0
-    with a trace of at most `single_rounding`, mostly below a thousandth of the shrinkage, and the last line has 5/4 of
-    the norm and ``size - 5/4 k``.
+    Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
+    loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
+    `single_rounding`, mostly below a millionth of the shrinkage, and the last line has 5/4 of the norm and ``size -
+    5/4 k``.
 
     With a `half_life` or `decay`, the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight; A
     are then the rows times the roots of these weights, and A_c the same about their weighted mean. The shrinkage decays
