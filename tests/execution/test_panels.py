@@ -12,8 +12,18 @@ import scipy.sparse as sp
 from tests.passing import serial
 
 from sketchselect._progress import Progress
-from sketchselect.errors import NotFinite, SourceChanged, WillNotFit
-from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
+from sketchselect.errors import ClusterLost, NotFinite, NoWorkers, SourceChanged, SourceError, WillNotFit
+from sketchselect.execution import (
+    Checkpoint,
+    LocalEngine,
+    PassOptions,
+    Source,
+    dask_engine,
+    summarize,
+    summarize_source,
+    watch,
+)
+from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.summarize import plan_summary, summary_projection
 from sketchselect.linalg.comoments import panel_edges
 from sketchselect.linalg.csr import as_csr
@@ -546,6 +556,77 @@ def test_a_sketch_that_cannot_be_put_together_is_refused_before_the_pass(in_pane
         OsinskySelector(5, sketch_size=12).fit(words(), client="serial", progress=seen)
     assert seen.seen == 0
     GreedySelector(5, sketch_size=12).fit(words(), client="serial")
+    with pytest.raises(WillNotFit, match=r"collect.*\bfit\b"):
+        GreedySelector(5, sketch_size=12).collect(words(), client="serial")
+
+
+def test_a_fit_that_fails_leaves_what_is_known_of_the_one_before(in_panels):
+    class Ended(Progress):
+        def start(self, *stage):
+            raise RuntimeError("ended")
+
+    X = words()
+    fitted = GreedySelector(5, sketch_size=12).fit(X, client="serial")
+    with pytest.raises(SourceError):
+        fitted.fit("no such file.zarr", client="serial")
+    assert GreedySelector(5).fit_summary(fitted.summary_).support_.tolist() == fitted.support_.tolist()
+    with pytest.raises(RuntimeError, match="ended"):
+        fitted.fit(X, client="serial", progress=Ended())
+    copied = pickle.loads(pickle.dumps(fitted))
+    assert (copied.support_.tolist(), copied.summary_.n_rows) == (fitted.support_.tolist(), 1200)
+    with pytest.raises(ClusterLost, match="fit again"):
+        GreedySelector(5).fit_summary(copied.summary_)
+
+
+def test_panels_have_no_places_without_workers(in_panels):
+    (plan,) = plan_summary(Source(open_matrix(words())), SKETCH, serial())[1]
+    graph = plan.graph(plan.tree.root, {})
+    assert plan.places(graph, []) == {}
+    assert len(plan.places(graph, ["a", "b"])) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_fitted_selector_outlives_the_client_of_its_fit(in_panels, monkeypatch, has_room):
+    """By the address of a scheduler the client ends with the fit; one that is given is the caller's to close."""
+    from distributed import Client, LocalCluster
+
+    X = words()
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        selector = GreedySelector(5, sketch_size=12)
+        if not has_room:
+            monkeypatch.setattr(base, "available_nbytes", lambda: 40 * 900 * 12 - 1)
+        selector.fit(X, client=cluster.scheduler_address)
+        copied = pickle.loads(pickle.dumps(selector))
+        assert copied.transform(X).shape == (1200, 5)
+        if has_room:
+            assert GreedySelector(5).fit_summary(copied.summary_).support_.tolist() == selector.support_.tolist()
+        else:
+            with pytest.raises(ClusterLost, match="stays open"):
+                GreedySelector(5).fit_summary(copied.summary_)
+        with Client(cluster.scheduler_address) as client:
+            selector.fit(X, client=client)
+            assert type(selector.summary_) is PanelledDirections
+            GreedySelector(5).fit_summary(selector.summary_)
+    with pytest.raises(ClusterLost, match="client"):
+        GreedySelector(6).fit_summary(selector.summary_)
+
+
+@pytest.mark.slow
+def test_selection_without_workers_ends(in_panels, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(dask_engine, "LOOK_SECONDS", 0.1)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        given = DaskEngine(client, worker_timeout=1.0)
+        selector = GreedySelector(5, sketch_size=12).fit(words(), client=given)
+        cluster.scale(0)
+        with pytest.raises(NoWorkers, match="selecting columns"):
+            GreedySelector(6).fit_summary(selector.summary_)
 
 
 @pytest.mark.slow

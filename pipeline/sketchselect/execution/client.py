@@ -50,6 +50,7 @@ def open_engine(
         from sketchselect.execution.clusters import local_cluster
 
         with local_cluster(n_workers, memory_limit, worker_ttl=worker_ttl) as engine:
+            engine.stays_open = False
             yield engine
     elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
         address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
@@ -59,6 +60,7 @@ def open_engine(
         from sketchselect.execution.clusters import connect
 
         with connect(address, security=security, worker_ttl=worker_ttl) as engine:
+            engine.stays_open = False
             yield engine
     else:
         from sketchselect.execution.dask_engine import DaskEngine

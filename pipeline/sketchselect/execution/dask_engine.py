@@ -42,8 +42,8 @@ from sketchselect.execution.engine import CLIENTS
 from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, local_build
 from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
-from sketchselect.execution.watch import TOPIC, ClusterWatch, no_workers
-from sketchselect.linalg.panel_columns import map_panels, step_panels
+from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers
+from sketchselect.linalg.panel_columns import map_panels, own_arguments, step_panels
 from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.location import location_of
 from sketchselect.summaries.base import canonical_record
@@ -362,9 +362,9 @@ class ClusterPass(Generic[T]):
         try:
             result, pieces = self.client.gather(future), self.pieces.pop(output, [])
             if self.plan.join is not None:
-                result = self.plan.join(result, RemotePieces(self.client, pieces))
+                result = self.plan.join(result, RemotePieces(self.client, pieces, self.watch.again))
             self.ready[output] = result
-        except (CancelledError, KilledWorker, OSError):
+        except (CancelledError, KilledWorker, OSError, ClusterLost):
             del self.ready[output]
             self._count_loss(output)
         future.release()
@@ -373,8 +373,8 @@ class ClusterPass(Generic[T]):
 class RemotePieces:
     """Pieces on workers."""
 
-    def __init__(self, client: Any, futures: list[Any]) -> None:
-        self._client, self._futures = client, futures
+    def __init__(self, client: Any, futures: list[Any], watched: Callable[[str], ClusterWatch]) -> None:
+        self._client, self._futures, self._watched = client, futures, watched
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the pieces, each of which is released."""
@@ -383,16 +383,25 @@ class RemotePieces:
 
     def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> RemotePanels:
         """Return the panels, which stay on their workers."""
-        return RemotePanels(self._client, list(self._futures), edges, value)
+        return RemotePanels(self._client, list(self._futures), edges, value, self._watched)
 
 
 class RemotePanels:
-    """Panels on workers, each of which computes with its own."""
+    """Panels on workers, each of which computes with its own.
+
+    `watched` makes a watch of the workers for a named stage: answers that are late are waited for as those of a pass.
+    """
 
     def __init__(
-        self, client: Any, futures: list[Any], edges: Sequence[int], value: Callable[[Any], SketchPanel]
+        self,
+        client: Any,
+        futures: list[Any],
+        edges: Sequence[int],
+        value: Callable[[Any], SketchPanel],
+        watched: Callable[[str], ClusterWatch],
     ) -> None:
         self._client, self._futures, self.edges, self._value = client, futures, tuple(edges), value
+        self._watched = watched
         holders = client.who_has(futures)
         self._groups: dict[str, list[int]] = {}
         for j, future in enumerate(futures):
@@ -409,11 +418,14 @@ class RemotePanels:
         chosen = set(range(len(self._futures)) if only is None else map(int, only))
         asked = {worker: [j for j in group if j in chosen] for worker, group in self._groups.items()}
         asked = {worker: group for worker, group in asked.items() if group}
-        answers = [
-            self.submit(worker, _map_held, self._value, function, self.held(group), own_arguments(each, group), shared)
-            for worker, group in asked.items()
-        ]
-        return self.collected(list(asked.values()), answers)
+        with self.reached():
+            answers = [
+                self.submit(
+                    worker, _map_held, self._value, function, self.held(group), own_arguments(each, group), shared
+                )
+                for worker, group in asked.items()
+            ]
+            return self.collected(list(asked.values()), answers)
 
     def run(self) -> RemoteRun:
         """Return states, None at first."""
@@ -422,7 +434,9 @@ class RemotePanels:
     def drained(self) -> Iterator[SketchPanel]:
         """Yield the panels, one after the other."""
         for future in self._futures:
-            yield canonical_record(self._value(self._gather(future)))
+            with self.reached():
+                (piece,) = self._gather([future])
+            yield canonical_record(self._value(piece))
 
     def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the future of a task that runs where the panels are, if that worker is still there."""
@@ -444,12 +458,44 @@ class RemotePanels:
         own = own_arguments(each, group)
         return self.submit(worker, _step_held, self._value, function, self.held(group), states, own, shared)
 
-    def _gather(self, futures: Any) -> Any:
-        if self._client.status != "running":
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Turn whatever the loss of the cluster raises inside into `ClusterLost`."""
+        from distributed import CancelledError, KilledWorker
+        from distributed.client import ClosedClientError
+
+        try:
+            if self._client.status != "running":
+                raise ClosedClientError
+            yield
+        except (CancelledError, KilledWorker, ClosedClientError, OSError) as error:
             raise ClusterLost(
-                "the workers that held the panels of this sketch are gone, and so is the sketch; fit again"
-            )
-        return self._client.gather(futures)
+                "the workers that held the panels of this sketch are gone, or their client is closed, and so is the "
+                "sketch; fit again, and save it while the client is open"
+            ) from error
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        if not self._are_done(futures, LOOK_SECONDS):
+            with contextlib.closing(self._watched("selecting columns")) as watch:
+                while not self._are_done(futures, POLL_SECONDS):
+                    # Panels that were lost are computed again, which reports partitions.
+                    while not watch.events.empty():
+                        if watch.events.get()[0] == "report":
+                            watch.progressed()
+                    watch.check()
+        return list(self._client.gather(futures))
+
+    def _are_done(self, futures: list[Any], seconds: float) -> bool:
+        """Return whether futures are done within some seconds, successfully or not."""
+
+        async def wait() -> bool:
+            waiting = [asyncio.ensure_future(future._state.wait()) for future in futures]
+            _, late = await asyncio.wait(waiting, timeout=seconds)
+            for task in late:
+                task.cancel()
+            return not late
+
+        return bool(self._client.sync(wait))
 
 
 class RemoteRun:
@@ -457,19 +503,28 @@ class RemoteRun:
 
     def __init__(self, panels: RemotePanels, groups: dict[str, list[int]]) -> None:
         self._panels, self._groups = panels, groups
+        self._first: dict[str, Any] = {}
         self._states: dict[str, Any] = dict.fromkeys(groups)
 
-    def step(self, function: Any, *shared: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """Return the answers of the panels."""
-        for worker, group in self._groups.items():
-            self._states[worker] = self._panels.step(worker, self._states[worker], function, group, each, shared)
-        answers = [self._panels.submit(worker, itemgetter(1), state) for worker, state in self._states.items()]
-        return self._panels.collected(list(self._groups.values()), answers)
-
-
-def own_arguments(each: Sequence[tuple[Any, ...]] | None, group: Sequence[int]) -> list[tuple[Any, ...]] | None:
-    """Return the arguments of some panels."""
-    return None if each is None else [each[j] for j in group]
+    def step(
+        self,
+        function: Any,
+        *shared: Any,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        from_first: bool = False,
+    ) -> list[Any]:
+        """Return the answers of the panels; see `PanelRun`."""
+        panels = self._panels
+        before = self._first if from_first and self._first else self._states
+        with panels.reached():
+            states = {}
+            for worker, group in self._groups.items():
+                states[worker] = panels.step(worker, before[worker], function, group, each, shared)
+            # The scheduler forgets those before, unless states that are still held are made of them.
+            self._states = states
+            self._first = self._first or states
+            answers = [panels.submit(worker, itemgetter(1), state) for worker, state in self._states.items()]
+            return panels.collected(list(self._groups.values()), answers)
 
 
 def _map_held(value: Any, function: Any, held: Sequence[Any], each: Any, shared: Any) -> list[Any]:
@@ -630,11 +685,11 @@ class DaskEngine(Engine):
 
     def run(self, plan: Plan[T]) -> Result[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
+        reports = plan.stage, plan.stall_timeout, plan.progress
+        limits = self.worker_timeout, self.worker_ttl, self.nannies
         with (
             self._connected(plan),
-            contextlib.closing(
-                ClusterWatch(self.client, plan, self.worker_timeout, self.worker_ttl, self.nannies)
-            ) as watch,
+            contextlib.closing(ClusterWatch(self.client, *reports, *limits)) as watch,
         ):
             return ClusterPass(self.client, plan, watch, self.n_slots).run()
 

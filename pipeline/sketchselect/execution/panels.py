@@ -116,6 +116,8 @@ class SketchPlan(Plan[Any]):
 
     def places(self, graph: Graph, workers: Sequence[str]) -> dict[str, list[Any]]:
         """Return the worker of every panel, on which it is made and rewritten: copies would fill the memory."""
+        if not workers:
+            return {}
         n_panels, names = len(self.edges) - 1, (f"panel-{self.token}", f"products-{self.token}")
         placed: dict[str, list[Any]] = {worker: [] for worker in workers}
         for key in graph:

@@ -69,6 +69,7 @@ class Engine(ABC):
     slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
     memory_limit: int | None = None  # Bytes per process, where a limit is known
     most_ahead: int = 1  # Tasks that may read ahead for each that computes
+    stays_open: bool = True  # Whether the caller has it, so that what it leaves on workers can still be used
 
     @abstractmethod
     def run(self, plan: Plan[T]) -> Result[T]:

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 from sketchselect._byte_sizes import format_bytes
+from sketchselect._progress import Progress
 from sketchselect._text import format_seconds
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
-from sketchselect.execution.plan import Plan
 
 TOPIC = "sketchselect"
 """Where tasks report partitions."""
@@ -47,17 +47,19 @@ _lock = threading.Lock()
 
 
 class ClusterWatch:
-    """Follows the workers of a client, and what tasks report, during one pass.
+    """Follows the workers of a client, and what tasks report, during one stage.
 
-    `worker_timeout` seconds without any worker are too many, as are the plan's `stall_timeout` without any partition
-    done. A worker is replaced, or left to the scheduler (None), after `worker_ttl` seconds without a sign of life: a
+    `worker_timeout` seconds without any worker are too many, as are `stall_timeout` without any partition done.
+    A worker is replaced, or left to the scheduler (None), after `worker_ttl` seconds without a sign of life: a
     heartbeat or, of workers that this process started with `nannies`, time on a processor.
     """
 
     def __init__(
         self,
         client: Any,
-        plan: Plan[Any],
+        stage: str,
+        stall_timeout: float,
+        progress: Progress,
         worker_timeout: float,
         worker_ttl: float | None = None,
         nannies: Sequence[Any] = (),
@@ -66,7 +68,7 @@ class ClusterWatch:
         self.worker_timeout, self.worker_ttl, self.nannies = worker_timeout, worker_ttl, nannies
         self.events: Events = SimpleQueue()
         self.deaths = self.memory_kills = 0
-        self._stage, self._stall_timeout, self._progress = plan.stage, plan.stall_timeout, plan.progress
+        self._stage, self._stall_timeout, self._progress = stage, stall_timeout, progress
         self._signs: dict[str, tuple[Any, float]] = {}  # The last sign of life of each worker, and when it was new
         self._quiet: set[str] = set()
         self._given_up: set[str] = set()
@@ -79,6 +81,11 @@ class ClusterWatch:
         # A scheduler that hangs would block the thread that asks it, so another thread asks.
         self._thread = threading.Thread(target=self._look, name="sketchselect-watch", daemon=True)
         self._thread.start()
+
+    def again(self, stage: str) -> ClusterWatch:
+        """Return a watch of the same workers during a later stage."""
+        limits = self._stall_timeout, self._progress, self.worker_timeout, self.worker_ttl, self.nannies
+        return ClusterWatch(self.client, stage, *limits)
 
     def close(self) -> None:
         """Stop watching."""

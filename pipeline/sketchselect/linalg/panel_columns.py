@@ -10,7 +10,7 @@ where panels are; from the selection on the whole sketch they differ by the roun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect.errors import ClusterLost
 from sketchselect.linalg.pivoting import CLOSE, EXHAUSTED, REFRESH, TIE, Indices, Mask
 from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.linalg.spectrum import About, Directions, Spectrum, directions_about, gram_directions
@@ -36,8 +37,18 @@ Step = Callable[..., tuple[Any, Any]]
 class PanelRun(Protocol):
     """States beside the panels, which change in steps."""
 
-    def step(self, function: Step, *shared: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """Return the answers of the panels, in order; `each` are further arguments of every panel."""
+    def step(
+        self,
+        function: Step,
+        *shared: Any,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        from_first: bool = False,
+    ) -> list[Any]:
+        """Return the answers of the panels, in order; `each` are further arguments of every panel.
+
+        The step is from the states after the last one, or `from_first` after the first one, which makes those between
+        superfluous.
+        """
 
 
 class Panels(Protocol):
@@ -76,7 +87,7 @@ class LocalPanels:
     ) -> list[Any]:
         """Return what a function makes of the panels; see `Panels`."""
         places = range(len(self.panels)) if only is None else only
-        return map_panels(function, [self.panels[j] for j in places], _picked(each, places), shared)
+        return map_panels(function, [self.panels[j] for j in places], own_arguments(each, places), shared)
 
     def run(self) -> LocalRun:
         """Return states, None at first."""
@@ -87,19 +98,49 @@ class LocalPanels:
         yield from self.panels
 
 
+class NoPanels:
+    """The place of panels that are gone: whoever asks for them is told why."""
+
+    def __init__(self, edges: Sequence[int], why: str) -> None:
+        self.edges, self.why = tuple(edges), why
+
+    def map(self, *asked: Any, **how: Any) -> list[Any]:
+        """Raise `ClusterLost`."""
+        raise ClusterLost(self.why)
+
+    def run(self) -> PanelRun:
+        """Raise `ClusterLost`."""
+        raise ClusterLost(self.why)
+
+    def drained(self) -> Iterator[SketchPanel]:
+        """Raise `ClusterLost`."""
+        raise ClusterLost(self.why)
+
+
 class LocalRun:
     """States in this process."""
 
     def __init__(self, panels: Sequence[SketchPanel]) -> None:
-        self._panels, self._states = panels, [None] * len(panels)
+        self._panels = panels
+        self._first: list[Any] | None = None
+        self._states: list[Any] = [None] * len(panels)
 
-    def step(self, function: Step, *shared: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """Return the answers of the panels."""
-        self._states, answers = step_panels(function, self._panels, self._states, each, shared)
+    def step(
+        self,
+        function: Step,
+        *shared: Any,
+        each: Sequence[tuple[Any, ...]] | None = None,
+        from_first: bool = False,
+    ) -> list[Any]:
+        """Return the answers of the panels; see `PanelRun`."""
+        before = self._first if from_first and self._first is not None else self._states
+        self._states, answers = step_panels(function, self._panels, before, each, shared)
+        self._first = self._first or self._states
         return answers
 
 
-def _picked(each: Sequence[tuple[Any, ...]] | None, places: Sequence[int]) -> list[tuple[Any, ...]] | None:
+def own_arguments(each: Sequence[tuple[Any, ...]] | None, places: Sequence[int]) -> list[tuple[Any, ...]] | None:
+    """Return the further arguments of some panels."""
     return None if each is None else [each[j] for j in places]
 
 
@@ -129,6 +170,12 @@ def step_panels(
 def sliced(edges: Sequence[int], *columns: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
     """Return the parts of arrays of all columns (the last axis) that are of each panel."""
     return [tuple(values[..., a:b] for values in columns) for a, b in pairwise(edges)]
+
+
+def _by_panel(edges: Sequence[int], columns: Indices) -> list[tuple[Indices]]:
+    """Return some columns, ascending, by the panel that they are in, counted from its first one."""
+    cuts = np.searchsorted(columns, edges)
+    return [(columns[a:b] - first,) for (a, b), first in zip(pairwise(cuts), edges[:-1], strict=True)]
 
 
 def bands(n_columns: int) -> Iterator[slice]:
@@ -283,10 +330,9 @@ class PanelColumns:
         edges = self.panels.edges
         place = int(np.searchsorted(edges, j, side="right")) - 1
         (vector,) = self.panels.map(_column, each=[(j - a,) for a in edges[:-1]], only=[place])
-        cuts = np.searchsorted(columns, edges)
-        each = [(columns[a:b] - first,) for (a, b), first in zip(pairwise(cuts), edges[:-1], strict=True)]
+        each = _by_panel(edges, columns)
         return np.concatenate(
-            self.panels.map(_products_with, vector, each=each, only=np.flatnonzero(np.diff(cuts)).tolist())
+            self.panels.map(_products_with, vector, each=each, only=[k for k, (own,) in enumerate(each) if own.size])
         )
 
 
@@ -334,6 +380,8 @@ class Factored:
 class _Gains:
     alive: Mask
     noise: Floats
+    factor: Factored
+    second: Floats
     variance: Floats
     reach: Floats
 
@@ -341,25 +389,35 @@ class _Gains:
 def _start_gains(
     panel: SketchPanel, state: None, alive: Mask, noise: Floats, factor: Factored, second: Floats
 ) -> tuple[_Gains, Candidates]:
-    gains = _Gains(alive, noise, *_forms(panel, factor, np.eye(second.shape[0]), second))
-    return gains, _best_gains(panel, gains, factor)
+    gains = _Gains(alive, noise, factor, second, *_forms(panel, factor, np.eye(second.shape[0]), second))
+    return gains, _best_gains(panel, gains)
+
+
+def _without(alive: Mask, excluded: Indices) -> Mask:
+    alive = alive.copy()
+    alive[excluded] = False
+    return alive
 
 
 def _step_gains(
-    panel: SketchPanel, state: _Gains, excluded: Indices, factor: Factored, second: Floats, update: Any, posterior: Any
+    panel: SketchPanel, state: _Gains, excluded: Indices, u: Floats, moved: Floats, scale: float, curvature: float
 ) -> tuple[_Gains, Candidates]:
-    alive = state.alive.copy()
-    alive[excluded] = False
-    if posterior is not None:
-        variance, reach = _forms(panel, factor, posterior, second)
-    else:
-        u, moved, scale, curvature = update
-        along, across = factor.times(panel, u, moved).T
-        share = along / scale
-        variance = state.variance - share * along
-        reach = state.reach + share * (share * curvature - 2.0 * across)
-    state = _Gains(alive, state.noise, variance, reach)
-    return state, _best_gains(panel, state, factor)
+    """Return the gains after one more column, whose ``M c`` is u, by a change of those before."""
+    along, across = state.factor.times(panel, u, moved).T
+    share = along / scale
+    variance = state.variance - share * along
+    reach = state.reach + share * (share * curvature - 2.0 * across)
+    state = replace(state, alive=_without(state.alive, excluded), variance=variance, reach=reach)
+    return state, _best_gains(panel, state)
+
+
+def _renewed_gains(
+    panel: SketchPanel, first: _Gains, excluded: Indices, posterior: Floats
+) -> tuple[_Gains, Candidates]:
+    """Return the gains computed anew, of columns without those excluded since the first step."""
+    variance, reach = _forms(panel, first.factor, posterior, first.second)
+    state = replace(first, alive=_without(first.alive, excluded), variance=variance, reach=reach)
+    return state, _best_gains(panel, state)
 
 
 def _forms(panel: SketchPanel, factor: Factored, posterior: Floats, second: Floats) -> tuple[Floats, Floats]:
@@ -380,15 +438,15 @@ def _gains(state: _Gains) -> tuple[Floats, Mask]:
     return gains, counts
 
 
-def _best_gains(panel: SketchPanel, state: _Gains, factor: Factored, best: float | None = None) -> Candidates:
+def _best_gains(panel: SketchPanel, state: _Gains, best: float | None = None) -> Candidates:
     gains, counts = _gains(state)
     best = float(gains.max(initial=0.0)) if best is None else best
     close = counts & (gains >= best * (1.0 - CLOSE)) if best > EXHAUSTED else np.zeros(counts.size, np.bool_)
-    return Candidates.of(panel, factor, best, close, state.variance)
+    return Candidates.of(panel, state.factor, best, close, state.variance)
 
 
-def _close_gains(panel: SketchPanel, state: _Gains, factor: Factored, best: float) -> tuple[_Gains, Candidates]:
-    return state, _best_gains(panel, state, factor, best)
+def _close_gains(panel: SketchPanel, state: _Gains, best: float) -> tuple[_Gains, Candidates]:
+    return state, _best_gains(panel, state, best)
 
 
 class PanelGains:
@@ -396,7 +454,9 @@ class PanelGains:
 
     `noise` of shape (p,): Squared norms, not negative.
     `second` of shape (m, m): ``C C'``.
-    Cost: a column takes one product of the whole sketch with two vectors, and one exchange with all panels.
+    Cost: a column takes one product of the whole sketch with two vectors, and one exchange with all panels. The first
+    states hold what does not change, and a step sends vectors; every `REFRESH` steps begin from the first states, so
+    that a cluster need not remember more steps than that.
     """
 
     def __init__(self, panels: Panels, factor: Factored, noise: Floats, second: Floats) -> None:
@@ -411,6 +471,7 @@ class PanelGains:
         self._step = 0
         self._update: tuple[Floats, Floats, float, float] | None = None
         self._excluded: list[Indices] = []
+        self._n_sent = 0
 
     def exclude(self, columns: Indices) -> None:
         """Leave columns out from now on."""
@@ -419,18 +480,20 @@ class PanelGains:
     def take(self) -> int:
         """Return the column of the largest gain and add it; -1 if all gains are rounding."""
         if self._update is not None:
-            excluded = np.unique(np.concatenate(self._excluded))
-            cuts = np.searchsorted(excluded, self.panels.edges)
-            each = [(excluded[a:b] - first,) for (a, b), first in zip(pairwise(cuts), self.panels.edges, strict=False)]
-            base = None if self._step % REFRESH else self._posterior
-            shared = self.factor, self.second, self._update, base
-            self._answers, self._excluded = self._run.step(_step_gains, *shared, each=each), []
+            renews = self._step % REFRESH == 0
+            excluded = np.unique(np.concatenate(self._excluded[0 if renews else self._n_sent :]))
+            each = _by_panel(self.panels.edges, excluded)
+            if renews:
+                self._answers = self._run.step(_renewed_gains, self._posterior, each=each, from_first=True)
+            else:
+                self._answers = self._run.step(_step_gains, *self._update, each=each)
+            self._n_sent = len(self._excluded)
         best = max(answer.best for answer in self._answers)
         if not best > EXHAUSTED:
             return -1
         answers = self._answers
         if any(best * (1.0 - CLOSE) <= answer.best < best for answer in answers):
-            answers = self._run.step(_close_gains, self.factor, best)
+            answers = self._run.step(_close_gains, best)
         chosen, largest, column = -1, 0.0, np.zeros(0)
         for first, answer in zip(self.panels.edges, answers, strict=False):
             if answer.best < best:
@@ -454,27 +517,31 @@ class PanelGains:
 @dataclass(frozen=True)
 class _Distances:
     alive: Mask
+    factor: Factored
     squares: Floats  # Squared distances from the span of the columns chosen
 
 
 def _start_distances(panel: SketchPanel, state: None, alive: Mask, factor: Factored) -> tuple[_Distances, Candidates]:
-    distances = _Distances(alive, _outside(panel, factor, np.zeros((0, factor.turn.shape[0]))))
-    return distances, _farthest(panel, distances, factor)
+    distances = _Distances(alive, factor, _outside(panel, factor, np.zeros((0, factor.turn.shape[0]))))
+    return distances, _farthest(panel, distances)
 
 
 def _step_distances(
-    panel: SketchPanel, state: _Distances, chosen: int, factor: Factored, basis: Floats, again: bool
+    panel: SketchPanel, state: _Distances, chosen: Indices, direction: Floats
 ) -> tuple[_Distances, Candidates]:
-    """Return the distances from a span that has one more direction, the last of `basis`; computed `again` if so."""
-    alive = state.alive.copy()
-    if chosen >= 0:
-        alive[chosen] = False
-    if again:
-        squares = _outside(panel, factor, basis)
-    else:
-        squares = state.squares - factor.times(panel, basis[-1])[:, 0] ** 2
-    state = _Distances(alive, squares)
-    return state, _farthest(panel, state, factor)
+    """Return the distances from a span that has one more direction."""
+    squares = state.squares - state.factor.times(panel, direction)[:, 0] ** 2
+    state = replace(state, alive=_without(state.alive, chosen), squares=squares)
+    return state, _farthest(panel, state)
+
+
+def _renewed_distances(
+    panel: SketchPanel, first: _Distances, chosen: Indices, basis: Floats
+) -> tuple[_Distances, Candidates]:
+    """Return the distances computed anew, of columns without those chosen since the first step."""
+    squares = _outside(panel, first.factor, basis)
+    state = replace(first, alive=_without(first.alive, chosen), squares=squares)
+    return state, _farthest(panel, state)
 
 
 def _outside(panel: SketchPanel, factor: Factored, basis: Floats) -> Floats:
@@ -488,11 +555,11 @@ def _outside(panel: SketchPanel, factor: Factored, basis: Floats) -> Floats:
     return squares
 
 
-def _farthest(panel: SketchPanel, state: _Distances, factor: Factored) -> Candidates:
+def _farthest(panel: SketchPanel, state: _Distances) -> Candidates:
     squares = np.where(state.alive, state.squares, -1.0)
     best = float(squares.max())
     close = state.alive & (squares >= best * (1.0 - TIE))
-    return Candidates.of(panel, factor, best, close, squares)
+    return Candidates.of(panel, state.factor, best, close, squares)
 
 
 _DIGITS = (
@@ -509,11 +576,11 @@ def panel_pivots(panels: Panels, factor: Factored, alive: Mask, n_pivots: int) -
     run, basis, order = panels.run(), np.zeros((0, m)), list[int]()
     answers = run.step(_start_distances, factor, each=sliced(panels.edges, alive))
     largest = since = max(answer.best for answer in answers)
-    nothing = [(-1,)] * len(answers)
     while len(order) < min(n_pivots, m):
         best = max(answer.best for answer in answers)
         if len(basis) and best < _DIGITS * since:
-            answers = run.step(_step_distances, factor, basis, True, each=nothing)
+            each = _by_panel(panels.edges, np.sort(np.array(order, dtype=np.int64)))
+            answers = run.step(_renewed_distances, basis, each=each, from_first=True)
             best = since = max(answer.best for answer in answers)
         if not best > EXHAUSTED * largest:
             break
@@ -522,8 +589,7 @@ def panel_pivots(panels: Panels, factor: Factored, alive: Mask, n_pivots: int) -
         for _ in range(2):
             column = column - (column @ basis.T) @ basis
         basis = np.vstack([basis, column / np.linalg.norm(column)])
-        each = [(chosen if j == place else -1,) for j in range(len(answers))]
-        answers = run.step(_step_distances, factor, basis, False, each=each)
+        answers = run.step(_step_distances, basis[-1], each=_by_panel(panels.edges, np.array(order[-1:])))
     return order
 
 

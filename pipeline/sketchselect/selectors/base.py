@@ -208,6 +208,11 @@ ALL_EQUAL = 1e-6 * float(np.finfo(np.float64).eps) ** 2
 WHOLE_FACTOR = 40
 """Bytes that selecting takes for each entry of a sketch that is put together."""
 
+GONE = (
+    "the workers that held the panels of this sketch ended with the fit, and this process had no room for it; give fit "
+    "a Client that stays open"
+)
+
 
 def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
     """Raise `Incompatible`, naming the column, if a batch's columns have other names than those of the stream."""
@@ -468,9 +473,9 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             come. With "impute" NaN are missing values. "one-hot" makes columns of the levels of text columns, among
             which are the selected ones (``column=level``); "dates" reads dates as days.
         """
-        if isinstance(self.__dict__.get("summary_"), PanelledDirections):
-            self.__dict__.pop("summary_")  # Its panels are in the memory of the workers.
         source = self._opened(X, y, sample_weight, run)
+        # Its panels are in the memory of the workers.
+        self._let_go_of_panels("the panels of this sketch made room for a later fit, which failed; fit again")
         with self._collected(source, run, keeps_panels=self.selects_in_panels) as summary:
             self.summary_ = summary
             self.__dict__.pop("window_", None)
@@ -553,7 +558,24 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             self.inspect_rows(source)
             if not keeps_panels:
                 self._require_room(source)
-            yield self.complete(self.collect_source(source, options), source, options)
+            ends = keeps_panels and not options.engine.stays_open
+            try:
+                yield self.complete(self.collect_source(source, options), source, options)
+                held = self.__dict__.get("summary_")
+                if (
+                    ends
+                    and isinstance(held, PanelledDirections)
+                    and WHOLE_FACTOR * held.n_features * held.size <= available_nbytes()
+                ):
+                    self.summary_ = held.whole()
+            finally:
+                if ends:
+                    self._let_go_of_panels(GONE)
+
+    def _let_go_of_panels(self, why: str) -> None:
+        """Keep what is known of a sketch in panels besides these."""
+        if isinstance(summary := self.__dict__.get("summary_"), PanelledDirections):
+            self.summary_ = summary.without_panels(why)
 
     def _require_room(self, source: Source) -> None:
         """Raise `WillNotFit` where a sketch in panels has to be put together here, and there is no memory for it."""
@@ -565,10 +587,15 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             return
         nbytes = WHOLE_FACTOR * rows.n_columns * int(description.parameters()["size"])
         if nbytes > (available := available_nbytes()):
+            what, instead = (
+                f"{self.method} selects from",
+                "take a method that chooses columns on the panels of a sketch",
+            )
+            if self.selects_in_panels:
+                what, instead = "collect needs", "call fit, which chooses columns on the panels of the sketch"
             raise WillNotFit(
-                f"{rows.matrix.address}: {self.method} selects from the whole sketch, which takes "
-                f"{format_bytes(nbytes)} of memory in this process, and there are {format_bytes(available)}; "
-                "take a method that chooses columns on the panels of a sketch (the page how_big names them)"
+                f"{rows.matrix.address}: {what} the whole sketch, which takes {format_bytes(nbytes)} of memory in this "
+                f"process, and there are {format_bytes(available)}; {instead} (the page how_big names such methods)"
             )
 
     def _delayed(self, source: Source, run: PreparedKeywords) -> Any:

@@ -427,7 +427,25 @@ class PanelledDirections(FrequentDirections):
         return FrequentDirections(self.size)._with(record, context)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return copy, (self._gathered,)
+        from sketchselect.linalg.panel_columns import NoPanels
+
+        return super().__reduce_ex__(protocol) if isinstance(self.panels, NoPanels) else (copy, (self._gathered,))
+
+    def whole(self) -> FrequentDirections:
+        """Return the sketch, put together in this process."""
+        return self._gathered
+
+    def without_panels(self, why: str) -> FrequentDirections:
+        """Return what is known besides the panels, which are let go of; `why` is what whoever needs them is told.
+
+        A sketch that was put together already is returned whole.
+        """
+        from sketchselect.linalg.panel_columns import NoPanels
+
+        if "_gathered" in self.__dict__ or isinstance(self.panels, NoPanels):
+            return cast(FrequentDirections, self.__dict__.get("_gathered", self))
+        known = replace(self._panelled, panels=NoPanels(self.panels.edges, why))
+        return cast(FrequentDirections, self._with(known, self.context))
 
     def directions_in_panels(self, about: About) -> PanelDirections:
         """Return the directions about the means or about zero, whose vectors the panels make."""
