@@ -577,7 +577,7 @@ def genes(given: Setting) -> Case:
 
 
 def load(name: str) -> Any:
-    """Return the arrays of a set; raise `FileNotFoundError` where it is not there."""
+    """Return the arrays of a public set."""
     return np.load(DATA / f"{name}.npz")
 
 
