@@ -9,8 +9,8 @@ import pytest
 from tests.structure import Module, package_modules
 
 from sketchselect import location as module
-from sketchselect.errors import SourceError
-from sketchselect.location import Location, is_scheduler_file, is_url, location_of
+from sketchselect.errors import BadParameter, SourceError
+from sketchselect.location import Location, is_scheduler_file, is_url, locate, location_of
 
 
 @pytest.fixture(params=["path", "file URL", "memory URL"])
@@ -72,6 +72,12 @@ def test_what_a_remote_file_system_raises_is_one_line_without_secrets(monkeypatc
         place.read() if action == "read" else place.write(b"x")
     assert "hush" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["abc", {"region_name": "us-east-1"}])
+def test_a_region_and_arguments_of_the_client_that_do_not_go_together_are_refused(given):
+    with pytest.raises(BadParameter, match="client_kwargs"):
+        locate("s3://box/x", {"region": "eu-west-3", "client_kwargs": given})
 
 
 LITERAL = re.compile(r"(^|\W)://$|^\.json$")

@@ -214,7 +214,7 @@ class Lines(Progress):
                 left = format_seconds(max(self._total - self._done, 0) / rate)
                 text += f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {left} left"
             else:
-                text += f"after {format_seconds(seconds)}: the first partitions are computed"
+                text += f"after {format_seconds(seconds)}: the first partitions are still being computed"
         self.note(text)
 
     def note(self, text: str) -> None:

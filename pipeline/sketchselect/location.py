@@ -285,8 +285,13 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
         raise SourceError(
             f"{_hide(text)}: addresses of the form {scheme}:// are not opened; allowed: {', '.join(SCHEMES)}"
         )
+    given = options.get("client_kwargs") or {}
+    if not isinstance(given, Mapping):
+        raise BadParameter(f"storage_options: client_kwargs must be a table of options, got {type(given).__name__}")
     if scheme == "s3" and (region := options.pop("region", None)) is not None:
-        options["client_kwargs"] = {"region_name": region} | dict(options.get("client_kwargs") or {})
+        if given.get("region_name", region) != region:
+            raise BadParameter("storage_options: region and client_kwargs.region_name differ; leave one of the two out")
+        options["client_kwargs"] = {**given, "region_name": region}
     _require_no_credentials(text)
     return Location(scheme + text[len(scheme) :].rstrip("/"), options)
 
@@ -324,6 +329,11 @@ def file_version(path: str) -> str | None:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        # A text too long to be a path names no file.
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise
     return f"{status.st_size}:{status.st_mtime_ns}"
 
 

@@ -109,7 +109,9 @@ def draw(measured: Measured, file: Path) -> None:
 
 def text_of(measured: Measured, left_out: list[str], repeats: int, figure: str) -> str:
     """Return what stands between the comments."""
-    absent = f"\n\nNot measured: {', '.join(left_out)} (no such data here, or no time left)." if left_out else ""
+    cases = f"Cases measured: {', '.join(measured)}."
+    if left_out:
+        cases += f" Not measured, for want of their data or of time: {', '.join(left_out)}."
     return f"""{BEGIN}
 
 Measured on: {machine()}.
@@ -118,7 +120,9 @@ Versions: {versions()}.
 
 Processor time of one process, every side on one thread. All sides of a case take turns in one run: {repeats} rounds
 after one to warm up, of which the table has the middle, the least and the greatest. Made rows are random numbers; real
-rows come with scikit-learn or are public sets. The *floor* is the products or sums that nobody can do without.{absent}
+rows come with scikit-learn or are public sets. The *floor* is the products or sums that nobody can do without.
+
+{cases}
 
 ![Processor time of the package and its peers over that of the floor, {len(measured)} cases]({figure})
 
@@ -143,15 +147,11 @@ def main(arguments: list[str] | None = None) -> None:
     measured: Measured = {}
     left_out, until = [], time.monotonic() + 60 * given.minutes
     for name in given.names:
-        if time.monotonic() > until:
+        if time.monotonic() > until or name not in CASES:
             left_out.append(name)
             continue
         print(name, file=sys.stderr, flush=True)
-        try:
-            case = CASES[name](setting)
-        except (FileNotFoundError, KeyError):
-            left_out.append(name)
-            continue
+        case = CASES[name](setting)
         sides = measure(case, given.repeats)
         measured[name] = case, {who: side for who, side in sides.items() if side.reason != MISSING}
     figure = given.page.with_suffix(".svg")

@@ -102,6 +102,19 @@ def test_bars_in_a_pipeline_an_error_in_the_rows_and_what_is_no_callback(capsys:
         selector.set_callbacks("bar")
 
 
+def test_weights_given_by_position_are_metadata_too() -> None:
+    class Metadata(Record):
+        def on_fit_task_begin(self, estimator: Any, context: Any, *, metadata: Any = None) -> None:
+            super().on_fit_task_begin(estimator, context)
+            given.append(metadata["sample_weight"])
+
+    given: list[Any] = []
+    weights = np.ones(len(DIGITS.data))
+    sks.KMeans(3).set_callbacks(Metadata()).fit(DIGITS.data, None, weights)
+    assert given
+    assert all(each is weights for each in given)
+
+
 @pytest.mark.parametrize(("interface", "kind"), [("spmatrix", sp.csr_matrix), ("sparray", sp.csr_array)])
 def test_columns_of_a_file_are_sparse_as_scikit_learn_is_told(tmp_path: Any, interface: str, kind: type) -> None:
     path = str(tmp_path / "x.npz")

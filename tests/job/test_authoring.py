@@ -176,6 +176,21 @@ def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
         assert "highly_variable" in file["var"]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_first_job_for_cells_without_columns_of_obs_is_for_genes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import anndata
+
+    monkeypatch.chdir(tmp_path)
+    counts = sp.random(90, 60, 0.2, format="csr", random_state=0, data_rvs=lambda n: np.arange(n) % 7 + 1.0)
+    anndata.AnnData(counts).write_h5ad("cells.h5ad")
+    works("init", "cells.h5ad", "-o", "cells.toml")
+    job = tomllib.loads(Path("cells.toml").read_text())
+    assert job["select"]["method"] == "hvg"
+    assert job["output"]["anndata"] is True
+
+
 def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> None:
     Path("jobs").mkdir()
     works("init", "rows.zarr", "-o", "jobs/first.toml")

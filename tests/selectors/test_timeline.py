@@ -182,6 +182,15 @@ def test_points_of_dates_are_the_periods_of_pandas(form, period, code, window, t
         np.testing.assert_allclose(line.scores[i], rows[counts].var(axis=0), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("place", ["{}/dates.npy", "file://{}/dates.npy", "~/dates.npy"])
+def test_dates_beside_a_data_frame_are_in_a_file_or_at_a_url(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.save(tmp_path / "dates.npy", DAYS.to_numpy())
+    frame = pd.DataFrame({"a": np.arange(400.0)})
+    lines = [sks.timeline(frame, sks.VarianceSelector(1), dates=d) for d in (place.format(tmp_path), DAYS)]
+    np.testing.assert_array_equal(lines[0].dates, lines[1].dates)
+
+
 def test_dates_that_give_no_timeline_are_refused(tmp_path, monkeypatch):
     X, _ = dated("array", tmp_path)
     selector = sks.VarianceSelector(2)
@@ -199,6 +208,8 @@ def test_dates_that_give_no_timeline_are_refused(tmp_path, monkeypatch):
         sks.timeline(X, selector, dates=np.array(["31.3.2024"] * 400))
     with pytest.raises(SourceError, match=r"dates: no column 'dya'.*'day'"):
         sks.timeline(pd.DataFrame({"a": np.arange(400.0), "day": DAYS}), selector, dates="dya")
+    with pytest.raises(SourceError, match="no column 'xxx"):
+        sks.timeline(pd.DataFrame({"a": np.arange(400.0)}), selector, dates="x" * 5000)
     with pytest.raises(BadParameter, match="'fortnight'"):
         sks.timeline(X, selector, dates=DAYS, period="fortnight")
     with pytest.raises(BadParameter, match="number of periods"):

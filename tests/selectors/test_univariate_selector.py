@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
 
 from sketchselect import summarize
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, Incompatible, SketchSelectError
 from sketchselect.selectors import Selection, UnivariateSelector
 from sketchselect.summaries import ColumnStats, Groups, Moments
 from sketchselect.workflow.tables import scores_csv
@@ -230,6 +230,11 @@ def test_missing_values_of_what_does_not_allow_them_are_refused(numbers: Any) ->
             UnivariateSelector(score, missing="pairwise").fit(*numbers)
     with pytest.raises(BadParameter, match=r"is numbers, missing=.*prepare="):
         UnivariateSelector(missing="pairwise").fit(*numbers)
+    for present in (np.zeros(20, dtype=bool), np.arange(20) < 10):
+        with pytest.raises(SketchSelectError, match="value in two classes"):
+            UnivariateSelector(missing="pairwise").fit(
+                np.where(present[:, None], np.eye(20), np.nan), np.repeat(["a", "b"], 10)
+            )
 
 
 def test_what_cannot_be_tested_is_refused(classes: Any) -> None:

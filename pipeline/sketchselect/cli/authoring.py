@@ -98,10 +98,10 @@ def init(
     steps = [ENCODINGS[kind] for kind in encode]
     location = location_of(os.path.expanduser(source))
     n_columns = matrix.shape[1]
-    cells = obs_columns(location if options is None else locate(source, options), key)
-    # Counts are of genes where rows are annotated as cells, else of words.
+    obs = obs_columns(location if options is None else locate(source, options), key)
+    # Counts in the layout of AnnData are of genes, others of words.
     method, number, of_counts = AutoSelector.method, 0, []
-    if sparse_counts and cells:
+    if sparse_counts and obs is not None:
         method, number, of_counts = HighlyVariableGenes.method, _GENES, ["library-size", "log1p"]
     elif sparse_counts:
         method, number, of_counts = GreedySelector.method, _WORDS, ["tf-idf", "l2"]
@@ -109,7 +109,7 @@ def init(
     advice = f'for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
     if method != GreedySelector.method:
         advice = 'such as "standardise" for columns of different units'
-    label, label_line = _labels(cells, matrix, options)
+    label, label_line = _labels(obs, matrix, options)
     text = JOB.format(
         description=description,
         name=output,
@@ -118,7 +118,7 @@ def init(
         + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
-        anndata=_annotations() if cells else "",
+        anndata=_annotations() if obs is not None else "",
         nonfinite=f"{fill}\n" if n_missing else "",
         prepare=f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
         method=json.dumps(method).ljust(23),
@@ -283,13 +283,13 @@ def _needs(cls: type[BaseSelector]) -> str:
     return " and ".join(needs)
 
 
-def _labels(cells: list[str], matrix: Matrix, storage_options: Mapping[str, Any] | None) -> tuple[str, str]:
+def _labels(obs: list[str] | None, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> tuple[str, str]:
     """Return the first text column of ``obs`` for the labels, if there is one, and a line with all columns."""
-    if not cells:
+    if not obs:
         return "labels.csv", ""
-    few = cells[:_LISTED]
+    few = obs[:_LISTED]
     texts = (name for name in few if _is_text(name, matrix, storage_options))
-    return next(texts, few[0]), f"# the columns of obs: {', '.join(few)}{', ...' * (len(cells) > len(few))}\n"
+    return next(texts, few[0]), f"# the columns of obs: {', '.join(few)}{', ...' * (len(obs) > len(few))}\n"
 
 
 def _is_text(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> bool:

@@ -113,7 +113,7 @@ def certify(
         rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
         refuse("a summary file holds no rows", rows)
         if inertia is None:
-            raise ConfigError("--inertia: missing; a summary file holds no labels (`kmeans_objective` measures it)")
+            raise ConfigError("--inertia: missing; a summary file holds no labels (kmeans_objective in Python sums it)")
         return _outcome(certify_summary(path, bound, clusters, inertia, prepare))
     if (labels is None) == (inertia is None):
         raise ConfigError("give either --labels (each row's cluster) or --inertia (what the clustering costs)")

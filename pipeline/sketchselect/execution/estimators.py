@@ -129,21 +129,26 @@ def fit_tasks() -> FitTasks | None:
 
 def with_callbacks(fit: Fit) -> Fit:
     """Let a method `fit` report to the estimator's callbacks, if it has any."""
+    signature = inspect.signature(fit)
 
     @wraps(fit)
-    def reporting(estimator: Any, X: Any, y: Any = None, *arguments: Any, **options: Any) -> Any:
+    def reporting(*arguments: Any, **options: Any) -> Any:
+        estimator = arguments[0]
         if "_skl_callbacks" not in vars(estimator):
-            return fit(estimator, X, y, *arguments, **options)
+            return fit(*arguments, **options)
         from sklearn.callback import CallbackSupportMixin
         from sklearn.callback import with_callbacks as with_teardown
 
+        given = signature.bind(*arguments, **options).arguments
+
         def run(estimator: Any) -> Any:
             context = CallbackSupportMixin._init_callback_context(estimator, max_subtasks=None)
-            weight = options.get("sample_weight")
-            data = {"X": X, "y": y, "metadata": {} if weight is None else {"sample_weight": weight}}
+            weight = given.get("sample_weight")
+            metadata = {} if weight is None else {"sample_weight": weight}
+            data = {"X": given["X"], "y": given.get("y"), "metadata": metadata}
             context.call_on_fit_task_begin(estimator=estimator, **data)
             with reporting_tasks(FitTasks(context, estimator, data)):
-                fitted = fit(estimator, X, y, *arguments, **options)
+                fitted = fit(*arguments, **options)
             context.call_on_fit_task_end(estimator=estimator, reconstruction_attributes=dict, **data)
             return fitted
 

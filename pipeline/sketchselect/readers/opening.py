@@ -339,7 +339,7 @@ def _with_fields(
     frame = root.child("obs")
     index = [] if frame is None or "_index" not in frame.attributes else [f"obs/{frame.attributes['_index']}"]
     columns = []
-    for name in (*index, *zarr_columns_of_rows(location, None)):
+    for name in (*index, *(zarr_columns_of_rows(location, None) or ())):
         column = name.removeprefix("obs/")
         if isinstance(encode, Mapping) and kind_in_fit(column, encode) is None:
             continue
@@ -617,10 +617,10 @@ def format_of(location: Location) -> FileFormat | None:
     return format_by_ending(name)
 
 
-def obs_columns(location: Location, key: str | None) -> list[str]:
+def obs_columns(location: Location, key: str | None) -> list[str] | None:
     """Return the columns of the rows of a matrix in AnnData or MuData, named as `open_vector` takes them.
 
-    Empty for every other source.
+    None for every other source.
     """
     if location.is_local and location.url.lower().endswith((".h5ad", ".h5mu")):
         return hdf5_columns_of_rows(location, key)

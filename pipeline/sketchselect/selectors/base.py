@@ -758,9 +758,12 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         summary: Any = self.summary_
         about: About = getattr(self, "about", "mean")
         if not self.fits_model and min(summary.n_rows, summary.n_features) > 1 and all_alike(summary, about):
+            where = f"over {summary.n_rows} rows"
+            if self._normalized(summary) is not None:
+                where += " of unit length (normalize; None leaves rows as they are)"
             raise EmptyInput(
-                f"all {summary.n_features} columns are {'zero' if about == 'zero' else 'constant'} over "
-                f"{summary.n_rows} rows, or too small to be squared (below 1e-160): there is nothing to select"
+                f"all {summary.n_features} columns are {'zero' if about == 'zero' else 'constant'} {where}, or too "
+                "small to be squared (below 1e-160): there is nothing to select"
             )
 
     def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:

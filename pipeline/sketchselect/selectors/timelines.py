@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -35,6 +34,7 @@ from sketchselect.linalg.validation import Floats, require_positive
 from sketchselect.plots import TimelineDisplay
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.base import DEFAULT_PARTITION_BYTES, MAX_READ_AMPLIFICATION, Partitions, Vector
+from sketchselect.readers.opening import local_names
 from sketchselect.readers.tables import times_of
 from sketchselect.selectors.base import BaseSelector, rank
 from sketchselect.summaries import Summary
@@ -459,7 +459,7 @@ def timeline(
     policy = "missing" if getattr(unfitted, "missing", None) is not None else "error"
     encode = steps.encodings(all_steps)
     names = [str(name) for name in getattr(source, "columns", ())]
-    if names and isinstance(dates, str) and dates not in names and not Path(dates).exists():
+    if names and isinstance(dates, str) and dates not in names and local_names([dates]):
         # Before the column of dates that was meant is refused as a feature.
         hint = did_you_mean(dates, names, f"; columns: {first_names(names, 8)}")
         raise SourceError(f"dates: no column {dates!r:.80} in the data frame, and no file of that name{hint}")

@@ -119,7 +119,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         inputs.add((content["source"]["identity"], repr(content["prepare"])))
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
     if len(inputs) > 1:
-        text = "the runs are of different sources, or prepare them differently: do not compare their inertias"
+        text = "the runs are of different sources, or prepare them differently: their inertias cannot be compared"
         warnings.warn(text, stacklevel=2)
     return runs
 

@@ -225,13 +225,13 @@ class ZarrArray:
             stores: Iterator[Any] = iter((make_store(self.location, strict=True) if strict else self.location.url,))
         else:
             stores = read_stores(self.location, strict=strict, recent=recent)
-        store = next(stores)
-        for other in stores:
+        failures: list[OSError] = []
+        for store in stores:  # each is made where the one before it failed
             try:
                 return zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
-            except Exception:  # the next may have what it lacks
-                store = other
-        return zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
+            except OSError as error:  # another library may reach what this one does not
+                failures.append(error)
+        raise failures[-1]
 
     def read(self, start: int, stop: int, axis: int = 0) -> Array:
         """Return rows (`axis` 0) or columns (1) `start` to `stop`; one call of zarr, whatever the chunks.
@@ -353,7 +353,10 @@ class ZarrArray:
             return ChunkReadError(
                 f"{self._chunk(cell)} cannot be read ({error.strerror}); check the {place} and the permissions"
             )
-        version = self.location.version(self.metadata.key(cell))
+        try:
+            version = self.location.version(self.metadata.key(cell))
+        except SourceError as failure:  # out of reach, not damaged
+            return ChunkReadError(str(failure))
         size = version.partition(":")[0] if version else "?"
         fault = "fails its checksum" if "checksum" in str(error).lower() else "cannot be decoded (cut off or damaged)"
         return ChunkReadError(f"{self._chunk(cell)}, {size} bytes, {fault}: restore it or write it again")

@@ -202,10 +202,10 @@ def zarr_vector_beside(matrix: Location, key: str, missing_chunks: MissingPolicy
     return None
 
 
-def zarr_columns_of_rows(location: Location, key: str | None) -> list[str]:
-    """Return the columns of ``obs`` of a store of AnnData or MuData; none of other stores."""
+def zarr_columns_of_rows(location: Location, key: str | None) -> list[str] | None:
+    """Return the columns of ``obs`` of a store of AnnData or MuData; None of other stores."""
     root = read_node(location)
-    return columns_of_rows(root, key) if root is not None and encoding(root) in (ANNDATA, MUDATA) else []
+    return columns_of_rows(root, key) if root is not None and encoding(root) in (ANNDATA, MUDATA) else None
 
 
 def require_readable(metadata: ArrayMetadata, address: str) -> None:

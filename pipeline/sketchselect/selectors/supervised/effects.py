@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ncfdtr, ndtr, ndtri, stdtrit
 
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.selectors.supervised.binned import Information, RankSums
 
 LEVEL = 0.95
@@ -39,17 +39,18 @@ def correlation_effects(correlations: Floats, n_rows: float) -> Effects:
     return Effects(correlations, np.where(certain, correlations, low), np.where(certain, correlations, high))
 
 
-def variance_effects(f: Floats, n_groups: int, n_rows: float) -> Effects:
-    """Return the share of the variance between groups, and the interval by the noncentral F (Steiger 2004)."""
-    numerator, denominator = n_groups - 1.0, n_rows - n_groups
-    if denominator <= 0:
-        none = np.full(f.shape, np.nan)
-        return Effects(none, none, none)
+def variance_effects(f: Floats, n_groups: int | Array, n_rows: float | Floats) -> Effects:
+    """Return the share of the variance between groups, and the interval by the noncentral F (Steiger 2004).
+
+    Numbers of groups and rows are those of all columns, or of each.
+    """
+    numerator, denominator = n_groups - 1.0, np.asarray(n_rows - n_groups, dtype=np.float64)
+    f = np.where(denominator > 0, f, np.nan)
     low, high = noncentralities(f, numerator, denominator)
     return Effects(*(_share(x, n_rows) for x in (f * numerator / denominator * n_rows, low, high)))
 
 
-def _share(noncentrality: Floats, n_rows: float) -> Floats:
+def _share(noncentrality: Floats, n_rows: float | Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         share: Floats = np.where(np.isinf(noncentrality), 1.0, noncentrality / (noncentrality + n_rows))
     return share
@@ -62,34 +63,34 @@ def difference_effects(weights: Floats, means: Floats, scatters: Floats, n_tests
     deviation by the delta method, so that it holds for groups of different variances (Welch 1938; Bonett 2008).
     `n_tests`: Number of differences of which this one may be the largest; intervals then hold for all at once.
     """
-    if weights.min() <= 1:
-        none = np.full(means.shape[1], np.nan)
-        return Effects(none, none, none)
-    freedom = (weights - 1.0)[:, None]
-    variances = scatters / freedom
-    shares = variances / weights[:, None]
+    weights = weights.reshape(2, -1)
+    freedom = np.where(weights.min(axis=0) > 1, weights - 1.0, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        within = scatters.sum(axis=0) / freedom.sum()
+        variances = scatters / freedom
+        shares = variances / weights
+        within = scatters.sum(axis=0) / freedom.sum(axis=0)
         size = (means[0] - means[1]) / np.sqrt(within)
-        spread = size**2 * (freedom * variances**2).sum(axis=0) / (2 * (freedom.sum() * within) ** 2)
+        spread = size**2 * (freedom * variances**2).sum(axis=0) / (2 * (freedom.sum(axis=0) * within) ** 2)
         of_welch = shares.sum(axis=0) ** 2 / (shares**2 / freedom).sum(axis=0)
         half = stdtrit(of_welch, 1 - _tail(n_tests)) * np.sqrt(shares.sum(axis=0) / within + spread)
     return Effects(size, size - half, size + half)
 
 
-def count_effects(statistics: Floats, observed: Floats, shares: Floats) -> Effects:
+def count_effects(statistics: Floats, observed: Floats, weights: Floats) -> Effects:
     """Return Cramer's V of counts by class, and its interval by the noncentral chi-squared distribution.
 
     `statistics`: Of the chi-squared test. `observed`, shape (n_classes, n_features): Sums of the column in each class.
-    `shares`, shape (n_classes,): Of the rows.
+    `weights`: As in `f_of_classes`.
     """
-    totals = observed.sum(axis=0)
+    weights = weights.reshape(len(weights), -1)
+    totals, n_classes = observed.sum(axis=0), np.count_nonzero(weights, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = observed / totals / shares[:, None]
-        mean = (shares[:, None] * ratios**2).sum(axis=0)
-        variance = (shares[:, None] * ratios * (ratios - mean) ** 2).sum(axis=0)
-        unit = totals * max(shares.size - 1.0, 1.0)
-        freedom = np.full(statistics.shape, shares.size - 1.0)
+        shares = weights / weights.sum(axis=0)
+        ratios = np.where(weights > 0, observed / totals / shares, 0.0)
+        mean = (shares * ratios**2).sum(axis=0)
+        variance = (shares * ratios * (ratios - mean) ** 2).sum(axis=0)
+        unit = totals * np.maximum(n_classes - 1.0, 1.0)
+        freedom = np.broadcast_to(n_classes - 1.0, statistics.shape)
         limits = _of_chi_squared(statistics, freedom, variance / (statistics / totals))
         return Effects(*(np.sqrt(x / unit) for x in (statistics, *limits)))
 
@@ -158,26 +159,27 @@ def _of_chi_squared(statistics: Floats, freedom: Floats, wider: Floats) -> tuple
     return wider * low, wider * high
 
 
-def noncentralities(f: Floats, numerator: float | Floats, denominator: float) -> tuple[Floats, Floats]:
+def noncentralities(f: Floats, numerator: float | Floats, denominator: float | Floats) -> tuple[Floats, Floats]:
     """Return the limits of the noncentrality of F statistics: those of which `f` is the quantile of either tail.
 
     0 where the central distribution is already beyond; NaN and infinite values stay.
     """
     numerator = np.broadcast_to(np.asarray(numerator, dtype=np.float64), f.shape)
-    solvable = np.isfinite(f) & (f > 0) & np.isfinite(numerator)
+    denominator = np.broadcast_to(np.asarray(denominator, dtype=np.float64), f.shape)
+    solvable = np.isfinite(f) & (f > 0) & np.isfinite(numerator) & np.isfinite(denominator)
     limits = []
     for tail in (1 - _tail(1), _tail(1)):
         limit = f.copy()
-        limit[solvable] = _noncentrality(f[solvable], numerator[solvable], denominator, tail)
+        limit[solvable] = _noncentrality(f[solvable], numerator[solvable], denominator[solvable], tail)
         limits.append(limit)
     return limits[0], limits[1]
 
 
-def _noncentrality(f: Floats, numerator: Floats, denominator: float, tail: float) -> Floats:
+def _noncentrality(f: Floats, numerator: Floats, denominator: Floats, tail: float) -> Floats:
     """Return the noncentrality at which the probability of smaller values is `tail`, by secants within a bracket."""
 
     def excess(roots: Floats, which: Any) -> Floats:
-        values: Floats = ndtri(_probability(f[which], numerator[which], denominator, roots**2)) - ndtri(tail)
+        values: Floats = ndtri(_probability(f[which], numerator[which], denominator[which], roots**2)) - ndtri(tail)
         return values
 
     everywhere = np.full(f.size, True)
@@ -212,13 +214,13 @@ def _noncentrality(f: Floats, numerator: Floats, denominator: float, tail: float
     return root**2
 
 
-def _probability(f: Floats, numerator: Floats, denominator: float, noncentrality: Floats) -> Floats:
+def _probability(f: Floats, numerator: Floats, denominator: Floats, noncentrality: Floats) -> Floats:
     """Return the distribution function of the noncentral F; by Severo and Zelen 1960 for large noncentralities."""
     out = np.empty_like(f)
     far = noncentrality > _NORMAL_FROM
-    out[~far] = ncfdtr(numerator[~far], denominator, noncentrality[~far], f[~far])
+    out[~far] = ncfdtr(numerator[~far], denominator[~far], noncentrality[~far], f[~far])
     m, total = numerator[far], numerator[far] + noncentrality[far]
     root = np.cbrt(m * f[far] / total)
-    of_first, of_second = 2 * (total + noncentrality[far]) / (9 * total**2), 2 / (9 * denominator)
+    of_first, of_second = 2 * (total + noncentrality[far]) / (9 * total**2), 2 / (9 * denominator[far])
     out[far] = ndtr(((1 - of_second) * root - (1 - of_first)) / np.sqrt(of_first + of_second * root**2))
     return out

@@ -98,7 +98,10 @@ def _streams(estimator: Any) -> bool:
 
 
 def _are_ratios(value: Any) -> bool:
-    ratios = np.asarray(value)
+    try:
+        ratios = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return False
     is_number = ratios.dtype.kind in "fiu" and ratios.ndim <= 1 and ratios.size > 0
     return is_number and bool(((ratios > 0) & (ratios <= 1)).all())
 

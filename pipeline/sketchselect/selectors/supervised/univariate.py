@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy
 
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import Floats
@@ -42,6 +42,9 @@ _MAX_TERMS = 100_000
 _ON_PRESENT_VALUES = (
     'is for classes with score="f", "t-test" or "chi2"; here fill missing values, with prepare=["impute"]'
 )
+_NO_TWO_CLASSES = (
+    "no column has a value in two classes, in rows with a positive weight; check the missing values and the target"
+)
 _BINS = ("sample", "counts")
 Bins = Annotated[
     str,
@@ -60,17 +63,13 @@ class ColumnTests(NamedTuple):
 def f_of_classes(weights: Floats, means: Floats, scatters: Floats) -> ColumnTests:
     """Return the analysis of variance of every column.
 
-    `weights`, shape (n_classes,): Number of rows of each class; classes without rows do not count.
+    `weights`, shape (n_classes,) or (n_classes, n_features): Number of rows of each class, or of those that have a
+    value in the column; classes without rows do not count.
     `means`, `scatters`, shape (n_classes, n_features): Mean, and sum of squares about it, within each class.
     """
-    filled = weights > 0
-    weights, means, scatters = weights[filled], means[filled], scatters[filled]
-    total = float(weights.sum())
-    # About the mean of the means, because columns can lie far from zero.
-    offset = means - means.mean(axis=0)
-    grand = weights @ offset / total
-    between = (weights[:, None] * (offset - grand) ** 2).sum(axis=0)
-    return _f_test(between, scatters.sum(axis=0), weights.size - 1.0, total - weights.size)
+    pooled, n_classes = _pooled(weights, means, scatters), np.count_nonzero(weights, axis=0)
+    between = (pooled.weights.reshape(len(pooled.weights), -1) * pooled.offsets**2).sum(axis=0)
+    return _f_test(between, pooled.within, n_classes - 1.0, pooled.total - n_classes)
 
 
 def f_of_moments(moments: Moments) -> ColumnTests:
@@ -109,41 +108,65 @@ def welch(weights: Floats, means: Floats, scatters: Floats, *, as_many: bool = F
     Arguments are as in `f_of_classes`, for two groups. With `as_many` the second group counts as if it had as many rows
     as the first, which overestimates the variance if it has more (scanpy's ``t-test_overestim_var``).
     """
+    weights = weights.reshape(2, -1)
     counts = np.array([weights[0], weights[0] if as_many else weights[1]])
-    if weights.min() <= 1 or counts.min() <= 1:
-        none = np.full(means.shape[1], np.nan)
-        return ColumnTests(none, none, none)
-    shares = scatters / (weights - 1.0)[:, None] / counts[:, None]
-    error = shares.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
+        shares = scatters / (weights - 1.0) / counts
+        error = np.where(weights.min(axis=0) > 1, shares.sum(axis=0), np.nan)
         t = (means[0] - means[1]) / np.sqrt(error)
-        freedom = error**2 / (shares**2 / (counts - 1.0)[:, None]).sum(axis=0)
+        freedom = error**2 / (shares**2 / (counts - 1.0)).sum(axis=0)
         log = _log_tail(t * t, np.ones_like(t), freedom)
         # Two constant groups that differ do so beyond doubt.
         p = np.where(np.isinf(t), 0.0, scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t * t)))
     return ColumnTests(t, *_joined(p, log))
 
 
-def others(group: int, weights: Floats, means: Floats, scatters: Floats) -> tuple[float, Floats, Floats]:
+def others(group: int, weights: Floats, means: Floats, scatters: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the number of rows, means and scatters of all groups but one; arguments are as in `f_of_classes`."""
-    rest = (np.arange(weights.size) != group) & (weights > 0)
-    weights, means, scatters = weights[rest], means[rest], scatters[rest]
-    total = float(weights.sum())
-    # About the mean of the means, because columns can lie far from zero.
-    centre = means.mean(axis=0)
-    offset = means - centre
-    mean = weights @ offset / total
-    return total, centre + mean, scatters.sum(axis=0) + weights @ (offset - mean) ** 2
+    rest = np.arange(len(weights)) != group
+    pooled = _pooled(weights[rest], means[rest], scatters[rest])
+    return pooled.total, pooled.mean, pooled.within + _sum(pooled.weights, pooled.offsets**2)
 
 
-def _f_test(explained: Floats, residual: Floats, numerator: float, denominator: float) -> ColumnTests:
-    if numerator <= 0 or denominator <= 0:
-        none = np.full(explained.shape, np.nan)
-        return ColumnTests(none, none, none)
+class _Pooled(NamedTuple):
+    """Groups taken together, without those that have no rows in any column."""
+
+    weights: Floats
+    total: Floats
+    mean: Floats
+    offsets: Floats
+    """Of the means of the groups from the mean of all rows, shape (n_groups, n_features)."""
+    within: Floats
+    """Sums of squares about the means of the groups."""
+
+
+def _pooled(weights: Floats, means: Floats, scatters: Floats) -> _Pooled:
+    """Return the groups taken together; arguments are as in `f_of_classes`."""
+    filled = weights.reshape(len(weights), -1) > 0
+    some = filled.any(axis=1)
+    weights, means, scatters, filled = weights[some], means[some], scatters[some], filled[some]
+    total: Floats = weights.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # About the mean of the means, because columns can lie far from zero.
+        centre = means.sum(axis=0, where=filled) / filled.sum(axis=0)
+        offsets = np.where(filled, means - centre, 0.0)
+        mean = _sum(weights, offsets) / total
+    return _Pooled(weights, total, centre + mean, offsets - mean, scatters.sum(axis=0, where=filled))
+
+
+def _sum(weights: Floats, values: Floats) -> Floats:
+    """Return the sum of the values of each column over groups, times the groups' weights, or those in the column."""
+    total: Floats = weights @ values if weights.ndim == 1 else (weights * values).sum(axis=0)
+    return total
+
+
+def _f_test(explained: Floats, residual: Floats, numerator: float | Floats, denominator: float | Floats) -> ColumnTests:
+    has_test = (np.asarray(numerator) > 0) & (np.asarray(denominator) > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        numerator = np.where(has_test, numerator, np.nan)
         f = (explained / numerator) / (residual / denominator)
     p = scipy.special.fdtrc(numerator, denominator, f)
-    log = _log_tail(f, np.full(f.shape, numerator), np.full(f.shape, denominator))
+    log = _log_tail(f, np.broadcast_to(numerator, f.shape), np.broadcast_to(denominator, f.shape))
     return ColumnTests(f, *_joined(p, log))
 
 
@@ -208,7 +231,7 @@ def adjusted(log_pvalues: Floats, correction: str) -> Floats:
 
 def _best_class(weights: Floats, means: Floats, scatters: Floats) -> tuple[ColumnTests, Effects]:
     """Return Welch's test of the class that differs most from all others, and its standardised difference."""
-    n_tests = 1 if weights.size == 2 else weights.size
+    n_tests = 1 if len(weights) == 2 else len(weights)
     tests, effects = [], []
     for i in range(n_tests):
         count, mean, scatter = others(i, weights, means, scatters)
@@ -233,16 +256,16 @@ def chi_squared(observed: Floats, weights: Floats) -> ColumnTests:
     """Return Pearson's chi-squared test of every column of counts against classes.
 
     `observed`, shape (n_classes, n_features): Sums of the column in each class.
-    `weights`, shape (n_classes,): Number of rows of each class.
+    `weights`: As in `f_of_classes`.
     """
+    weights = weights.reshape(len(weights), -1)
     filled = weights > 0
-    observed, share = observed[filled], weights[filled] / weights.sum()
-    expected = share[:, None] * observed.sum(axis=0)
+    n_classes = np.count_nonzero(filled, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        statistics = ((observed - expected) ** 2 / expected).sum(axis=0)
-    if len(share) < 2:
-        statistics = np.full(observed.shape[1], np.nan)
-    freedom = len(share) - 1.0
+        expected = weights / weights.sum(axis=0) * observed.sum(axis=0, where=filled)
+        statistics = ((observed - expected) ** 2 / expected).sum(axis=0, where=filled)
+    statistics = np.where(n_classes > 1, statistics, np.nan)
+    freedom = np.where(n_classes > 1, n_classes - 1.0, np.nan)
     p = scipy.special.chdtrc(freedom, statistics)
     return ColumnTests(statistics, *_joined(p, _log_chi_squared_tail(statistics, freedom)))
 
@@ -530,6 +553,12 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             batches = chain(first, batches)
         return super()._updated(summary, batches)
 
+    def _finish(self, names: tuple[str, ...] | None) -> Self:
+        summary: Any = self.summary_
+        if self.missing is not None and summary.n_rows and not np.max(summary.weight, initial=0) > 0:
+            raise EmptyInput(_NO_TWO_CLASSES)
+        return super()._finish(names)
+
     def _select(self, summary: Any, n_select: int) -> Selection:
         tests, effects = self._tests(summary)
         correction = self.mode if self.mode in ("fwe", "fdr-by") else "fdr"
@@ -622,23 +651,19 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             np.array([getattr(part, name) for part in parts])
             for name in ("weight", "mean", "centered_column_squared_norms", "sum")
         )
-        # Columns that have values in equally many rows of each class are tested together: all, if no value is missing.
-        patterns, pattern = np.unique(weights, axis=1, return_inverse=True)
-        tests, effects = np.full((2, 3, means.shape[1]), np.nan)
-        for i, counts in enumerate(patterns.T):
-            at, filled = np.ravel(pattern) == i, counts > 0
-            if np.count_nonzero(filled) < 2:
-                continue
-            if self.score == "chi2":
-                observed = sums[filled][:, at]
-                some = chi_squared(observed, counts[filled])
-                sizes = count_effects(some.statistics, observed, counts[filled] / counts.sum())
-            elif self.score == "f":
-                some = f_of_classes(counts, means[:, at], scatters[:, at])
-                sizes = variance_effects(some.statistics, int(np.count_nonzero(filled)), float(counts.sum()))
-            else:
-                some, sizes = _best_class(counts, means[:, at], scatters[:, at])
-            tests[:, at], effects[:, at] = some, sizes
-        if self.score != "chi2":
-            tests[:, summary.total.is_constant] = effects[:, summary.total.is_constant] = np.nan
-        return ColumnTests(*tests), Effects(*effects)
+        n_classes = np.count_nonzero(weights, axis=0)
+        if n_classes.max() < 2:
+            raise EmptyInput(_NO_TWO_CLASSES)
+        if (weights == weights[:, :1]).all():
+            weights, n_classes = weights[:, 0], n_classes[0]  # No value is missing.
+        if self.score == "chi2":
+            tests = chi_squared(sums, weights)
+            return tests, count_effects(tests.statistics, sums, weights)
+        if self.score == "f":
+            tests = f_of_classes(weights, means, scatters)
+            effects = variance_effects(tests.statistics, n_classes, weights.sum(axis=0))
+        else:
+            tests, effects = _best_class(weights, means, scatters)
+        constant = summary.total.is_constant
+        blank = [np.where(constant, np.nan, values) for values in (*tests, *effects)]
+        return ColumnTests(*blank[:3]), Effects(*blank[3:])
