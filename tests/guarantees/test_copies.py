@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
+from sketchselect.errors import EmptyInput
 
 from .instances import each_instance, matrix
 
@@ -56,7 +57,12 @@ def test_copies_are_chosen_last(seeds, shrunk, parameters, about):
         if shrunk and m is not None:
             m = min(m, 3)
         size = 8 if shrunk else None
-        chosen = cls(r, n_components=m, sketch_size=size, normalize=None, about=about, **others).fit(X)
+        selector = cls(r, n_components=m, sketch_size=size, normalize=None, about=about, **others)
+        if not n_classes:
+            with pytest.raises(EmptyInput):
+                selector.fit(X)
+            continue
+        chosen = selector.fit(X)
         order = np.argsort(-chosen.scores_, kind="stable")[:r]
         first = classes[order[: min(r, n_classes)]].tolist()
         assert -1 not in first, seed
