@@ -36,6 +36,7 @@ def marked(job: Job) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option", "ignore:Writing zarr v2 data")
 @pytest.mark.parametrize("job", [marked(job) for job in JOBS])
 def test_no_process_takes_more_than_plan_says(job: Job, tmp_path: Path) -> None:
     seen = measure(job.content(tmp_path), tmp_path)
