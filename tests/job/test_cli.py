@@ -115,7 +115,7 @@ def test_unexpected_errors_are_one_line_too(job_file: Callable[..., Path], monke
 
 @pytest.mark.slow
 def test_warnings_are_one_line_and_said_once(job_file: Callable[..., Path], tmp_path: Path) -> None:
-    np.save(tmp_path / "big.npy", np.arange(60).reshape(20, 3) + 2**60)
+    np.save(tmp_path / "big.npy", np.arange(60).reshape(20, 3) * 2**50 + 2**60 + 1)
     job = job_file(
         input={"url": str(tmp_path / "big.npy")}, select={"n_features": 2, "method": "variance"}, cluster=None
     )
