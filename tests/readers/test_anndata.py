@@ -47,6 +47,12 @@ def test_matrices_are_read_in_place(cells, counts):
     assert points.row_names.read(0, 2).tolist() == ["cell0", "cell1"]
 
 
+@pytest.mark.parametrize("name", ["obs/dpeth", "dpeth"])
+def test_a_misspelt_column_of_the_rows_is_named(cells, name):
+    with pytest.raises(SourceError, match=rf"{name}.* did you mean 'obs/depth'\? columns: 'obs/.*'gene0'"):
+        open_vector(name, 50, matrix=open_matrix(cells))
+
+
 @pytest.mark.parametrize(
     ("key", "message"),
     [

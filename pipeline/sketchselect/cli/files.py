@@ -120,6 +120,8 @@ def summarize(
         require_replaceable(write_fitted, ".sks", MAGIC, option="--write-fitted")
     missing = nonfinite == "missing"
     selector = None
+    if method == "auto" and target is not None:
+        method = "auto-target"  # as in a job
     if method is not None:
         flags: dict[str, tuple[str, Any]]
         flags = {"--size": ("sketch_size", size), "--half-life": ("half_life", half_life), "--folds": ("cv", folds)}

@@ -175,10 +175,13 @@ def select_from_file(
     except SketchSelectError as error:
         sets = "".join(f" --set {item}" for item in settings)
         hint = f"; `sketchselect summarize --for {method}{sets}` makes what it needs" * isinstance(error, Incompatible)
+        if hint and method == "auto":
+            hint += "; for a target take --method auto-target"
         raise type(error)(f"{file}: {error}{hint}") from None
     selection = selector.selection_
     write_atomically(output, selection_json(selection).encode())
-    lines = []
+    choice = selection.diagnostics.get("choice")
+    lines = [] if choice is None else [choice]
     model = model_of(selector)
     if model is not None:
         lines.append(model.sentence())
