@@ -28,6 +28,7 @@ def cells(request, counts, tmp_path):
     return cells_in(tmp_path / f"a.{request.param}", counts)
 
 
+@pytest.mark.share(1)
 def test_matrices_are_read_in_place(cells, counts):
     matrix = open_matrix(cells)
     assert matrix.row_names.read(3, 6).tolist() == ["cell3", "cell4", "cell5"]
