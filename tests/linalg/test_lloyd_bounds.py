@@ -307,6 +307,7 @@ def best_objective(X, k, w):
     return best
 
 
+@pytest.mark.slow
 def test_tight_on_small_instances():
     rng = np.random.default_rng(1)
     ratios = []
