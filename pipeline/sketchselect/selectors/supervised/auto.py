@@ -265,7 +265,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     ``sketchselect summarize``, which merges with those of other sites; `selection_.diagnostics["choice"]` says so.
     Cost a row: that of `Moments` of degree 2 up to 30 columns, up to 500 with squares alone, and of `TargetHistogram`;
     after the pass each path, on all rows and each fold. Up to 1,024 rows, unless it takes more than 256 MiB, four
-    summaries for each fold, and the paths of five divisions into folds.
+    summaries for each fold, and the paths of five divisions into folds; of streams and of files of ``summarize``,
+    which grow and merge, there is one division.
     Source: errors of a choice by folds that had no part in it, Varma and Simon 2006.
 
     Examples
