@@ -172,6 +172,6 @@ def test_nothing_is_read_ahead_of_what_is_near():
     for matrix, engine in (
         (TinyMatrix(), LocalEngine(2)),
         (RemoteMatrix(), LocalEngine(kind="serial")),
-        (CachedSource.of(Source(RemoteMatrix()), {}).matrix, LocalEngine(2)),
+        (CachedSource.of(Source(RemoteMatrix()), {}, 0).matrix, LocalEngine(2)),
     ):
         assert not planned(matrix, engine).context.reads_ahead

@@ -20,7 +20,7 @@ from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, Source
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
-from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries
+from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import StoredLevels, advice, days_of, text_of
 
@@ -30,8 +30,14 @@ FOOTERS = LRUCache(16)
 """Parsed footers: of a file with many columns and row groups reading it takes longer than a row group."""
 
 
-_ARROW_NBYTES = 64 << 20
-"""Memory that Arrow keeps for its next tables."""
+_ARROW_NBYTES = 48 << 20
+"""Memory that Arrow's libraries take."""
+
+_PAGE_NBYTES = 3 << 20
+"""What decoding a column takes at most: a page and a dictionary of about a mebibyte each, as stored and decoded."""
+
+_BUFFER_NBYTES = 1 << 16
+"""Bytes of a column that are read at once."""
 
 _BATCH_ENTRIES, _BATCH_ROWS = 1 << 20, 1024
 """Entries of a batch of rows that is decoded at once, and its least number of rows."""
@@ -267,7 +273,9 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
             f'{location.address}: reading Parquet needs pyarrow; install it with: pip install "sketchselect[parquet]"'
         ) from error
     if location.is_local:
-        with pq.ParquetFile(location.url, metadata=footer, memory_map=False) as file:
+        # As they are decoded: all bytes of a row group, which Arrow would otherwise hold, may be more than its rows.
+        given = {"pre_buffer": False, "buffer_size": _BUFFER_NBYTES}
+        with pq.ParquetFile(location.url, metadata=footer, memory_map=False, **given) as file:
             yield file
         return
     system, path = location.filesystem()
@@ -435,6 +443,12 @@ class ParquetMatrix(Matrix):
         self.is_remote = not self.groups.location.is_local
         self.loaded_nbytes = _ARROW_NBYTES
         self.chunk_rows = max(heights, default=0)
+        self.read_factor = PLAIN_FACTOR
+        column_nbytes = 2 * 8 * self.chunk_rows
+        self.piece_nbytes = 3 * 8 * _BATCH_ENTRIES + len(self.columns) * min(column_nbytes, _PAGE_NBYTES)
+        if self.is_remote:
+            # Row groups are fetched whole, in few requests.
+            self.piece_nbytes += int(1.5 * self.chunk_rows * self.shape[1] * self.dtype.itemsize)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
         widths = (len(column.feature_names) for column in self.columns)
         kinds = [

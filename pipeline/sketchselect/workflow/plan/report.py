@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds
-from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
+from sketchselect.execution.plan import library_nbytes
 
 START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""
@@ -155,12 +155,13 @@ class JobForecast:
     @property
     def process_nbytes(self) -> int:
         """Memory of a worker before its first task."""
-        return (PROCESS_NBYTES if self.cluster.kind == "dask" else MAIN_NBYTES) + self.loaded_nbytes
+        return library_nbytes(self.cluster.kind) + self.loaded_nbytes
 
     @property
     def main_nbytes(self) -> int:
-        """Upper bound of the memory of the process that the job is started in, if it runs no tasks."""
-        return MAIN_NBYTES + self.loaded_nbytes + self.client_nbytes
+        """Upper bound of the memory of the process that the job is started in, which clusters rows that are few."""
+        here = [p.projected_bytes for p in self.passes if p.where == "client"]
+        return max([library_nbytes("threads") + self.loaded_nbytes + self.client_nbytes, *here])
 
     @property
     def refusal(self) -> str | None:
