@@ -200,7 +200,10 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
     if source.in_double and prepared_itemsize < 8:
-        reading += 8 * rows * source.n_columns
+        double = 8 * rows * source.n_columns
+        # The memory of the pieces is free by then.
+        whole = rows * n_columns * matrix.dtype.itemsize
+        reading = max(reading, whole + double) if matrix.piece_nbytes else reading + double
     return reading
 
 

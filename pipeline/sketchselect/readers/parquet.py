@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,8 @@ class Footers:
     groups: RowGroups  # Their row groups
     schema: Any  # The columns, the same in every file, and after them the keys of the folders
     nullable: frozenset[str]  # Columns that may have nulls
+    # The largest column chunks, by column: bytes as stored, and without compression
+    chunk_nbytes: Mapping[str, tuple[int, int]]
 
     @property
     def index(self) -> list[str]:
@@ -180,6 +182,7 @@ def read_footers(location: Location) -> Footers:
     files: list[ParquetFile] = []
     schema: Any = None
     nullable = set()
+    chunk_nbytes: dict[str, tuple[int, int]] = {}
     for place, values in zip(locations, keys, strict=True):
         version = place.existing_version()
         try:
@@ -205,9 +208,13 @@ def read_footers(location: Location) -> Footers:
                 )
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
+            name = column.path_in_schema.partition(".")[0]
+            stored, plain = chunk_nbytes.get(name, (0, 0))
+            stored = max(stored, column.total_compressed_size)
+            chunk_nbytes[name] = stored, max(plain, column.total_uncompressed_size)
             statistics = column.statistics if column.is_stats_set else None
             if statistics is None or not statistics.has_null_count or statistics.null_count:
-                nullable.add(column.path_in_schema.partition(".")[0])
+                nullable.add(name)
                 nullable.add(column.path_in_schema)
         # A column of the file goes before the name of a folder.
         values = tuple((name, value) for name, value in values if name not in columns.names)
@@ -216,7 +223,7 @@ def read_footers(location: Location) -> Footers:
 
     for name, value in files[0].keys:
         schema = schema.append(pa.field(name, pa.string() if isinstance(value, str) else pa.int64()))
-    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable))
+    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes)
 
 
 def folder_keys(names: list[str], location: Location) -> list[tuple[tuple[str, int | str], ...]]:
@@ -444,11 +451,6 @@ class ParquetMatrix(Matrix):
         self.loaded_nbytes = _ARROW_NBYTES
         self.chunk_rows = max(heights, default=0)
         self.read_factor = PLAIN_FACTOR
-        column_nbytes = 2 * 8 * self.chunk_rows
-        self.piece_nbytes = 3 * 8 * _BATCH_ENTRIES + len(self.columns) * min(column_nbytes, _PAGE_NBYTES)
-        if self.is_remote:
-            # Row groups are fetched whole, in few requests.
-            self.piece_nbytes += int(1.5 * self.chunk_rows * self.shape[1] * self.dtype.itemsize)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
         widths = (len(column.feature_names) for column in self.columns)
         kinds = [
@@ -565,6 +567,11 @@ def open_parquet_matrix(
     uniform = set(kinds) == {dtype} and dtype in (np.float32, np.float64)
     uniform = uniform and all(c.width is None and c.kind is None for c in columns)
     matrix = ParquetMatrix(footers.groups, dtype, columns, nonfinite, uniform)
+    chunks = [footers.chunk_nbytes.get(column.name, (0, 0)) for column in columns]
+    matrix.piece_nbytes = 3 * 8 * _BATCH_ENTRIES + sum(min(2 * plain, _PAGE_NBYTES) for _, plain in chunks)
+    if matrix.is_remote:
+        # Row groups are fetched whole, in few requests.
+        matrix.piece_nbytes += sum(stored for stored, _ in chunks)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
     if len(footers.index) == 1:

@@ -621,6 +621,9 @@ class _Walk:
         session = self.session
         session.selector.inspect_rows(session.source)
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
+        # A summary is there as it is received, too, and methods derive others of about its size from it.
+        summarized = 4 * bundle.projected_nbytes(session.n_columns, session.source.n_targets)
+        self.client_nbytes = max(summarized, session.selector.selecting_nbytes(session.source))
         passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
             if [*passes] == [None]:

@@ -136,7 +136,8 @@ class JobForecast:
     @property
     def projected_nbytes(self) -> int:
         """Upper bound of the memory of a worker."""
-        return max((p.projected_bytes for p in self._on_workers()), default=0)
+        here = [] if self.cluster.kind == "dask" else [self.main_nbytes]
+        return max([*(p.projected_bytes for p in self._on_workers()), *here])
 
     @property
     def expected_nbytes(self) -> int | None:
@@ -170,9 +171,10 @@ class JobForecast:
         if limit is None or self.projected_nbytes <= limit:
             return None
         largest = max(self._on_workers(), key=lambda one: one.projected_bytes)
+        by = f"the pass {largest.name!r}" if self.projected_nbytes == largest.projected_bytes else "selecting columns"
         return (
             f"execution.memory_limit is {format_bytes(limit)}, up to {format_bytes(self.projected_nbytes)} may be "
-            f"needed (by the pass {largest.name!r}): a run is refused. Raise it, or lower execution.partition_bytes"
+            f"needed (by {by}): a run is refused. Raise it, or lower execution.partition_bytes"
         )
 
     @property
