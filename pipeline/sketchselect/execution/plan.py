@@ -193,17 +193,20 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
             decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
     reading = matrix.read_factor * decoded_rows * n_columns * matrix.dtype.itemsize + matrix.piece_nbytes
     prepared_itemsize = 4 if matrix.dtype.itemsize <= 4 and matrix.dtype.kind == "f" else 8
+    prepared = 0
     if source.prepare:
-        reading += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
+        prepared += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
     if source.columns is not None:
-        reading += rows * len(source.columns) * prepared_itemsize
+        prepared += rows * len(source.columns) * prepared_itemsize
+    if source.in_double and prepared_itemsize < 8:
+        prepared += 8 * rows * source.n_columns
+    if matrix.piece_nbytes:
+        # The memory of the pieces is free by then.
+        reading = max(reading, rows * n_columns * matrix.dtype.itemsize + prepared)
+    else:
+        reading += prepared
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
-    if source.in_double and prepared_itemsize < 8:
-        double = 8 * rows * source.n_columns
-        # The memory of the pieces is free by then.
-        whole = rows * n_columns * matrix.dtype.itemsize
-        reading = max(reading, whole + double) if matrix.piece_nbytes else reading + double
     return reading
 
 
