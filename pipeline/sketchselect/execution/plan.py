@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PROCESS_NBYTES = 240 * 2**20
 """A worker with Python, the libraries and compiled kernels loaded, and what its allocator does not give back."""
 
-MAIN_NBYTES = 280 * 2**20
+MAIN_NBYTES = 296 * 2**20
 """The same of the process that a job is started in, which also selects and writes the results."""
 
 COMPILING_NBYTES = 192 * 2**20
