@@ -202,7 +202,7 @@ def test_the_projection_counts_the_result_where_it_is_held(narrow, data):
     tight = summarize_source(source, Moments(), PassOptions(engine, partition_bytes=20_000))
     assert tight.stats.projected_nbytes <= engine.memory_limit
     less = LocalEngine(1, memory_limit=tight.stats.projected_nbytes - 1)
-    with pytest.raises(WillNotFit, match="for the result"):
+    with pytest.raises(WillNotFit, match="results that are kept"):
         summarize_source(source, Moments(), PassOptions(less, partition_bytes=20_000))
 
 

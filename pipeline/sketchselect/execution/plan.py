@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import Panels
     from sketchselect.linalg.sparse_shrink import SketchPanel
 
-PROCESS_NBYTES = 240 * 2**20
+PROCESS_NBYTES = 248 * 2**20
 """A worker with Python, the libraries and compiled kernels loaded, and what its allocator does not give back."""
 
 MAIN_NBYTES = 296 * 2**20
