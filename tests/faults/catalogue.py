@@ -100,7 +100,7 @@ FAULTS = (
         CLUSTER + "a_scheduler_lost_between_passes_is_named_and_a_closed_client_refused",
         DEATHS + "a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out", CHAOS),
     row("cluster", "the driver is killed", "no process is left; the same command resumes",
-        INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes", PROCESSES + "a_killed_driver_leaves_no_process_behind"),
+        INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes"),
     row("cluster", "the driver of a pass in panels of columns is killed or interrupted", "goes on from the last state that is whole; the same bits",
         INTERRUPTED + "a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits", PANELS + "a_pass_that_was_stopped_goes_on_with_the_same_bits",
         PANELS + "a_selector_goes_on_in_panels"),
