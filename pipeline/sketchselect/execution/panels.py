@@ -314,7 +314,7 @@ def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: Engine
     changes = {
         # One leaf of any number of partitions: appended ones leave the tree as it is.
         "tree": MergeTree(len(plan.partitions), chain=sys.maxsize),
-        "projected": replace(projected, caller=plan.projected.caller),
+        "projected": replace(projected, held=plan.projected.held),
         "join": partial(_joined, description, edges, plan.context.reduction.keeps_panels),
     }
     return SketchPlan(
