@@ -40,6 +40,7 @@ def benchmarks(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_for_every_side_of_every_case(benchmarks, capsys):
     run = benchmarks("run")
     run.main(["--small"])

@@ -469,6 +469,7 @@ def never_whole(monkeypatch):
     monkeypatch.setattr(PanelledDirections, "record", property(refuse))
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize("width", [128, 61])
 @pytest.mark.parametrize("about", ["mean", "zero"])
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ def test_sketches_keep_their_guarantee_at_every_point(description, window):
         assert gap[-1] <= summary.shrinkage + slack
 
 
+@pytest.mark.slow
 def test_the_engine_does_not_show_in_the_bits():
     X = rows(1500)
     options = [{"window": None}, {"window": 150}, {"points": 7}]

@@ -31,7 +31,7 @@ def test_a_second_run_repeats_nothing(job: Job, tmp_path: Path) -> None:
     assert {n: (tmp_path / "out" / n).read_bytes() for n in files} == files
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("section", "change", "redone"),
     [

@@ -325,6 +325,7 @@ def test_never_above_the_optimum(seed):
     assert 0.0 <= bound.spectral <= bound.lower <= bound.scatter
 
 
+@pytest.mark.slow
 def test_tight_on_small_instances():
     rng = np.random.default_rng(1)
     ratios = []

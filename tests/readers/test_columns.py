@@ -162,6 +162,7 @@ def test_identity_in_memory_is_that_of_the_columns():
         )
 
 
+@pytest.mark.slow
 def test_every_engine_gives_the_same_bits_over_columns(write):
     values = np.random.default_rng(1).standard_normal((60, 48))
     path = write(values, chunks=(25, 4))

@@ -74,6 +74,7 @@ def nasty(seed):
     yield "few rows", rng.standard_normal((5, 20))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("cls", COMPLETE)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_degenerate_data_keep_the_count_and_the_bound(cls, seed):
