@@ -609,6 +609,7 @@ def selection_curve(
     sample_rows: int | None = None,
     normalize: str | None = "l2",
     random_state: int = 0,
+    prepare: Any = None,
     client: Any = None,
 ) -> SelectionCurve:
     """Return how the inertia in all columns falls with the number of selected columns, for several methods.
@@ -628,8 +629,8 @@ def selection_curve(
         As in `AutoSelector`.
     sizes : sequence of int, optional
         Numbers of columns; 4, 8, 16, ... below the number of columns (at most 2,048) by default.
-    client : optional
-        Runs the pass, as in `summarize`.
+    prepare, client : optional
+        Steps applied to the rows first, before `normalize`, and what runs the pass; as in `summarize`.
 
     Returns
     -------
@@ -638,7 +639,7 @@ def selection_curve(
     Raises
     ------
     BadParameter
-        For a parameter out of range.
+        For a parameter out of range, or steps for summaries, whose rows are prepared already.
     Incompatible
         If summaries lack a sample of rows, or what a method needs.
 
@@ -658,7 +659,9 @@ def selection_curve(
     )
     selector.check_parameters()
     is_summary = isinstance(source, (Summary, Mapping))
-    summary: Any = source if is_summary else selector.collect(source, client=client)
+    if is_summary and prepare is not None:
+        raise BadParameter("prepare is for rows, and a summary was given: its rows are prepared already")
+    summary: Any = source if is_summary else selector.collect(source, prepare=prepare, client=client)
     p = pick(summary, RowSample.kind).n_features
     numbers = [FEWEST * 2**i for i in range(10) if FEWEST * 2**i < p] or [p]
     if sizes is not None and not isinstance(sizes, Iterable):
