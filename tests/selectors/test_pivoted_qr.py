@@ -200,13 +200,6 @@ def test_scores_rank_the_choice(selector, r):
     assert (chosen.scores_[order[r:]] <= 0.5).all()
 
 
-def test_fewer_columns_are_the_beginning_of_more():
-    X = spread()
-    order = np.argsort(-sks.GreedySelector(40).fit(X).scores_, kind="stable")
-    for r in (1, 3, 17):
-        assert sks.GreedySelector(r).fit(X).support_.tolist() == sorted(order[:r].tolist())
-
-
 @pytest.mark.parametrize("selector", METHODS)
 def test_moments_and_an_exact_sketch_say_the_same(selector):
     X = spread()
