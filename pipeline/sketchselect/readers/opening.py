@@ -204,8 +204,6 @@ def format_by_ending(name: str) -> FileFormat | None:
     return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)
 
 
-"""Columns that a message lists."""
-
 _FIRST_NAMES = 1 << 16
 _ROLE = "it is named as the target, labels, weights or row names"
 
