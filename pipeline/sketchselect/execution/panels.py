@@ -176,7 +176,7 @@ def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: Engine
     projected = _projection(source, plan.partitions, description, edges, engine)
     changes = {
         "tree": MergeTree(len(plan.partitions), chain=len(plan.partitions)),
-        "projected": replace(projected, caller=plan.projected.caller),
+        "projected": replace(projected, held=plan.projected.held),
         "join": partial(_joined, description, edges, plan.context.reduction.keeps_panels),
     }
     return SketchPlan(

@@ -310,11 +310,13 @@ class CachedSource(Source):
     """
 
     blocks: Mapping[tuple[int, int], Any] = field(default_factory=dict)
+    held_nbytes: int = 0  # Bytes of the blocks in each process that has some
 
     @classmethod
-    def of(cls, source: Source, blocks: Mapping[tuple[int, int], Any]) -> Self:
+    def of(cls, source: Source, blocks: Mapping[tuple[int, int], Any], held_nbytes: int) -> Self:
         """Return the source with the blocks of its partitions."""
-        return cls(**{**vars(source), "matrix": CachedMatrix(source.matrix), "target": None}, blocks=blocks)
+        cached = {**vars(source), "matrix": CachedMatrix(source.matrix), "target": None}
+        return cls(**cached, blocks=blocks, held_nbytes=held_nbytes)
 
 
 def cache_block(block: Block) -> dict[tuple[int, int], CachedBlock]:

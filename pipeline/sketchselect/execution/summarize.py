@@ -89,12 +89,15 @@ def summary_reduction(
 ) -> Reduction[Any]:
     """Return the reduction of a source to a summary; or with another leaf, to a state of about the summary's size."""
     shape = (source.n_columns, source.n_targets)
+    working = description.working_nbytes(*shape)
+    if source.is_sparse:
+        working = max(working, description.sparse_working_nbytes(source.n_columns))
     return Reduction(
         leaf or SummariseBlock(description),
         merge,
         stage,
         state_nbytes=description.projected_nbytes(*shape),
-        working_nbytes=description.working_nbytes(*shape),
+        working_nbytes=working,
     )
 
 
