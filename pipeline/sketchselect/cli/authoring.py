@@ -111,8 +111,7 @@ def init(
         advice = 'such as "standardise" for columns of different units'
     label, label_line = _labels(obs, matrix, options)
     if obs is not None and not counts:
-        inputs = {"key": key, "storage_options": options, "feature_names": feature_names}
-        wider = open_matrix(source, nonfinite="missing", encode=tuple(ENCODINGS), **inputs)
+        wider = open_matrix(source, key=key, nonfinite="missing", encode=tuple(ENCODINGS), storage_options=options)
         if n_more := wider.shape[1] - n_columns:
             some = ", ".join(json.dumps(step) for step in ENCODINGS.values())
             label_line += f"# {counted(n_more, 'column')} of text or dates: features with the steps {some}, put first\n"
