@@ -1,11 +1,13 @@
 """Runs that are interrupted, killed or out of room: what is finished stays, and the same command resumes."""
 
+import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -279,6 +281,25 @@ def test_signals_that_are_ignored_from_outside_stay_ignored(monkeypatch: pytest.
     finally:
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, at_end)
+
+
+def test_a_thread_of_zarr_that_ends_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect import __main__
+
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        loop.run_forever()
+        time.sleep(0.5)  # longer than zarr itself waits
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    monkeypatch.setattr("zarr.core.sync.loop", [loop])
+    monkeypatch.setattr("zarr.core.sync.iothread", [thread])
+    __main__._end_reading()
+    assert not thread.is_alive()
+    loop.close()
+    __main__._end_reading()
 
 
 STUCK = """

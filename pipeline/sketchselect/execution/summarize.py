@@ -244,9 +244,9 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
         name = f"{i} {step.description}"
         if earlier is None:
             view, description = step_view(source, step, tuple(fitted), options)
-            rows = f"{'the first ' if view.n_rows < source.n_rows else ''}{view.n_rows} rows"
-            what = f"{step.description} needs {description.kind.replace('-', ' ')} of {rows}"
-            options.progress.note(f"prepare: {what}: a pass before the others")
+            rows = f"{'the first' if view.n_rows < source.n_rows else 'all'} {view.n_rows} rows"
+            what = description.kind.replace("-", " ").replace("stats", "statistics")
+            options.progress.note(f"prepare: {step.description} needs {what} of {rows}, in a pass of its own")
             reduced = summarize_source(view, description, options, stage=f"prepare, {step.name}")
             collected[name] = step.completed(reduced.value, source.matrix)
         else:
