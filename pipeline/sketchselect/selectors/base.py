@@ -832,7 +832,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
                 warnings.warn(
                     f"rows were scaled to unit length (normalize), and their mean is {100.0 * share:.1f} % of all "
                     "squares: columns far from zero make all rows nearly parallel, and what distinguishes them is "
-                    "lost; leave normalize out (None), or standardise the columns first",
+                    "lost; set normalize=None (in a job normalize = false), or standardise the columns first",
                     stacklevel=4,
                 )
                 return

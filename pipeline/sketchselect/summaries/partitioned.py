@@ -218,6 +218,27 @@ class Folds(PartitionedSummary):
         record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
         return folds._with(record, self.context)
 
+    def united(self, folds: Sequence[Sequence[int]]) -> Folds:
+        """Return fewer folds, each the union of some of these, which are named by their numbers.
+
+        Folds ``4 i`` to ``4 i + 3`` of 4 n are together exactly fold i of n with the same seed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sketchselect.summaries import ColumnStats
+        >>> eight = Folds(ColumnStats(), n_folds=8).from_block(np.eye(40))
+        >>> two = Folds(ColumnStats(), n_folds=2).from_block(np.eye(40))
+        >>> eight.united([range(4), range(4, 8)])[0].n_rows == two[0].n_rows
+        True
+        """
+        if sorted(i for fold in folds for i in fold) != list(range(len(self))):
+            raise BadParameter(f"each of the {len(self)} folds must be in one of the unions")
+        parts = [reduce(lambda a, b: a.merge(b), (self[i] for i in fold)) for fold in folds]
+        of_unions = Folds(parts[0], len(parts), self.seed, self.groups)
+        record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
+        return of_unions._with(record, self.context)
+
     def details(self) -> Iterator[str]:
         """Yield the sizes of the folds, and the details of all rows."""
         sizes = [fold.n_rows for fold in self]

@@ -337,8 +337,8 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
     if few and slots > 1:
         fewest = min(few, key=lambda p: p.partitions)
         yield (
-            f"{fewest.name}: {counted(fewest.partitions, 'partition')} for {slots} tasks at a time; more than "
-            f"{counted(max(1, fewest.partitions // PARTITIONS_PER_SLOT), 'worker')} help little. Lower "
+            f"{fewest.name}: {counted(fewest.partitions, 'partition')} for {slots} tasks at a time; little is "
+            f"gained by more than {counted(max(1, fewest.partitions // PARTITIONS_PER_SLOT), 'worker')}. Lower "
             "execution.partition_bytes (not below the chunks of the store), or take fewer workers"
         )
     yield from _of_passes(plan, on_workers)
