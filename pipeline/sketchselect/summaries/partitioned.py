@@ -73,6 +73,10 @@ class PartitionedSummary(Container):
         """Return the bytes for the inner summary: parts are built one after the other."""
         return self.summary.working_nbytes(n_features, n_targets)
 
+    def sparse_working_nbytes(self, n_features: int) -> int:
+        """Return that of one partition's CSR block."""
+        return self.summary.sparse_working_nbytes(n_features)
+
     @classmethod
     def of_members(cls, members: Mapping[str, Summary[Any]], parameters: Mapping[str, Any]) -> Self:
         """Return the summary of these parts, named "0", "1", ...; `parameters` without the inner summary."""
