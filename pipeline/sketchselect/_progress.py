@@ -447,14 +447,20 @@ _logs_json: ContextVar[bool] = ContextVar("_logs_json", default=False)
 
 
 @contextlib.contextmanager
-def reporting(verbosity: Literal["silent", "brief", "all"], *, logs_json: bool = False) -> Iterator[None]:
-    """Show nothing, a brief log, or everything where progress is requested by True; as text or as JSON records."""
-    tokens = _verbosity.set(verbosity), _logs_json.set(logs_json)
+def _setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Give a variable this value until the context ends."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _verbosity.reset(tokens[0])
-        _logs_json.reset(tokens[1])
+        variable.reset(token)
+
+
+@contextlib.contextmanager
+def reporting(verbosity: Literal["silent", "brief", "all"], *, logs_json: bool = False) -> Iterator[None]:
+    """Show nothing, a brief log, or everything where progress is requested by True; as text or as JSON records."""
+    with _setting(_verbosity, verbosity), _setting(_logs_json, logs_json):
+        yield
 
 
 _computing: ContextVar[Progress | None] = ContextVar("_computing", default=None)
@@ -462,14 +468,9 @@ _computing: ContextVar[Progress | None] = ContextVar("_computing", default=None)
 _tasks: ContextVar[Progress | None] = ContextVar("_tasks", default=None)
 
 
-@contextlib.contextmanager
-def reporting_tasks(tasks: Progress | None) -> Iterator[None]:
+def reporting_tasks(tasks: Progress | None) -> contextlib.AbstractContextManager[None]:
     """Report all passes and steps of computations to this, too: the callbacks of a fit; None: to none."""
-    token = _tasks.set(tasks)
-    try:
-        yield
-    finally:
-        _tasks.reset(token)
+    return _setting(_tasks, tasks)
 
 
 def surrounding_tasks() -> Progress | None:
@@ -481,14 +482,9 @@ STEP_SECONDS = 2.0
 """Time from which on steps of a computation are counted, in lines of `LINE_SECONDS`."""
 
 
-@contextlib.contextmanager
-def reporting_steps(progress: Progress) -> Iterator[None]:
+def reporting_steps(progress: Progress) -> contextlib.AbstractContextManager[None]:
     """Report the steps of long computations (`steps`), which read nothing, to this progress."""
-    token = _computing.set(progress)
-    try:
-        yield
-    finally:
-        _computing.reset(token)
+    return _setting(_computing, progress)
 
 
 def steps(what: str, items: Iterable[T], total: int) -> Iterator[T]:

@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_large import COLUMNS, make_store
-from bench_overhead import peak_mib, tiny_store
 from simulation import simulate_pass
+from stores import COLUMNS, make_store, tiny_store
 
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, PassOptions, Source
@@ -53,6 +52,11 @@ def processor_seconds() -> float:
     """Return the processor time of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def peak_mib() -> float:
+    """Return the largest resident memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def planned(path: str) -> Plan[Any]:

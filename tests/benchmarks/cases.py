@@ -11,7 +11,7 @@ from typing import Any
 import dask
 import numpy as np
 import scipy.sparse as sp
-from bench_large import BAND, make_store
+from stores import BAND, make_store
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import sketchselect as sks

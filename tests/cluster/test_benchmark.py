@@ -10,29 +10,6 @@ import pytest
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
-def load(name):
-    path = BENCHMARKS / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stream", [False, True])
-def test_kmeans_seeding_runs(capsys, stream):
-    found = load("kmeans_seeding").run(("zipf", "heavy"), n_seeds=2, n_rows=1500, stream=stream)
-    assert list(found) == ["zipf", "heavy"]
-    assert all(len(values) == 2 for values, _ in found["zipf"].values())
-    assert "median" in capsys.readouterr().out
-
-
-def test_kmeans_zarr_runs():
-    found = load("kmeans_zarr").run(n_rows=3000, n_columns=5, n_clusters=4, n_iter=2, local=True)
-    assert np.isfinite(list(found.values())).all()
-    assert found["1 workers"] > 0
-
-
 @pytest.fixture
 def benchmarks(monkeypatch):
     """Return an importer of the scripts, which lie side by side."""
@@ -40,6 +17,7 @@ def benchmarks(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_for_every_side_of_every_case(benchmarks, capsys):
     run = benchmarks("run")
     run.main(["--small"])

@@ -15,7 +15,7 @@ from sketchselect.summaries import BlockBound, FrequentDirections, Moments, bloc
 from .exhaustive import cost, solved
 
 INSTANCES = 1000
-BATCHES = 10
+BATCHES = 40
 
 _ROUNDING = 1e-12
 """Of the exhaustive optimum itself, relative to the scatter: sums of a dozen squares."""

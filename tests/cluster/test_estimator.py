@@ -20,6 +20,7 @@ from sketchselect.readers import open_matrix, open_vector
 from .data import blobs, exact_distances, exact_sums
 
 
+@pytest.mark.share(20)
 @pytest.mark.filterwarnings("ignore::sketchselect.cluster.FewerClusters")
 @parametrize_with_checks([KMeans()], expected_failed_checks=exceptions)
 def test_scikit_learn_contract(estimator, check):

@@ -176,6 +176,7 @@ def test_the_number_of_starts_depends_on_the_work_of_comparing_them_and_on_its_m
     assert seeding.n_starts(3, 16, 1_000_000) == 3
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("init", ["k-means||", "k-means++", "function"])
 @pytest.mark.parametrize("offset", [0.0, 1e5])
 def test_starts_compared_in_a_projection_find_planted_clusters_in_dense_and_sparse_rows(init, offset, monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.passing import Recorder, serial
 
-from sketchselect.cluster import KMeans, certify_labels, fit_kmeans, kmeans_objective
+from sketchselect.cluster import KMeans, certify_labels, fit_kmeans
 from sketchselect.cluster.certificates import block as block_certificate
 from sketchselect.cluster.kmeans import passes
 from sketchselect.execution import PassOptions, Source, local_cluster
@@ -99,14 +99,6 @@ def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers
     assert any("a worker died" in note for note in told.notes)
     assert bits(outcome) == bits(fit_kmeans(source, parameters, serial()))
     assert not engine.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-
-
-def test_estimator_and_objective(engine, store):
-    path, _ = store
-    here = KMeans(5).fit(path)
-    there = KMeans(5).fit(path, client=engine)
-    assert there.cluster_centers_.tobytes() == here.cluster_centers_.tobytes()
-    assert kmeans_objective(path, here.labels_, 5, client=engine) == kmeans_objective(path, here.labels_, 5)
 
 
 def test_an_array_persisted_on_the_cluster(engine, store):

@@ -1,4 +1,4 @@
-"""Scripts as users run them: interrupted, without a main guard, from daemonic processes, with a scheduler that dies."""
+"""Scripts as users run them: interrupted, without a main guard, from daemonic processes."""
 
 import os
 import re
@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import psutil
 import pytest
@@ -105,17 +104,6 @@ def test_ctrl_c_ends_a_job_quickly_and_it_resumes(tmp_path):
     assert "[1198.0, 1199.0, 1200.0, 1201.0]" in output
 
 
-def test_a_killed_driver_leaves_no_process_behind(tmp_path):
-    process = start(script(tmp_path, LEAVES, JOB), "")
-    until(process, "partition", 3)
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert len(children) >= 2
-    process.kill()
-    process.communicate(timeout=600)
-    _, alive = psutil.wait_procs(children, timeout=600)
-    assert alive == []
-
-
 def test_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
     unguarded = """
     try:
@@ -154,65 +142,3 @@ def test_a_daemonic_process_is_told_what_to_use_instead(tmp_path):
     assert "BadCluster a daemonic process" in output
     assert 'cluster = "threads"' in output
     assert "threads 600" in output
-
-
-REMOTE = """
-    if __name__ == "__main__":
-        try:
-            with open_engine(sys.argv[1]) as engine:
-                reduced = summarise(engine, sys.argv[2])
-                print("resumed", reduced.stats.n_resumed, reduced.value.mean.tolist(), flush=True)
-        except SketchSelectError as error:
-            print(type(error).__name__, error, flush=True)
-            sys.exit(error.exit_code)
-"""
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """Start a scheduler and one worker as a user would; return how to start them, and what runs."""
-    running = []
-
-    def launch():
-        # The scheduler writes its address into a file once it listens.
-        where = tmp_path / f"scheduler-{len(running)}.json"
-        base = [sys.executable, "-m", "dask"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-        quiet["env"] = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        local = ["--host", "127.0.0.1", "--no-dashboard"]
-        scheduler = subprocess.Popen(
-            [*base, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet
-        )
-        running.append(scheduler)
-        worker = [*base, "worker", "--scheduler-file", str(where), "--host", "127.0.0.1", "--nthreads", "2"]
-        running.append(subprocess.Popen([*worker, "--no-nanny", "--no-dashboard", "--death-timeout", "20"], **quiet))
-        for _ in range(400):
-            if where.exists() and where.stat().st_size:
-                break
-            time.sleep(0.05)
-        import json
-
-        return json.loads(where.read_text())["address"], scheduler
-
-    yield launch
-    for process in running:
-        process.kill()
-        process.wait()
-
-
-def test_a_scheduler_that_dies_ends_the_job_and_it_resumes_elsewhere(tmp_path, cluster):
-    job = script(tmp_path, LEAVES, REMOTE)
-    address, scheduler = cluster()
-    process = start(job, address, tmp_path / "nodes")
-    until(process, "partition", 20)
-    scheduler.kill()
-    output = finished(process)
-    assert process.returncode == 75, output
-    assert "ClusterLost" in output
-    assert "Traceback" not in output
-    address, _ = cluster()
-    again = start(job, address, tmp_path / "nodes")
-    output = finished(again)
-    assert again.returncode == 0, output
-    assert "note summarize: resuming" in output
-    assert "[1198.0, 1199.0, 1200.0, 1201.0]" in output

@@ -7,7 +7,7 @@ import pytest
 from tests.passing import flip, serial
 
 from sketchselect.errors import BadParameter, SourceChanged
-from sketchselect.execution import Checkpoint, LocalEngine, Source, local_cluster
+from sketchselect.execution import Checkpoint, LocalEngine, Source
 from sketchselect.execution.checkpoints import list_nodes, read_node
 from sketchselect.execution.points import cover
 from sketchselect.execution.tree import MergeTree
@@ -115,6 +115,7 @@ def test_sketches_keep_their_guarantee_at_every_point(description, window):
         assert gap[-1] <= summary.shrinkage + slack
 
 
+@pytest.mark.slow
 def test_the_engine_does_not_show_in_the_bits():
     X = rows(1500)
     options = [{"window": None}, {"window": 150}, {"points": 7}]
@@ -153,15 +154,6 @@ def test_no_more_is_merged_than_points_need():
     scan(np.arange(150.0)[:, None], Counted(), points=1)
     # Seven below the one node, and seven to join it with the other seven leaves.
     assert Counted.merges == 7 + 7
-
-
-@pytest.mark.slow
-def test_nor_does_a_cluster_of_processes():
-    X = rows(800)
-    wanted = [scan(X, FrequentDirections(4), window=w, finish=gap_of).values for w in (None, 150)]
-    with local_cluster(2) as engine:
-        found = [scan(X, FrequentDirections(4), window=w, finish=gap_of, engine=engine).values for w in (None, 150)]
-    assert found == wanted
 
 
 def test_fewer_points_are_points_of_the_same_scan():

@@ -99,7 +99,7 @@ FAULTS = (
         CLUSTER + "a_scheduler_lost_between_passes_is_named_and_a_closed_client_refused",
         DEATHS + "a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out", CHAOS),
     row("cluster", "the driver is killed", "no process is left; the same command resumes",
-        INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes", PROCESSES + "a_killed_driver_leaves_no_process_behind"),
+        INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes"),
     row("cluster", "Ctrl-C, SIGTERM", "130 or 143 within seconds; what was finished is there",
         INTERRUPTED + "interrupted_runs_say_how_to_resume_and_do",
         INTERRUPTED + "a_signal_while_the_program_is_imported_is_an_orderly_end", PROCESSES + "ctrl_c_ends_a_job_quickly_and_it_resumes"),

@@ -278,6 +278,7 @@ def test_rows_are_appended_while_it_is_read(place: Place) -> None:
     assert moments(place.open()) == moments(np.vstack([OLD, NEW]))
 
 
+@pytest.mark.share(2)
 def test_it_is_shortened_while_it_is_read(place: Place) -> None:
     matrix = place.open()
     with pytest.raises(SketchSelectError):
@@ -292,7 +293,7 @@ def test_it_is_swapped_while_it_is_read(place: Place) -> None:
     assert moments(place.open()) == moments(NEW)
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("change", ["swapped", "appended", "shortened"])
 def test_it_changes_between_kill_and_resume(place: Place, change: str, tmp_path: Path) -> None:
     def kill() -> None:
@@ -311,6 +312,7 @@ def test_it_changes_between_kill_and_resume(place: Place, change: str, tmp_path:
     assert moments(place.open(), **options) == moments(now)
 
 
+@pytest.mark.share(2)
 def test_a_job_says_whether_its_source_was_watched(place: Place, tmp_path: Path) -> None:
     if isinstance(place, ZipPlace):
         pytest.skip("jobs open no Zip files")

@@ -1,6 +1,7 @@
 """Every byte of every file that is read again: flipped, cut off, or of another run; an error, or the same content."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -149,9 +150,22 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-@pytest.mark.share(3)
-@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
-@pytest.mark.parametrize("name", ["summary.sks", "checkpoints/stages.json", "features.zarr/c/0/0", "selection.json"])
+def lose_a_bit(path: Path) -> None:
+    """Flip a bit as a disk does, which leaves the times of the file."""
+    status = path.stat()
+    flip(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("damage", [lose_a_bit, cut, Path.unlink])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("summary.sks", "checkpoints/stages.json", "features.zarr/c/0/0", "selection.json"),
+        *("labels.zarr/c/0", "centers.zarr/zarr.json"),
+    ],
+)
 def test_the_next_run_mends_what_is_damaged(
     runs: list[Path], tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
@@ -159,5 +173,6 @@ def test_the_next_run_mends_what_is_damaged(
     damage(out / name)
     again = sks.run(job(runs[0].parent, 0, out))
     assert again.objective == read_manifest(runs[0], lambda content: content["objective"])
-    for file in ("summary.sks", "selection.json", "scores.csv"):
+    stores = ("features.zarr/c/0/0", "labels.zarr/c/0", "centers.zarr/zarr.json")
+    for file in ("summary.sks", "selection.json", "scores.csv", *stores):
         assert (out / file).read_bytes() == (runs[0] / file).read_bytes()

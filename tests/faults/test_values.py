@@ -26,6 +26,7 @@ def read_only(rows: np.ndarray) -> np.ndarray:
     return copy
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
 def test_layouts_of_memory_give_the_same_bits(dtype: str) -> None:
     rows = (100 * np.random.default_rng(0).standard_normal((203, 7))).astype(dtype)

@@ -53,6 +53,8 @@ def test_no_partition_is_better_with_triangle_inequalities(number: int, monkeypa
     # By a power of two, so that the optimum is exactly the same but for its scale.
     power = int(rng.choice([-498, 0, 498])) - math.frexp(float(np.abs(X).max(initial=2**-10)))[1]
     weights = counts.astype(float) if number % 3 == 0 else None
-    bound = block_bound.partition_bound(np.ldexp(X, power), k, weights, triangles=True).lower
+    proved = block_bound.partition_bound(np.ldexp(X, power), k, weights, triangles=True)
+    bound = proved.lower
     room = 1e-12 * float(counts @ (X**2).sum(axis=1))
     assert 0 <= bound <= math.ldexp(best + room, 2 * power)
+    assert 0 <= proved.spectral <= bound <= proved.scatter

@@ -38,6 +38,7 @@ def instance(seed, shrunk, about):
     return rng, X[:, order], own[which][order], near
 
 
+@pytest.mark.share(4)
 @each_instance
 @pytest.mark.parametrize("about", ["mean", "zero"])
 @pytest.mark.parametrize("shrunk", [False, True], ids=["exact", "shrunk"])

@@ -107,6 +107,7 @@ def test_power_is_that_of_knockoffs_made_from_the_rows(setting: str) -> None:
     assert abs(differences.mean()) <= 0.02 + 3 * differences.std() / np.sqrt(differences.size)
 
 
+@pytest.mark.share(4)
 @each_repetition
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_expected_share_of_false_columns_is_kept(setting: str, seeds: range) -> None:

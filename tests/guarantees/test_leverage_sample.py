@@ -37,6 +37,7 @@ def realised(sample, A, ridge):
     return max(-lam[0], lam[-1])
 
 
+@pytest.mark.slow
 @each_instance
 def test_the_rate_of_the_paper_has_its_probability(seeds):
     failures, allowed = 0, 0.0
@@ -50,6 +51,7 @@ def test_the_rate_of_the_paper_has_its_probability(seeds):
     assert failures <= allowed
 
 
+@pytest.mark.share(2)
 @each_instance
 @pytest.mark.filterwarnings("ignore:every one of the")
 @pytest.mark.parametrize("rate", [None, "paper", 1.5])

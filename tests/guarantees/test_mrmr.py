@@ -33,6 +33,7 @@ def reference_mrmr(X: Any, y: Any, k: int, scheme: str, oracle: Any) -> list[int
     return order
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("scheme", ["quotient", "difference"])
 @pytest.mark.parametrize("n_classes", [0, 2, 4])
 @each_instance

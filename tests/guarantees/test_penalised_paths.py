@@ -50,6 +50,7 @@ def fitted(method, X, y, unfinished):
     return path
 
 
+@pytest.mark.share(1)
 @each_instance
 @pytest.mark.parametrize("method", ["lasso", "elastic-net", "homotopy"])
 def test_convex_models_are_as_near_to_the_optimum_as_they_say(seeds, method):
@@ -80,6 +81,7 @@ def test_convex_models_are_as_near_to_the_optimum_as_they_say(seeds, method):
     assert any(unfinished) or method != "homotopy"
 
 
+@pytest.mark.share(1)
 @each_instance
 @pytest.mark.parametrize("name", ["mcp", "scad"])
 def test_concave_models_are_stationary(seeds, name):

@@ -146,6 +146,7 @@ def test_a_column_correlates_with_its_copy_however_fast_rows_fade() -> None:
         assert covariance[0, 0] > 0
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("number", range(6))
 def test_cross_validation_of_float32_rows_is_that_of_float64_rows(number: int) -> None:
     one = instance(number)

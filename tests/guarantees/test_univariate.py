@@ -76,6 +76,7 @@ def with_effects(rng: np.random.Generator, score: str) -> tuple[np.ndarray, np.n
     return X, labels, float((joint * np.log(joint / expected)).sum() / stats.entropy([60, 40, 20]))
 
 
+@pytest.mark.share(2)
 @each_instance
 @pytest.mark.parametrize("score", ["correlation", "f", "t-test", "chi2", "mutual-information", "wilcoxon"])
 def test_intervals_hold_the_effect_of_the_population(seeds, score):

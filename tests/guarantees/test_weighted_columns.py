@@ -111,6 +111,7 @@ def test_weights_of_the_draws_have_the_expectation_one(seeds):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["scales", "copies", "far"])
+@pytest.mark.statement("Boutsidis 2012, Theorem 5", "Boutsidis 2012, Algorithm 6")
 def test_the_factor_of_one_hybrid_draw_has_its_probability(kind):
     """The frequency over 200 seeds, without room for chance."""
     rng = np.random.default_rng(1)
@@ -125,6 +126,7 @@ def test_the_factor_of_one_hybrid_draw_has_its_probability(kind):
     within = 0
     for seed in range(200):
         chosen = sks.HybridSelector(6, n_clusters=2, n_draws=1, random_state=seed).fit(X)
+        assert chosen.selection_.diagnostics["n_candidates"] < 200
         _, labels = best_partition(A[:, chosen.support_] * chosen.weights_, 2)
         within += objective(A, labels) <= chosen.selection_.diagnostics["proven_factor"] * best
     assert within >= 0.4 * 200

@@ -329,6 +329,7 @@ def test_clusters_and_their_certificate_survive_a_store(adata, tmp_path, ending)
     assert "with 3 clusters" in certificate["sentence"]
 
 
+@pytest.mark.slow
 def test_no_more_blocks_are_solved_than_a_job_solves(monkeypatch):
     cells = anndata.AnnData(np.random.default_rng(0).standard_normal((4000, 4)))
     bounds = []

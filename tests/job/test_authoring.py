@@ -34,6 +34,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     return values
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
     np.savetxt("table.csv", rows[:20, :4], delimiter=",")
     np.save("labels.npy", np.arange(200) % 3)

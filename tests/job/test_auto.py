@@ -75,6 +75,7 @@ def test_stages_and_another_engine_give_the_same(job: Any, tmp_path: Path) -> No
     assert once.selection.support.size == 4
 
 
+@pytest.mark.slow
 def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: Any, tmp_path: Path) -> None:
     """Three of twelve columns hold a part of what tells ten clusters apart: k-means has many optima there."""
     from_sample = []
@@ -197,6 +198,7 @@ def test_a_job_says_what_its_columns_cost_whoever_clusters_them_as_python_does(
     assert point.low <= fresh / best <= point.high <= 1.05
 
 
+@pytest.mark.slow
 def test_the_chain_is_proved_within_the_tolerance_or_it_is_said(job: Any) -> None:
     blocks = {"certificate": "blocks"}
     loose = selecting(job, {"method": "auto", "tolerance_proved": 0.5}, cluster=blocks)

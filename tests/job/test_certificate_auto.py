@@ -119,6 +119,7 @@ def test_what_a_table_may_not_say(job: Job, wrong: dict[str, Any]) -> None:
 # `[cluster] certificate = "blocks"`: a pass of its own, shown in manifest and report, never above the objective.
 
 
+@pytest.mark.slow
 def test_the_job_proves_more_from_blocks(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     result = sks.run(job(cluster={"n_clusters": 6, "certificate": "blocks"}, output={"report": True}))
     spectral, blocks, drop = result.certificates

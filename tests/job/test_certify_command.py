@@ -39,6 +39,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_anybodys_labels_are_certified_in_one_pass(digits: Path) -> None:
     rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
     words = ("--labels", digits / "labels.npy", "--clusters", 10, "--block-rows", 200)

@@ -103,6 +103,7 @@ def test_weighted_clusters_the_columns_of_the_theory(job: Job, rows: np.ndarray,
         assert certificate.objective >= result.objective * (1 - 1e-6), certificate.method
 
 
+@pytest.mark.slow
 def test_both_ways_stand_side_by_side(job: Job, rows: np.ndarray, tmp_path: Path) -> None:
     truth = np.arange(300) % 3
     np.save(tmp_path / "truth.npy", truth)

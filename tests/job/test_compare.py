@@ -31,6 +31,7 @@ def labelled(job: Callable[..., dict[str, Any]], tmp_path: Path) -> tuple[dict[s
     return whole, path
 
 
+@pytest.mark.slow
 def test_methods_are_those_of_runs_of_their_own(
     labelled: tuple[dict[str, Any], Path], rows: np.ndarray, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_runs_of_different_rows_are_shown_with_a_warning(
         compare_runs([str(folder) for folder in folders])
 
 
+@pytest.mark.slow
 def test_the_settings_of_the_job_hold_for_each_method_that_has_them(
     labelled: tuple[dict[str, Any], Path], tmp_path: Path
 ) -> None:

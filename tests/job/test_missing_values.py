@@ -77,6 +77,7 @@ def test_certify_does_the_same(gappy: Path) -> None:
     assert "left out 980 of 1,000 rows (98 %), so 20 are used" in done.stdout
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("nonfinite", ["", 'nonfinite = "missing"'])
 @pytest.mark.parametrize("by", ["mean", "median"])
 def test_the_error_offers_imputation_and_it_keeps_all_rows(gappy: Path, nonfinite: str, by: str) -> None:

@@ -1,7 +1,5 @@
 """Running a job again: what is kept, what is done anew, and what is never published."""
 
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +29,7 @@ def test_a_second_run_repeats_nothing(job: Job, tmp_path: Path) -> None:
     assert {n: (tmp_path / "out" / n).read_bytes() for n in files} == files
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("section", "change", "redone"),
     [
@@ -84,29 +82,6 @@ def test_stages_of_different_libraries_are_said_to_be(
     assert libraries["holds"] is None
     assert "several made the bits" in libraries["text"]
     assert not any("libraries" in note for note in sks.run(job(), fresh=True).manifest["notes"])
-
-
-def test_damaged_results_of_an_earlier_run_are_made_again(job: Job, tmp_path: Path) -> None:
-    first = sks.run(job())
-    summary = tmp_path / "out" / "summary.sks"
-    good = summary.read_bytes()
-    summary.write_bytes(good[:-1])
-    shutil.rmtree(tmp_path / "out" / "labels.zarr")
-    again = sks.run(job())
-    assert summary.read_bytes() == good
-    assert (again.labels == first.labels).all()
-
-
-@pytest.mark.parametrize("name", ["labels.zarr/c/0", "centers.zarr/zarr.json", "features.zarr/c/1/0"])
-def test_a_bit_that_the_disk_lost_in_a_result_is_made_again(job: Job, tmp_path: Path, name: str) -> None:
-    first = sks.run(job())
-    path = tmp_path / "out" / name
-    good, status = path.read_bytes(), path.stat()
-    path.write_bytes(bytes([*good[:-1], good[-1] ^ 1]))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    again = sks.run(job())
-    assert path.read_bytes() == good
-    assert (again.labels == first.labels).all()
 
 
 def test_a_source_that_changes_during_the_job_is_not_published(

@@ -52,6 +52,15 @@ def test_select_finds_all_that_it_needs_and_the_columns_of_a_fit(counts: Path, m
     assert support(out) == selector.fit(np.load(counts / "rows.npy"), target).support_.tolist()
 
 
+def test_auto_with_a_target_is_that_for_targets_and_its_choice_is_printed(counts: Path) -> None:
+    source = ("summarize", counts / "rows.npy", "--target", counts / "y.npy", "--scheduler", "serial")
+    done = works(*source, "-o", counts / "a.sks", "--for", "auto")
+    assert "--method auto-target" in done.stdout
+    done = works("select", counts / "a.sks", "--method", "auto-target", "-o", counts / "a.json")
+    assert "predicts best" in done.stdout
+    refused(cli("select", counts / "a.sks", "--method", "auto", "-o", counts / "a.json"), 1, "--method auto-target")
+
+
 def test_options_that_are_parameters_of_the_method_are_its_own(counts: Path) -> None:
     words = ("--scheduler", "serial", "--for", "greedy", "--size", 8, "--half-life", 50)
     works("summarize", counts / "rows.npy", "-o", counts / "a.sks", *words)

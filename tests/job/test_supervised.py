@@ -118,13 +118,6 @@ def test_cross_validation_chooses_on_rows_held_out(
     assert one_se.manifest["stages"][0]["reused"] is True, "the folds of the first run serve both rules"
 
 
-def test_thresholded_least_squares_is_least_squares(supervised: Job, rows: np.ndarray, target: np.ndarray) -> None:
-    model = model_of(sks.run(supervised("thresholded-ols", {"n_features": 3})).folder)
-    direct = LinearRegression().fit(rows[:, USED].astype(np.float64), target)
-    assert np.ravel(model["coefficients"]) == pytest.approx(direct.coef_, rel=1e-5)
-    assert model["intercepts"][0] == pytest.approx(direct.intercept_, rel=1e-5)
-
-
 @pytest.mark.parametrize("labels", ["text", "numbers", "three"])
 def test_classes_may_be_text_or_numbers(
     supervised: Job, rows: np.ndarray, target: np.ndarray, labels: str, tmp_path: Path

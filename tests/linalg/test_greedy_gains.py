@@ -142,6 +142,7 @@ def test_one_set_and_many_have_the_same_order(kind, seed, monkeypatch):
         assert order_of(C, noise, p)[0] == expected
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("share", [0.5, 1.0])
 @pytest.mark.parametrize("kind", ["plain", "scales", "norms", "clusters"])
 def test_several_thousand_columns(kind, share, monkeypatch):

@@ -93,6 +93,7 @@ def norm(matrix: Any) -> float:
     return float(np.linalg.norm(matrix.astype(float), 2))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_errors_of_products_are_within_their_bounds(

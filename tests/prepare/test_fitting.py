@@ -253,16 +253,3 @@ def test_a_model_of_prepared_rows_predicts_new_ones_with_their_statistics(counts
         model.set_prepare(["log1p"])
     reference = sks.ThresholdedOLS(5).fit(apply_steps(fit.steps, counts), y).predict(apply_steps(fit.steps, counts[:7]))
     np.testing.assert_allclose(model.set_prepare(fit.steps).predict(counts[:7]), reference, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_other_processes_fit_and_prepare_alike(counts, tmp_path):
-    np.save(tmp_path / "x.npy", counts)
-    steps = [*CELLS, "fourier(n_components=8)"]
-    reference = sks.fit_prepare(counts, steps, partition_bytes=9000)
-    expected = sks.summarize(counts, sks.Moments(), prepare=reference.steps, partition_bytes=9000)
-    with sks.local_cluster(2) as engine:
-        result = sks.fit_prepare(tmp_path / "x.npy", steps, partition_bytes=9000, client=engine)
-        s = sks.summarize(tmp_path / "x.npy", sks.Moments(), prepare=result.steps, partition_bytes=9000, client=engine)
-    assert result.statistics == reference.statistics
-    assert s == expected

@@ -82,6 +82,7 @@ def prepared(source, steps, **options):
     return list(names), apply_steps(steps, matrix.read_rows(0, matrix.shape[0]))
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "options",
@@ -103,6 +104,7 @@ def test_columns_are_those_of_scikit_learn(form, options, tmp_path):
         np.testing.assert_array_equal(rows, expected)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_models_of_tables_equal_those_of_encoded_rows(form, tmp_path):
     """The task of a table with text: held-out R2 below .3 by its numbers, about .7 with scikit-learn's encoder."""

@@ -28,6 +28,7 @@ def cells(request, counts, tmp_path):
     return cells_in(tmp_path / f"a.{request.param}", counts)
 
 
+@pytest.mark.share(1)
 def test_matrices_are_read_in_place(cells, counts):
     matrix = open_matrix(cells)
     assert matrix.row_names.read(3, 6).tolist() == ["cell3", "cell4", "cell5"]
@@ -45,6 +46,12 @@ def test_matrices_are_read_in_place(cells, counts):
     points = open_matrix(cells, key="obsm/points")
     MatrixConformance(points, counts[:, :3]).verify()
     assert points.row_names.read(0, 2).tolist() == ["cell0", "cell1"]
+
+
+@pytest.mark.parametrize("name", ["obs/dpeth", "dpeth"])
+def test_a_misspelt_column_of_the_rows_is_named(cells, name):
+    with pytest.raises(SourceError, match=rf"{name}.* did you mean 'obs/depth'\? columns: 'obs/.*'gene0'"):
+        open_vector(name, 50, matrix=open_matrix(cells))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import zarr
 import sketchselect as sks
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, NotFinite
-from sketchselect.execution import Checkpoint, PassOptions, Source, local_cluster, open_engine
+from sketchselect.execution import Checkpoint, PassOptions, Source, open_engine
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.readers import row_partitions, transposed
 from sketchselect.testing.readers import MatrixConformance
@@ -160,21 +160,6 @@ def test_identity_in_memory_is_that_of_the_columns():
         assert transposed(open_matrix(make(values))).identity(3, 9) != transposed(open_matrix(make(other))).identity(
             3, 9
         )
-
-
-def test_every_engine_gives_the_same_bits_over_columns(write):
-    values = np.random.default_rng(1).standard_normal((60, 48))
-    path = write(values, chunks=(25, 4))
-    result = []
-    with local_cluster(2, "1GiB") as dask:
-        for client in ("serial", "threads", dask):
-            with open_engine(client) as engine:
-                for source in (open_matrix(path), open_matrix(values)):
-                    matrix = transposed(source)
-                    reduced = summarize_source(Source(matrix), sks.Moments(), PassOptions(engine, partition_bytes=1920))
-                    result.append(reduced.value)
-    assert all(summary == result[0] for summary in result)
-    assert np.allclose(result[0].gram(), values @ values.T)
 
 
 def test_float32_columns_can_be_had_in_double():

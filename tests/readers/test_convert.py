@@ -25,7 +25,7 @@ def leftovers(folder):
     return sorted(p.name for p in folder.iterdir() if p.name.endswith(".partial"))
 
 
-@pytest.mark.share(15)
+@pytest.mark.share(6)
 def test_every_source(any_source, values, tmp_path, request):
     seen = []
     out = convert(any_source, tmp_path / "out.zarr", progress=lambda done, total: seen.append((done, total)))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import doctest
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchselect import _text
+from sketchselect.plots.charts import rank
 from sketchselect.report import drawing
+from sketchselect.report.charts import describe_scores
 
 
 def test_doctests():
@@ -55,3 +58,11 @@ def test_cleaned_text_is_printable_and_short(value, length):
 def test_infinite_and_missing_numbers():
     assert [_text.number(v) for v in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert drawing.factor(math.inf) == "∞"
+
+
+@pytest.mark.parametrize(
+    ("support", "says"),
+    [([], "No column"), ([0, 1], "2 columns with the highest"), ([0, 2], "1 of the 2"), ([0, 1, 2], "Every column")],
+)
+def test_the_caption_of_scores_says_how_the_selection_goes_by_them(support, says):
+    assert says in describe_scores(rank(np.array([3.0, 2.0, 1.0]), np.array(support, dtype=int)))

@@ -87,6 +87,7 @@ def test_mutual_information_wins_where_no_trend_shows(relation: Any, columns: li
     assert y.dtype != bool or fit.errors_["mutual-information"] == pytest.approx(1 - fit.score(X, y), abs=0.05)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("p", [12, 35])
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_errors_of_mutual_information_are_those_of_refitting_on_rows(p: int, task: str) -> None:
@@ -115,6 +116,7 @@ def test_errors_of_mutual_information_are_those_of_refitting_on_rows(p: int, tas
             assert path.cv_errors[model, i] == pytest.approx(error, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_without_counts_mutual_information_is_not_compared() -> None:
     X = rows(300, 40)
     y = X[:, 2] - X[:, 3] + rows(301, 40)[1:, 5]
@@ -206,6 +208,7 @@ def test_ranked_paths_go_by_f_statistics_and_by_relevance_without_redundancy() -
             assert best.support_.tolist() == MRMRSelector(size, task=task).fit(X, target).support_.tolist()
 
 
+@pytest.mark.slow
 def test_groups_streams_and_merged_files() -> None:
     X, names = rows(300), np.array(["no", "yes"])
     y = names[(X[:, 1] + X[:, 3] > 0).astype(int)]

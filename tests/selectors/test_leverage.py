@@ -5,11 +5,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-import zarr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NotFinite
-from sketchselect.execution import PassOptions, Source, local_cluster, open_engine
+from sketchselect.execution import PassOptions, Source, open_engine
 from sketchselect.readers import open_matrix, open_vector, transposed
 from sketchselect.selectors import Selection
 from sketchselect.selectors.leverage import priority_sample
@@ -104,23 +103,6 @@ def test_the_same_bits_for_the_same_bands_and_the_law_for_any(n_bands):
         chosen = selector.fit_summary(union)
         C = X[:, chosen.support_] * chosen.weights_
         assert relative_error(C, X, union.final_ridge) <= 0.5
-
-
-@pytest.mark.slow
-def test_two_workers_of_dask_give_the_same_bits(tmp_path):
-    X = wide()
-    zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(8, 80))
-    path = str(tmp_path / "x.zarr")
-    with local_cluster(2, "1GiB") as client:
-        for selector in (sks.OnlineLeverageSelector(20), sks.LeverageSelector(20, read="columns", choice="sampled")):
-            wanted = collected(selector, X, 8)
-            for engine in ("threads", client):
-                with open_engine(engine) as running:
-                    source = Source(open_matrix(path))
-                    got = selector.collect_source(source, PassOptions(running, 8 * X.shape[0] * 80))
-                assert got == wanted
-        fitted = sks.OnlineLeverageSelector(20).fit(path, client=client)
-    assert fitted.selection_.to_dict() == sks.OnlineLeverageSelector(20).fit(path).selection_.to_dict()
 
 
 @pytest.mark.parametrize("batch", [1, 7, 640])

@@ -35,6 +35,7 @@ def source(form, tmp_path):
     return {"array": HOLES, "frame": pd.DataFrame(HOLES), "dask": dask.array.from_array(HOLES, (60, 8))}[form]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("form", ["array", "frame", "dask", "zarr"])
 @pytest.mark.parametrize(
     "estimator",

@@ -21,7 +21,7 @@ from sketchselect.selectors.sketched import ridge_weights
 SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 
-@pytest.mark.share(400)
+@pytest.mark.share(130)
 @parametrize_with_checks(
     [cls(**SMALL.get(name, {})) for name, cls in METHODS.items()],
     expected_failed_checks=exceptions,
@@ -175,7 +175,14 @@ def test_variance_keeps_its_digits_far_from_zero():
 
 
 @pytest.mark.filterwarnings("ignore:.*halves of the rows are empty")
-@pytest.mark.parametrize(("batch", "shape"), [(1, (30, 24)), (37, (600, 40)), (300, (600, 40))])
+@pytest.mark.parametrize(
+    ("batch", "shape"),
+    [
+        pytest.param(1, (30, 24), marks=pytest.mark.slow),
+        pytest.param(37, (600, 40), marks=pytest.mark.slow),
+        (300, (600, 40)),
+    ],
+)
 def test_partial_fit_at_any_batch_size(batch, shape):
     # All select anew after every batch, so single rows are few.
     X = mixture(*shape)

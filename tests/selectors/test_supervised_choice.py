@@ -108,6 +108,7 @@ def test_the_number_of_columns_is_found(method):
     assert len(method.support_) <= 5
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_by_default_a_model_is_chosen_by_what_it_predicts(name):
     """Half of 40 correlated columns matter a little: an information criterion that counts them finds few or none."""

@@ -23,7 +23,7 @@ CLASSIFIERS = [
 ]
 
 
-@pytest.mark.share(80)
+@pytest.mark.share(27)
 @parametrize_with_checks(CLASSIFIERS, expected_failed_checks=exceptions)
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():

@@ -173,6 +173,7 @@ def test_summaries_that_do_not_fit_are_refused(method):
         clone(method).set_params(degree=2).fit_summary(sks.Moments().from_block(X, y))
 
 
+@pytest.mark.share(2)
 @every_method
 def test_every_source_gives_the_same_model(method, tmp_path):
     import dask.array as da
@@ -258,6 +259,7 @@ def test_a_constant_target_has_nothing_to_validate(method):
     assert np.allclose(got.path_.cv_errors, 0.0)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("choice", [{"criterion": "ebic"}, {"cv": 4}, {"alpha": 0.05}, {"adaptive": True}], ids=str)
 @pytest.mark.parametrize("method", [sks.LassoPath(), sks.MCPPath(), sks.SCADPath()], ids=lambda m: m.method)
 def test_copies_of_columns_change_no_model(method, choice):

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.feature_selection import f_classif, f_regression, r_regression
 
-from sketchselect.selectors.supervised.univariate import adjusted, f_of_classes, f_of_regression, welch
+from sketchselect.selectors.supervised.univariate import adjusted, f_of_classes, welch
 
 
 def grouped(X: Any, labels: Any) -> tuple[Any, Any, Any]:
@@ -21,24 +20,6 @@ def data() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 200)
     return rng.standard_normal((200, 12)) + labels[:, None] * np.linspace(0, 1.5, 12), labels
-
-
-def test_f_of_classes_is_that_of_scikit_learn(data: tuple[Any, Any]) -> None:
-    X, labels = data
-    found = f_of_classes(*grouped(X, labels))
-    f, p = f_classif(X, labels)
-    np.testing.assert_allclose(found.statistics, f, rtol=1e-12)
-    np.testing.assert_allclose(found.pvalues, p, rtol=1e-12)
-    np.testing.assert_allclose(np.exp(found.log_pvalues), found.pvalues, rtol=1e-12)
-
-
-def test_f_of_regression_is_that_of_scikit_learn(data: tuple[Any, Any]) -> None:
-    X, labels = data
-    y = labels + 0.25 * X[:, 0]
-    found = f_of_regression(r_regression(X, y), len(y))
-    f, p = f_regression(X, y)
-    np.testing.assert_allclose(found.statistics, f, rtol=1e-12)
-    np.testing.assert_allclose(found.pvalues, p, rtol=1e-12)
 
 
 def test_welch_is_that_of_scipy(data: tuple[Any, Any]) -> None:

@@ -243,6 +243,8 @@ def test_what_cannot_be_tested_is_refused(classes: Any) -> None:
         UnivariateSelector("chi2").fit(X - np.where(np.arange(15) == 2, 1e5, 0.0), labels)
     with pytest.raises(BadParameter, match="2 columns"):
         UnivariateSelector().fit(X, np.column_stack([labels, labels]))
+    with pytest.raises(BadParameter, match=r'is text.*score="correlation".*score="f"'):
+        UnivariateSelector("correlation").fit(X, labels.astype(str))
     with pytest.raises(BadParameter, match="groups"):
         UnivariateSelector().fit(X, labels, groups=labels)
     with pytest.raises(Incompatible, match="has no target"):

@@ -46,6 +46,7 @@ def fed(selector, step, *rows):
         yield selector.partial_fit(*(values[start : start + step] for values in rows))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("step", [7, 130])
 @pytest.mark.parametrize("selector", SUPERVISED, ids=name)
 def test_a_model_on_a_window_is_that_of_its_rows_alone(selector, step):
@@ -66,6 +67,7 @@ def test_a_model_on_a_window_is_that_of_its_rows_alone(selector, step):
     assert not np.allclose(result.coef_, clone(selector).fit(X, y).coef_, rtol=1e-2), "rows that left still count"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("step", [20, 250])
 @pytest.mark.parametrize("selector", SKETCHED, ids=name)
 @pytest.mark.statement("Huang 2015, Section 3.2, windowed inputs")

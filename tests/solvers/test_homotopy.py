@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import lars_path_gram
 
 from sketchselect.errors import BadParameter
-from sketchselect.solvers import Lasso, homotopy_path, solve_path, standardize
+from sketchselect.solvers import homotopy_path, standardize
 
 
 def of_moments(correlation, xy, yy=None):
@@ -58,14 +58,6 @@ def test_path_ends_in_least_squares(make):
     path = homotopy_path(data.problem)
     assert path.alphas[-1] == 0.0
     np.testing.assert_allclose(path.coef(-1), np.linalg.lstsq(data.z, data.centered[:, 0])[0], atol=1e-10)
-
-
-def test_path_equals_coordinate_descent(make):
-    data = make(150, 40, 6)
-    path = homotopy_path(data.problem)
-    descent = solve_path(data.problem, Lasso(), n_alphas=15)
-    for i, alpha in enumerate(descent.alphas):
-        np.testing.assert_allclose(at(path, alpha), descent.coef(i), atol=1e-8)
 
 
 def test_wide_data_end_with_no_residual(make):

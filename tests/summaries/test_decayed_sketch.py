@@ -9,7 +9,7 @@ from tests.passing import random_tree
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections, decode, encode
+from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections
 
 
 def rows(n=400, p=60, seed=0):
@@ -108,16 +108,6 @@ def test_narrow_rows_are_kept_exactly():
     assert result.is_exact
     A = X * np.sqrt(w * 2.0 ** (-np.arange(400)[::-1] / 25))[:, None]
     assert np.allclose(result.sketch.T @ result.sketch, A.T @ A, rtol=1e-10)
-
-
-def test_a_file_goes_on_as_the_summary_would():
-    X, _ = rows()
-    result = DecayedDirections(4, half_life=40).from_block(X[:300])
-    back = decode(encode(result))
-    assert back == result
-    assert back.update(X[300:]) == result.update(X[300:])
-    with pytest.raises(Incompatible, match="different half_life"):
-        result.merge(DecayedDirections(4, half_life=41).from_block(X))
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def summarize(
     from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
+    from sketchselect.selectors import AutoSelector, TargetAutoSelector
     from sketchselect.selectors.supervised.target import classes_of, require_several
     from sketchselect.summaries import Bundle, Moments, load, save
     from sketchselect.workflow.session import engine_for, library_logs
@@ -120,6 +121,8 @@ def summarize(
         require_replaceable(write_fitted, ".sks", MAGIC, option="--write-fitted")
     missing = nonfinite == "missing"
     selector = None
+    if method == AutoSelector.method and target is not None:
+        method = TargetAutoSelector.method  # as in a job
     if method is not None:
         flags: dict[str, tuple[str, Any]]
         flags = {"--size": ("sketch_size", size), "--half-life": ("half_life", half_life), "--folds": ("cv", folds)}

@@ -59,27 +59,6 @@ class Pivots:
     n_copies: int
 
 
-def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
-    """Return the first pivots of QR with column pivoting: each the column farthest from the span of those before.
-
-    Fewer than `n_pivots` are returned if the residuals of all other columns are rounding.
-
-    `factor` of shape (m, p).
-    `n_pivots`: At most this many.
-    Cost: at most 2 m p flops a pivot, usually far less: distances only shrink, so an older distance excludes most
-    columns. Source: Businger and Golub 1965; the rule is that of LAPACK's ``geqp3``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pivoted_qr(np.array([[3.0, 3.0, 0.0], [0.0, 0.1, 2.0]]), 3).tolist()
-    [1, 2]
-    """
-    order = np.empty(min(n_pivots, *factor.shape), dtype=np.int64)
-    alive = np.ones(factor.shape[1], dtype=np.bool_)
-    return order[: pivots(np.ascontiguousarray(factor.T), alive, order.size, TIE, EXHAUSTED, order)]
-
-
 def pivot_columns(factor: Floats, unseen: Floats, copies: Copies, n_select: int) -> Pivots:
     """Return `n_select` columns by pivoted QR of the factor, and then by the squared norms that the factor leaves out.
 
@@ -89,6 +68,8 @@ def pivot_columns(factor: Floats, unseen: Floats, copies: Copies, n_select: int)
     `factor` of shape (m, p).
     `unseen` of shape (p,): Squared norms of the columns outside the factor, not negative.
     `n_select`: At most p.
+    Cost: at most 2 m p flops a pivot, usually far less: distances only shrink, so an older distance excludes most
+    columns. Source: Businger and Golub 1965; the rule is that of LAPACK's ``geqp3``.
 
     Examples
     --------

@@ -52,14 +52,14 @@ class Display(ABC):
         for panel in panels:
             if not hasattr(panel, "xaxis"):
                 raise BadParameter(f"ax: expected axes, such as those of figure.subplots(), got {type(panel).__name__}")
-        self._draw(charts.Pen.of_matplotlib(), panels)
+        self._draw(charts, charts.Pen.of_matplotlib(), panels)
         self.ax_ = panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
         self.figure_ = panels[0].figure
         return self
 
     @abstractmethod
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        """Draw on these axes."""
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
+        """Draw on these axes by the functions of the module `charts`, which is imported for that."""
 
 
 def _of(estimator: Any, name: str, needed: str) -> Any:
@@ -104,9 +104,7 @@ class SelectionScoresDisplay(Display):
         """Draw the scores of a `Selection`."""
         return cls(scores=selection.scores, support=selection.support).plot(ax)
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         ranking = charts.rank(self.scores, self.support)
         if ranking.n_scored == 0:
             raise BadParameter("no column has a score, so there is nothing to draw")
@@ -149,9 +147,7 @@ class SelectionCurveDisplay(Display):
         """Draw the result of `selection_curve`."""
         return cls(curve=curve).plot(ax)
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         charts.draw_curve(pen, panels[0], self.curve, self.chosen)
         if self.chosen is not None:
             panels[0].set_title(f"{counted(self.chosen[1], 'column')} by {self.chosen[0]} chosen")
@@ -185,9 +181,7 @@ class ClusterRangeDisplay(Display):
         """Draw the result of `cluster_range`."""
         return cls(counts=counts).plot(ax)
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         counts = self.counts.counts
         table = {
             "n_clusters": [c.n_clusters for c in counts],
@@ -229,9 +223,7 @@ class TimelineDisplay(Display):
         """Draw the result of `timeline`."""
         return cls(timeline=timeline, columns=columns).plot(ax)
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         line = self.timeline
         if self.columns is None:
             risen, columns = line.risers(MOVED), np.concatenate([line.risers(MOVED), line.fallers(MOVED)])
@@ -280,9 +272,7 @@ class CertificateDisplay(Display):
         """Draw one or several certificates, such as those of a `RunResult`."""
         return cls(certificates=certificates).plot(ax)
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         if not self.certificates:
             raise BadParameter("no certificate was given, so there is nothing to draw")
         charts.draw_certificates(pen, panels[0], self.certificates)
@@ -339,9 +329,7 @@ class ModelPathDisplay(Display):
             "family": self.path.family,
         }
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         charts.draw_path(pen, panels[0], self._table(), named=True)
         panels[0].set_title(f"{counted(self.path.model.support.size, 'column')} chosen")
 
@@ -366,9 +354,7 @@ class CrossValidationDisplay(ModelPathDisplay):
     >>> display = sks.plots.CrossValidationDisplay.from_estimator(model, ax=Figure().subplots())
     """
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         if self.path.cv_errors is None:
             raise BadParameter("these models were not cross-validated; fit with cv=5, or draw the ModelPathDisplay")
         charts.draw_validation(pen, panels[0], self._table())
@@ -415,7 +401,5 @@ class ClustersDisplay(Display):
         points, labels, centres = estimator.project(X)
         return cls(points=points, labels=labels, centres=centres).plot(ax)
 
-    def _draw(self, pen: Any, panels: list[Any]) -> None:
-        from sketchselect.plots import charts
-
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         charts.draw_scatter(pen, panels[0], self.points, self.labels, self.centres)

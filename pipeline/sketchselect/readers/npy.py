@@ -264,9 +264,6 @@ class NpzMatrix(LoadedMatrix):
         """Return the description of this source in the manifest."""
         return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
 
-    def _key(self) -> tuple[Any, ...]:
-        return self.archive.path, self.archive.version, self.key, self.nonfinite, self.axes
-
     def _read(self) -> Matrix:
         matrix = _read(self.archive, self.key, self.nonfinite)
         return matrix if self.axes[0] == "row" else matrix.transposed()

@@ -204,8 +204,6 @@ def format_by_ending(name: str) -> FileFormat | None:
     return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)
 
 
-"""Columns that a message lists."""
-
 _FIRST_NAMES = 1 << 16
 _ROLE = "it is named as the target, labels, weights or row names"
 
@@ -574,7 +572,9 @@ def _vector_at(
     if vector is None:
         place = "the object in memory" if getattr(matrix, "in_memory", False) else getattr(matrix, "address", matrix)
         if names and not os.path.splitext(text)[1]:  # the name of a column, not the path of a file
-            nearest = did_you_mean(text, names) or did_you_mean(text.removeprefix("obs/"), names)
+            names = (*_obs_beside(matrix, storage_options), *names)
+            bare = text.removeprefix("obs/")
+            nearest = next(filter(None, (did_you_mean(name, names) for name in (text, bare, f"obs/{bare}"))), "")
             raise SourceError(
                 f"{name}: no column {text!r:.80} in {place}, and no file of that name{nearest or ';'} "
                 f"columns: {first_names(names, 8)}"
@@ -603,6 +603,19 @@ def _vector_beside(
         whole = open_zarr_matrix(location, None, missing, "missing")
         vector = NamedColumn(whole, text) if _is_column(whole, text) else None
     return vector
+
+
+def _obs_beside(matrix: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
+    """Return the columns of ``obs`` in the store that holds a matrix, for a message."""
+    if matrix.in_memory:
+        return []
+    place: Location | None = locate(matrix.address, storage_options if is_url(matrix.address) else None)
+    while place is not None:
+        columns = obs_columns(place, None)
+        if columns is not None:
+            return columns
+        place = None if read_node(place) is None else place.parent()
+    return []
 
 
 def format_of(location: Location) -> FileFormat | None:

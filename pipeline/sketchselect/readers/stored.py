@@ -11,8 +11,8 @@ import threading
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -271,10 +271,6 @@ class LoadedMatrix(Matrix):
             self.loaded_nbytes = int(loaded.entry_offsets[-1]) * entry
 
     @abstractmethod
-    def _key(self) -> tuple[Any, ...]:
-        """Return a name of the content: another one when the file is another."""
-
-    @abstractmethod
     def _read(self) -> Matrix:
         """Return the file's content as a matrix in memory; raise `SourceChanged` if it was rewritten."""
 
@@ -290,4 +286,5 @@ class LoadedMatrix(Matrix):
         return self._load().read_columns(start, stop)
 
     def _load(self) -> Matrix:
-        return MATRICES.get((type(self).__name__, *self._key()), self._read)
+        address = (getattr(self, field.name) for field in fields(cast(Any, self)))
+        return MATRICES.get((type(self).__name__, *address), self._read)

@@ -242,9 +242,6 @@ class SvmlightMatrix(LoadedMatrix):
         """Return the description of this source in the manifest."""
         return super().describe() | {"format": "svmlight"}
 
-    def _key(self) -> tuple[Any, ...]:
-        return self.path, self.version, self.n_columns, self.nonfinite
-
     def _read(self) -> Matrix:
         rows, _ = _content(self.path, self.version, self.n_columns)
         return SparseMatrix(rows, None, self.nonfinite, self.path)
@@ -325,9 +322,6 @@ class MarketMatrix(LoadedMatrix):
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
         return super().describe() | {"format": "Matrix Market"}
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.path, self.version, self.nonfinite
 
     def _read(self) -> Matrix:
         import scipy.io

@@ -436,12 +436,14 @@ def describe_scores(ranking: Ranking) -> str:
         text.append("All scores are equal, so they do not rank the columns.")
     if r == d:
         text.append("Every column is selected.")
+    elif r == 0:
+        text.append("No column is selected.")
     elif ranking.by_score:
         text.append(f"The {count(r)} columns with the highest score are selected; ties go to the lowest column.")
     else:
         inside = int(ranking.chosen[:r].sum())
         text.append(
-            f"The columns were chosen as a set that avoids redundancy: {count(inside)} of the {count(r)} selected are "
+            f"The method does not choose by the score alone: {count(inside)} of the {count(r)} selected columns are "
             f"also among the {count(r)} with the highest score."
         )
     if n > MAX_BARS:

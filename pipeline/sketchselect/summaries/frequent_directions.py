@@ -341,12 +341,12 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     @property
     def column_squared_norms(self) -> Floats:
         """Exact squared norms of the columns, ||A e_j||^2."""
-        return self.record.column_squares + self.weight * self.mean**2
+        return self.centered_column_squared_norms + self.weight * self.mean**2
 
     @property
     def centered_squared_norm(self) -> float:
         """||A_c||_F^2, the total scatter about the mean; exact."""
-        return float(self.record.column_squares.sum())
+        return float(self.centered_column_squared_norms.sum())
 
     @property
     def squared_norm(self) -> float:
@@ -513,16 +513,6 @@ class PanelledDirections(FrequentDirections):
     def centered_column_squared_norms(self) -> Floats:
         """Exact squared norms of the columns about their means: the scatter of each feature."""
         return self._panelled.column_squares
-
-    @property
-    def column_squared_norms(self) -> Floats:
-        """Exact squared norms of the columns, ||A e_j||^2."""
-        return self._panelled.column_squares + self.weight * self.mean**2
-
-    @property
-    def centered_squared_norm(self) -> float:
-        """||A_c||_F^2, the total scatter about the mean; exact."""
-        return float(self._panelled.column_squares.sum())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from sketchselect.job.load import check_select, make_selector, selector_problem
 from sketchselect.job.text import toml_value
 from sketchselect.location import write_atomically
 from sketchselect.prepare import check_steps
-from sketchselect.selectors import METHODS, Selection
+from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoSelector
 from sketchselect.selectors.registry import require_known
 from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
 from sketchselect.workflow.folder import file_digest
@@ -175,10 +175,13 @@ def select_from_file(
     except SketchSelectError as error:
         sets = "".join(f" --set {item}" for item in settings)
         hint = f"; `sketchselect summarize --for {method}{sets}` makes what it needs" * isinstance(error, Incompatible)
+        if hint and method == AutoSelector.method:
+            hint += f"; for a target take --method {TargetAutoSelector.method}"
         raise type(error)(f"{file}: {error}{hint}") from None
     selection = selector.selection_
     write_atomically(output, selection_json(selection).encode())
-    lines = []
+    choice = selection.diagnostics.get("choice")
+    lines = [] if choice is None else [choice]
     model = model_of(selector)
     if model is not None:
         lines.append(model.sentence())

@@ -490,6 +490,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
 
     def inspect_target(self, y: Vector) -> None:
         """Learn the classes of the target, or of a numeric one the bins."""
+        if self._implied_task == "regression" and y.dtype.kind == "U":
+            raise BadParameter(f'target {y.address} is text, and score="{self.score}" is for numbers; take score="f"')
         super().inspect_target(y)
         if self.missing is not None and self.target_task == "regression":
             raise BadParameter(f'target {y.address} is numbers, missing="pairwise" {_ON_PRESENT_VALUES}')
