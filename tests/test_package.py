@@ -93,6 +93,8 @@ def test_public_objects_are_documented() -> None:
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="KMeens"):
         sks.KMeens
+    with pytest.raises(AttributeError, match=r"sketchselect\.selectors\.LogisticPath"):
+        sks.LogisticPath
 
 
 HELP = """

@@ -21,7 +21,19 @@ def main() -> None:
     atexit.register(gc.freeze)
     from sketchselect.cli import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        atexit.register(_end_reading)  # the last to be registered is called first
+
+
+def _end_reading() -> None:
+    """End the thread in which zarr reads. zarr waits .2 s for it, and on a busy machine ends with a traceback."""
+    sync = sys.modules.get("zarr.core.sync")
+    (loop, *_), (thread, *_) = getattr(sync, "loop", [None]), getattr(sync, "iothread", [None])
+    if loop is not None and thread is not None and not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=30)
 
 
 def _leave(number: int, frame: Any) -> None:

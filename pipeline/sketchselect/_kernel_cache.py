@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import sys
@@ -21,6 +22,14 @@ def ensure_writable() -> None:
     folder = _private_folder()
     if folder is not None:
         os.environ[VARIABLE] = folder
+
+
+@functools.cache
+def is_empty() -> bool:
+    """Return whether there was no compiled kernel when this process first asked."""
+    given = os.environ.get(VARIABLE)
+    folders = [Path(given)] if given else [Path(__file__).parent, _user_cache()]
+    return not any(name.endswith(".nbi") for folder in folders for *_, names in os.walk(folder) for name in names)
 
 
 def description() -> str:

@@ -16,13 +16,25 @@ def names_of_stub(
     `former`: Names that left the list, and their modules; programs that use them go on to work.
     """
     package, spec = namespace["__name__"], namespace["__spec__"]
-    stub = spec.loader.get_data(os.path.join(os.path.dirname(spec.origin), "__init__.pyi")).decode()
+    folder = os.path.dirname(spec.origin)
+    stub = spec.loader.get_data(os.path.join(folder, "__init__.pyi")).decode()
     modules = {line.split()[3]: line.split()[1] for line in stub.splitlines() if line.startswith("from ")}
+
+    def elsewhere(name: str) -> str:
+        """Return in which package below this one a name is, by its stub alone: nothing is imported for it."""
+        for below in (entry for entry, module in modules.items() if module == package):
+            try:
+                names = spec.loader.get_data(os.path.join(folder, below, "__init__.pyi")).decode().split()
+            except OSError:  # no stub
+                continue
+            if name in names:
+                return f"; it is {package}.{below}.{name}"
+        return ""
 
     def get(name: str) -> Any:
         module = modules.get(name) or (former or {}).get(name)
         if module is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{elsewhere(name)}")
         if module == package:
             return import_module(f"{module}.{name}")
         value = namespace[name] = getattr(import_module(module), name)

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.impute import SimpleImputer
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, davies_bouldin_score, silhouette_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import sketchselect as sks
 from sketchselect._text import format_seconds
@@ -141,6 +144,19 @@ def test_objectives_are_those_of_a_partition_and_bounds_hold():
         # In two columns, three clusters have no singular values left over.
         expected = one.objective / one.lower_bound if one.lower_bound else np.inf
         assert one.factor == pytest.approx(max(1, expected))
+
+
+def test_ranges_and_curves_prepare_rows_as_scikit_learn_does():
+    X = np.random.default_rng(5).normal(size=(300, 5)) * [1, 10, 100, 1, 1] + 8 * (np.arange(300) % 3)[:, None]
+    X[::9, 1] = np.nan
+    Z, steps = make_pipeline(SimpleImputer(), StandardScaler()).fit_transform(X), ["impute", "standardise"]
+    ours, theirs = (cluster_range(rows, [2, 3], n_seeds=2, prepare=p).counts for rows, p in ((X, steps), (Z, None)))
+    np.testing.assert_allclose([c.objective for c in ours], [c.objective for c in theirs], rtol=1e-9)
+    options = {"methods": ["greedy"], "sizes": [2], "normalize": None}
+    ours, theirs = (sks.selection_curve(rows, 3, prepare=p, **options).points for rows, p in ((X, steps), (Z, None)))
+    np.testing.assert_allclose(ours[0].ratio, theirs[0].ratio, rtol=1e-9)
+    with pytest.raises(BadParameter, match="prepare is for rows"):
+        sks.selection_curve({"sample": RowSample(5)}, 3, prepare=steps)
 
 
 def test_the_same_on_every_engine_and_with_weights(tmp_path):

@@ -10,10 +10,11 @@ import scipy.linalg  # noqa: F401 - brings a BLAS of its own
 import threadpoolctl
 import zarr
 
+from sketchselect import _kernel_cache
 from sketchselect._progress import Bar, Lines, Progress
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import LocalEngine, PassOptions, Source, make_progress, reduce_blocks, summarize
-from sketchselect.execution.plan import MAIN_NBYTES, projection, require_fit
+from sketchselect.execution.plan import COMPILING_NBYTES, library_nbytes, projection, require_fit
 from sketchselect.execution.tasks import Reduction
 from sketchselect.execution.tree import make_tree
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
@@ -120,7 +121,7 @@ def test_the_parts_of_a_projection(tmp_path):
     matrix = open_matrix(str(tmp_path / "x.zarr"))
     one = project(matrix, LocalEngine(kind="serial"), 500 * 100 * 8)
     assert one.reading == 2.5 * 500 * 100 * 4
-    assert one.process == MAIN_NBYTES
+    assert one.process == library_nbytes("serial")
     assert one.nbytes == one.process + one.reading + one.states + one.working
     two = project(matrix, LocalEngine(2), 500 * 100 * 8, working=1000)
     assert two.reading == 2 * one.reading
@@ -130,6 +131,27 @@ def test_the_parts_of_a_projection(tmp_path):
     assert project(matrix, LocalEngine(kind="serial"), 1000 * 100 * 8).reading == 2 * one.reading
     # Chunks are decoded whole, however small the partition.
     assert project(matrix, LocalEngine(kind="serial"), 250 * 100 * 8).reading >= one.reading
+
+
+def test_compiling_kernels_is_counted_where_none_is_compiled(monkeypatch, tmp_path):
+    for name in ("empty", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "kernel.nbi").touch()
+    stated = {}
+    for name in ("empty", "full"):
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / name))
+        _kernel_cache.is_empty.cache_clear()
+        stated[name] = library_nbytes("threads")
+    _kernel_cache.is_empty.cache_clear()
+    assert stated["empty"] == stated["full"] + COMPILING_NBYTES
+
+
+@pytest.mark.parametrize("n_leaves", [1, 2, 3, 7])
+def test_few_leaves_have_few_states(n_leaves):
+    matrix = open_matrix(np.ones((10 * n_leaves, 10)))
+    # All leaves, and two more for each of two tasks that merge.
+    most = n_leaves + 2 * min(2, n_leaves // 2)
+    assert project(matrix, LocalEngine(2), 800, state=100).states <= 100 * most
 
 
 def test_states_that_wait_are_counted():

@@ -151,7 +151,7 @@ def test_reading_ahead_is_projected_and_left_out_where_it_does_not_fit(monkeypat
     # As much as of that many times the tasks without.
     without, one, two, three = (planned(near, LocalEngine(2 * n)).projected for n in range(1, 5))
     assert one.reading == 2 * without.reading
-    assert one.states > without.states
+    assert one.states >= without.states
     for limit, reads_ahead, projected in (
         (None, 3, three),
         (three.nbytes, 3, three),
@@ -172,6 +172,6 @@ def test_nothing_is_read_ahead_of_what_is_near():
     for matrix, engine in (
         (TinyMatrix(), LocalEngine(2)),
         (RemoteMatrix(), LocalEngine(kind="serial")),
-        (CachedSource.of(Source(RemoteMatrix()), {}).matrix, LocalEngine(2)),
+        (CachedSource.of(Source(RemoteMatrix()), {}, 0).matrix, LocalEngine(2)),
     ):
         assert not planned(matrix, engine).context.reads_ahead

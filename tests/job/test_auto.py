@@ -49,9 +49,9 @@ def test_the_number_of_columns_is_chosen_and_what_was_compared_is_shown(job: Any
     text = (tmp_path / "out" / "report.html").read_text()
     assert "Number of columns" in text
     assert "the best of" in text
-    assert "is estimated to cost" in result.summary()
-    assert "Of the variance that 3 clusters explain, " in result.summary()
-    assert "Of the variance that 3 clusters explain, " in text
+    assert "is estimated to change the inertia" in result.summary()
+    assert "% of the variance that 3 clusters explain" in result.summary()
+    assert "% of the variance that 3 clusters explain" in text
 
 
 def test_of_one_method_the_number_alone_is_open(job: Any, rows: np.ndarray) -> None:

@@ -10,6 +10,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import WillNotFit
+from sketchselect.execution.plan import library_nbytes
 from sketchselect.workflow.plan.forecast import forecast_job
 
 from .commands import cli
@@ -47,9 +48,21 @@ def test_a_limit_that_a_later_pass_exceeds_is_refused_before_the_first(job: dict
     assert sks.run(limited(job, max(needs))).selection.support.size == 20
 
 
-@pytest.mark.parametrize(("limit", "code"), [(330_000_000, 1), (8_000_000_000, 0)])
+@pytest.mark.parametrize(("limit", "code"), [(280_000_000, 1), (8_000_000_000, 0)])
 def test_plan_of_such_a_job_is_no_success(job: dict[str, Any], tmp_path: Path, limit: int, code: int) -> None:
     (tmp_path / "job.toml").write_text(as_toml(limited(job, limit)))
     ran = cli("plan", tmp_path / "job.toml", "--no-calibrate")
     assert ran.exit_code == code
     assert ("execution.memory_limit" in ran.output) == bool(code)
+
+
+@pytest.mark.parametrize("cluster", ["threads", "local"])
+def test_rows_that_stay_in_memory_between_iterations_are_stated(
+    job: dict[str, Any], cluster: str, tmp_path: Path
+) -> None:
+    zarr.create_array(tmp_path / "many.zarr", shape=(1_000_000, 100), dtype="float32", chunks=(5_000, 100))
+    job["input"] = {"url": str(tmp_path / "many.zarr"), "missing_chunks": "fill"}
+    job["select"]["n_features"] = 90
+    job["execution"]["cluster"] = cluster
+    plan = forecast_job(job, calibrate=False)
+    assert plan.to_dict()["memory"]["client_bytes"] >= library_nbytes("threads") + 1_000_000 * 90 * 4

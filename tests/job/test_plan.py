@@ -155,7 +155,7 @@ def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest
     assert plan.total("bytes_read", True) > plan.total("bytes_read", False) - 1
     text = plan.text()
     assert "read in every iteration" in text
-    assert "1 partition for 40 tasks at a time; more than 1 worker help little" in text
+    assert "1 partition for 40 tasks at a time; little is gained by more than 1 worker." in text
     assert "40 workers" in text
 
 

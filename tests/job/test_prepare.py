@@ -226,7 +226,7 @@ def test_halves_summarised_apart_merge_with_the_statistics_of_one(documents: np.
     a, b = (write(tmp_path / f"{i}.zarr", X) for i, X in enumerate((documents[:160], documents[160:])))
     common = ("--prepare", "tf-idf(sublinear=true)", "--prepare", "l2", "--cluster", "serial")
     made = works("summarize", a, "-o", tmp_path / "a.sks", "--write-fitted", tmp_path / "p.sks", *common)
-    assert "a pass before the others" in made.stderr
+    assert "in a pass of its own" in made.stderr
     works("summarize", b, "-o", tmp_path / "own.sks", *common)
     refused = cli("merge", tmp_path / "a.sks", tmp_path / "own.sks", "-o", tmp_path / "m.sks")
     assert refused.exit_code == 1

@@ -63,7 +63,7 @@ def test_changed_rows_are_read_again(job: Job, store: Path) -> None:
     diary = Recorder()
     after = sks.run(job(), progress=diary)
     assert "summarize" in diary.stages
-    assert any("changed since the last run here: source" in note for note in diary.notes)
+    assert any("because this changed since the last run here: source" in note for note in diary.notes)
     assert after.objective != before.objective
 
 

@@ -49,7 +49,10 @@ def test_select_finds_all_that_it_needs_and_the_columns_of_a_fit(counts: Path, m
     done = works("select", file, "--method", method, "-o", out, *number, *seed)
     assert "asks for rows prepared" not in done.stdout
     target: NDArray[Any] | None = np.load(counts / "y.npy") if cls.needs_target else None
-    assert support(out) == selector.fit(np.load(counts / "rows.npy"), target).support_.tolist()
+    if method == "auto-target":  # of few rows a fit compares by blocks, which files of other sites would not have
+        assert support(out) == selector.fit_summary(load(file)).support_.tolist()
+    else:
+        assert support(out) == selector.fit(np.load(counts / "rows.npy"), target).support_.tolist()
 
 
 def test_auto_with_a_target_is_that_for_targets_and_its_choice_is_printed(counts: Path) -> None:

@@ -53,7 +53,7 @@ def table(tmp_path: Path) -> np.ndarray:
 def test_text_and_empty_cells_of_a_table(table: np.ndarray, tmp_path: Path) -> None:
     done = works("convert", tmp_path / "patients.csv", tmp_path / "patients.zarr")
     told = " ".join(done.stderr.split())
-    assert "2 of 5 columns are text and no features, 'patient' names the rows" in told
+    assert "2 of 5 columns are text and not used as features, 'patient' names the rows" in told
     assert '"obs/group"' in told
     assert "3 fields are missing" in told
     matrix = sks.open_matrix(tmp_path / "patients.zarr", nonfinite="missing")

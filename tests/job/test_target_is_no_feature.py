@@ -57,8 +57,8 @@ def test_a_job_says_which_columns_it_left_out(table: Path, key: str) -> None:
     done = works("run", _job(table, key))
     chosen = json.loads((table.parent / "out" / "selection.json").read_text())
     assert not {"outcome", "arm"} & set(chosen["feature_names"])
-    assert "column 'outcome' is no feature" in done.stderr
-    assert "column 'arm' is no feature" in done.stderr
+    assert "column 'outcome' is not used as a feature" in done.stderr
+    assert "column 'arm' is not used as a feature" in done.stderr
     assert any(
         "'outcome'" in note for note in json.loads((table.parent / "out" / "manifest.json").read_text())["notes"]
     )
@@ -88,7 +88,7 @@ def test_columns_of_a_converted_text_file_are_left_out_too(table: Path) -> None:
 
 def _model(table: Path, url: str) -> dict[str, Any]:
     done = works("run", _job(table), "--set", f"input.url={url}", "--fresh")
-    assert "column 'outcome' is no feature" in done.stderr
+    assert "column 'outcome' is not used as a feature" in done.stderr
     model: dict[str, Any] = json.loads((table.parent / "out" / "model.json").read_text())
     return model
 

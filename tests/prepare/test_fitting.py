@@ -158,7 +158,7 @@ def test_each_pass_is_announced(counts):
         "prepare: standardise",
         "prepare: clip(sd=2.0)",
     ]
-    assert all("of 300 rows: a pass before the others" in text for text in said)
+    assert all("of all 300 rows" in text for text in said)
 
 
 def test_weights_count_in_means_and_spreads(counts):

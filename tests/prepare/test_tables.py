@@ -375,6 +375,7 @@ def test_a_column_that_was_opened_as_dates_is_dates_of_a_timeline():
     assert made.feature_names == plain.feature_names == ("area",)
 
 
+@pytest.mark.filterwarnings("ignore:.*columns are text:UserWarning")
 def test_init_writes_the_steps_that_a_table_needs(tmp_path):
     cases = (["area"], []), (["area", "town"], ["one-hot"]), (["area", "town", "sold"], ["one-hot", "dates"])
     for columns, steps in cases:
@@ -382,6 +383,13 @@ def test_init_writes_the_steps_that_a_table_needs(tmp_path):
         job = tmp_path / f"{len(steps)}.toml"
         works("init", tmp_path / "t.parquet", "-o", job)
         assert tomllib.loads(job.read_text())["prepare"]["steps"] == steps
+    DATED.to_csv(tmp_path / "t.csv", index=False)
+    works("convert", tmp_path / "t.csv", tmp_path / "t.zarr")
+    works("init", tmp_path / "t.zarr", "-o", tmp_path / "csv.toml")
+    assert (
+        '# 2 columns of text or dates: features with the steps "one-hot", "dates"'
+        in (tmp_path / "csv.toml").read_text()
+    )
 
 
 def test_a_job_selects_levels_and_predicts_new_rows(tmp_path):
@@ -413,6 +421,40 @@ def test_new_rows_without_any_text_have_missing_levels(frame, empty):
     model = sks.LassoPath(n_features_to_select=2).fit(table, 9.0 * table.k.isna(), prepare=["one-hot"])
     (level,) = np.asarray(model.predict(frame({"x": [0.0], "k": empty})))
     np.testing.assert_allclose(level, model.predict(table[:2].assign(x=0.0))[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["parquet", "dask"])
+def test_partitions_without_rows_change_nothing(form, tmp_path):
+    steps, empty = ["one-hot(min_frequency=0.1)", "dates", "standardise"], DATED[:0]
+    whole = sks.LassoPath(n_features_to_select=6).fit(DATED, PRICE, prepare=steps)
+    parts = [empty, DATED[:400], empty, DATED[400:], empty]
+    if form == "dask":
+        source = dask.dataframe.from_delayed([dask.delayed(part) for part in parts], meta=DATED)
+    else:
+        source = tmp_path
+        for i, part in enumerate(parts):
+            part.to_parquet(tmp_path / f"{i}.parquet", index=False)
+    model = sks.LassoPath(n_features_to_select=6).fit(source, PRICE.to_numpy(), prepare=steps)
+    assert model.get_feature_names_out().tolist() == whole.get_feature_names_out().tolist()
+    np.testing.assert_allclose(np.asarray(model.predict(source)), np.asarray(whole.predict(DATED)), rtol=1e-12)
+
+
+def test_tables_in_another_order_or_of_other_kinds_are_refused(tmp_path):
+    fit = sks.fit_prepare(DATED, ["one-hot", "dates"])
+    moments = sks.summarize(DATED, sks.Moments(), y=PRICE, prepare=fit.steps)
+    model = sks.LassoPath(n_features_to_select=5).fit_summary(moments).set_prepare(fit.steps)
+    direct = sks.LassoPath(n_features_to_select=5).fit(DATED, PRICE, prepare=["one-hot", "dates"])
+    np.testing.assert_array_equal(np.asarray(model.predict(DATED)), np.asarray(direct.predict(DATED)))
+    for form in FORMS[:1] + FORMS[2:]:
+        with pytest.raises(ValueError, match=r"order"):
+            direct.predict(as_source(form, DATED[["town", "sold", "area"]], tmp_path))
+    with pytest.raises(Incompatible, match=r"'sold' was dates.*is text now"):
+        direct.predict(DATED.assign(sold="2024-01-01"))
+    with pytest.raises(Incompatible, match=r"'town' was text.*is dates now"):
+        direct.predict(DATED.assign(town=DATED.sold))
+    dated = sks.VarianceSelector(1).fit(DATED[["area", "sold"]], prepare=["dates"])
+    with pytest.raises(BadParameter, match=r"\"dates\" have no inverse"):
+        dated.inverse_transform(np.zeros((1, 1)))
 
 
 def test_names_and_steps_that_are_given_twice_are_refused():

@@ -204,7 +204,7 @@ def test_several_of_one_method_compete_each_under_its_parameters() -> None:
         assert chosen.selection_.method == "greedy"
         assert chosen.selection_.parameters["n_components"] == 2
         assert chosen.selection_.diagnostics["competitor"] == "greedy(n_components=2)"
-        assert "by greedy(n_components=2), the best of 3 methods" in chosen.selection_.diagnostics["choice"]
+        assert "best of 3 methods, greedy(n_components=2)," in chosen.selection_.diagnostics["choice"]
 
 
 def test_parameters_that_tell_methods_apart_are_one_cell_of_the_table() -> None:
@@ -562,7 +562,7 @@ def test_columns_that_need_the_centres_of_the_sample_come_with_them_and_it_is_sa
     between = AutoSelector(3, **options, tolerance=(begun.high + fresh.high) / 2.0 - 1.0).fit_summary(whole.summary_)
     assert between.cluster_centers_ is not None
     assert between.selection_.diagnostics["cluster_centers"] == between.cluster_centers_.tolist()
-    assert "only for k-means begun at the centres" in between.selection_.diagnostics["choice"]
+    assert "Only when started from the cluster centres" in between.selection_.diagnostics["choice"]
     labels = sks.KMeans(10, init=between.cluster_centers_).fit(X[:, between.support_]).labels_
     assert begun.low <= objective(X, labels) / whole.curve_.objective <= begun.high
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sketchselect._text import did_you_mean
+from sketchselect._text import counted, did_you_mean
 from sketchselect.cli.shell import FeatureNames, JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
 from sketchselect.errors import SketchSelectError
 
@@ -75,7 +75,7 @@ def init(
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.csr import is_csr
     from sketchselect.location import locate, location_of
-    from sketchselect.readers import row_partitions
+    from sketchselect.readers import open_matrix, row_partitions
     from sketchselect.readers.opening import obs_columns
     from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes
@@ -110,6 +110,11 @@ def init(
     if method != GreedySelector.method:
         advice = 'such as "standardise" for columns of different units'
     label, label_line = _labels(obs, matrix, options)
+    if obs is not None and not counts:
+        wider = open_matrix(source, key=key, nonfinite="missing", encode=tuple(ENCODINGS), storage_options=options)
+        if n_more := wider.shape[1] - n_columns:
+            some = ", ".join(json.dumps(step) for step in ENCODINGS.values())
+            label_line += f"# {counted(n_more, 'column')} of text or dates: features with the steps {some}, put first\n"
     text = JOB.format(
         description=description,
         name=output,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sketchselect._text import counted
 from sketchselect.cli.shell import (
     Cluster,
     FeatureNames,
@@ -241,7 +242,8 @@ def summarize(
         kinds = ", ".join(member.kind for member in summary.values()) if isinstance(summary, Bundle) else summary.kind
         by = f" of rows prepared with {', '.join(summary.prepare)}" if summary.prepare else ""
         sets = "".join(f" --set {shlex.quote(item)}" for item in settings or ())
-        lines.append(f"{method} needs {kinds}{by}:  sketchselect select {output} --method {method}{sets}")
+        select = f"sketchselect select {output} --method {method}{sets}"
+        lines.append(f"it holds what {method} needs, {kinds}{by}; next:  {select}")
     return Outcome("\n".join(lines), _facts(summary, output))
 
 
@@ -530,11 +532,11 @@ def assign(
         shape, confirm = matrix.shape, "--max-dropped "
         notes += [require_few_dropped(matrix.address, result.stats.rows_dropped, shape[0], max_dropped, confirm)]
     write_atomically(output, assigned_csv(result.value, model, header, names, matrix.shape[0]).encode())
-    outputs = [f"{len(centers)} clusters"] if centers is not None else []
-    outputs += [f"the model's {', '.join(prediction_names(model))}"] if model is not None else []
+    outputs = [f"assigned to {counted(len(centers), 'cluster')}"] if centers is not None else []
+    outputs += [f"with predictions of {', '.join(prediction_names(model))}"] if model is not None else []
     n_rows = matrix.shape[0]
     data = {"file": str(output), "n_rows": n_rows, "n_dropped": result.stats.rows_dropped, "notes": notes}
-    return Outcome("\n".join([f"{output}: {n_rows} rows, {' and '.join(outputs)}", *notes]), data)
+    return Outcome("\n".join([f"{output}: {counted(n_rows, 'row')}, {' and '.join(outputs)}", *notes]), data)
 
 
 @command

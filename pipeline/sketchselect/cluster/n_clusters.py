@@ -21,7 +21,7 @@ from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions, reduce_blocks
 from sketchselect.execution.source import Block, Source
-from sketchselect.execution.summarize import summarize_source
+from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.agreement import weighted_adjusted_rand
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
@@ -326,6 +326,7 @@ def range_of_source(
     ks = _checked(ks)
     random_state = require_seed(random_state, "cluster_range: random_state")
     largest = max(ks)
+    source = fitted_source(source, options)
 
     def read(description: Summary[Any], stage: str) -> Any:
         return summarize_source(source, description, options, stage=stage).value

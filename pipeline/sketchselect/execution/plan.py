@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
 from dask.task_spec import List, Task, TaskRef
 
-from sketchselect import prepare
+from sketchselect import _kernel_cache, prepare
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import peak_nbytes
 from sketchselect._progress import Progress, Result
@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import Panels
     from sketchselect.linalg.sparse_shrink import SketchPanel
 
-PROCESS_NBYTES = 320 * 2**20
-"""An idle worker with Python and the libraries loaded."""
+PROCESS_NBYTES = 248 * 2**20
+"""A worker with Python, the libraries and compiled kernels loaded, and what its allocator does not give back."""
 
-MAIN_NBYTES = 384 * 2**20
+MAIN_NBYTES = 296 * 2**20
 """The same of the process that a job is started in, which also selects and writes the results."""
+
+COMPILING_NBYTES = 192 * 2**20
+"""What a process that compiles the kernels takes beside: about 5 MiB for each, and LLVM."""
 
 SPLIT_FACTOR = 3.0
 """Bytes of the copies that kernels make of a sparse block, over its entries x 16: columns that are at least a quarter
@@ -113,26 +116,32 @@ class Projection:
     reading: int  # Reading, decoding and preparing blocks, one per task at a time
     states: int  # States being made and waiting to be merged
     working: int  # Kernels' working memory
-    caller: int = 0  # Results that the caller holds while the pass runs, where tasks run in its process
+    held: int = 0  # Rows cached by this process, and results that the caller holds where tasks run in its process
 
     @property
     def nbytes(self) -> int:
         """The sum."""
-        return self.process + self.reading + self.states + self.working + self.caller
+        return self.process + self.reading + self.states + self.working + self.held
 
     def sentence(self) -> str:
         """Return the projection in words."""
-        caller = f"{format_bytes(self.caller)} for the result, " if self.caller else ""
+        held = f"{format_bytes(self.held)} for rows and results that are kept, " if self.held else ""
         return (
             f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks, "
-            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {caller}"
+            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {held}"
             f"{format_bytes(self.process)} for the process itself"
         )
 
 
 def process_nbytes(matrix: Matrix, kind: str) -> int:
     """Return what a process that runs tasks needs before the first one: "dask" engines have processes of their own."""
-    return (PROCESS_NBYTES if kind == "dask" else MAIN_NBYTES) + matrix.loaded_nbytes
+    return library_nbytes(kind) + matrix.loaded_nbytes
+
+
+def library_nbytes(kind: str) -> int:
+    """Return what such a process needs before it opens a source; more where no kernel is compiled yet."""
+    compiling = COMPILING_NBYTES if _kernel_cache.is_empty() else 0
+    return (PROCESS_NBYTES if kind == "dask" else MAIN_NBYTES) + compiling
 
 
 def projection(
@@ -154,6 +163,9 @@ def projection(
         reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
     # A task merges two states into a third, and the left siblings on every level wait.
     waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + n_slots)
+    # Of few leaves there are at most their own, and two more for each task that merges.
+    merging = tree.n_leaves // 2 if tree.n_leaves == len(partitions) else tree.n_leaves
+    alive = min(3 * slots + waiting, tree.n_leaves + 2 * min(slots, merging))
     # Statistics and random numbers of prepare steps are there once for all tasks of a process.
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
@@ -161,9 +173,10 @@ def projection(
         process=process_nbytes(source.matrix, engine.kind)
         + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=int(slots * reading),
-        states=int((3 * slots + waiting) * reduction.state_nbytes),
+        states=int(alive * reduction.state_nbytes),
         working=int(slots * reduction.working_nbytes) + steps,
-        caller=reduction.caller_nbytes if engine.kind != "dask" else 0,
+        held=(source.held_nbytes if isinstance(source, CachedSource) else 0)
+        + (reduction.caller_nbytes if engine.kind != "dask" else 0),
     )
 
 
@@ -172,20 +185,28 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
     matrix = source.matrix
     n_columns = matrix.shape[1]
     rows = max(stop - start for start, stop in zip(partitions.edges, partitions.edges[1:], strict=False))
-    # Whole chunks are decoded, whatever part of them a partition uses.
-    decoded_rows = min(-(-rows // matrix.chunk_rows) * matrix.chunk_rows, matrix.shape[0])
-    if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
-        decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
-    reading = matrix.read_factor * decoded_rows * n_columns * matrix.dtype.itemsize
+    decoded_rows = rows
+    if not matrix.piece_nbytes:
+        # Whole chunks are decoded, whatever part of them a partition uses.
+        decoded_rows = min(-(-rows // matrix.chunk_rows) * matrix.chunk_rows, matrix.shape[0])
+        if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
+            decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
+    reading = matrix.read_factor * decoded_rows * n_columns * matrix.dtype.itemsize + matrix.piece_nbytes
     prepared_itemsize = 4 if matrix.dtype.itemsize <= 4 and matrix.dtype.kind == "f" else 8
+    prepared = 0
     if source.prepare:
-        reading += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
+        prepared += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
     if source.columns is not None:
-        reading += rows * len(source.columns) * prepared_itemsize
+        prepared += rows * len(source.columns) * prepared_itemsize
+    if source.in_double and prepared_itemsize < 8:
+        prepared += 8 * rows * source.n_columns
+    if matrix.piece_nbytes:
+        # The memory of the pieces is free by then.
+        reading = max(reading, rows * n_columns * matrix.dtype.itemsize + prepared)
+    else:
+        reading += prepared
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
-    if source.in_double and prepared_itemsize < 8:
-        reading += 8 * rows * source.n_columns
     return reading
 
 
@@ -260,6 +281,8 @@ class LocalPieces:
 class Plan(Generic[T]):
     """One pass over a source, ready for any engine, which computes the node at the tree's root."""
 
+    saved_as: ClassVar[type[SavedNodes]] = SavedNodes
+
     context: TaskContext[T]
     tree: MergeTree
     partitions: Partitions
@@ -288,6 +311,24 @@ class Plan(Generic[T]):
     def stage(self) -> str:
         """The name of the pass."""
         return self.context.reduction.stage
+
+    def resumed(self, *, shared: bool, remote: bool) -> Self:
+        """Return the plan that goes on from its checkpoint.
+
+        Tasks load what they need where they are `remote`, in other processes, and these have the folder `shared`.
+        """
+        assert self.nodes is not None
+        return replace(self, ready=self.nodes.resume(by_tasks=shared and remote))
+
+    @property
+    def n_resumed(self) -> int:
+        """States that are taken from the checkpoint."""
+        return len(self.ready)
+
+    @property
+    def done(self) -> set[int]:
+        """The partitions that are in these."""
+        return {i for node in self.ready for i in self.tree.partitions(node)}
 
     def saving(self) -> Self:
         """Return the plan whose tasks save nodes by the rules of its checkpoint."""

@@ -96,9 +96,13 @@ class Source:
                 continue
             columns = matrix.text_columns if step.encodes == "text" else matrix.date_columns
             if other := set(step.value("places").tolist()) ^ set(columns):
-                name, was = _title(matrix, min(other)), "numbers" if min(other) in columns else step.encodes
+                place = min(other)
+                fitted = (s for s in self.prepare if s.encodes and s.values and place in s.value("places"))
+                was = next((s.encodes for s in fitted), "numbers")
+                now = "text" if place in matrix.text_columns else "dates" if place in matrix.date_columns else "numbers"
                 raise Incompatible(
-                    f"{matrix.address}: {name} was {was} when the prepare step {step.name!r} was fitted, and is not now"
+                    f"{matrix.address}: {_title(matrix, place)} was {was} when the prepare step {step.name!r} was "
+                    f"fitted, and is {now} now; give it as {was} again"
                 )
 
     @property
@@ -306,11 +310,13 @@ class CachedSource(Source):
     """
 
     blocks: Mapping[tuple[int, int], Any] = field(default_factory=dict)
+    held_nbytes: int = 0  # Bytes of the blocks in each process that has some
 
     @classmethod
-    def of(cls, source: Source, blocks: Mapping[tuple[int, int], Any]) -> Self:
+    def of(cls, source: Source, blocks: Mapping[tuple[int, int], Any], held_nbytes: int) -> Self:
         """Return the source with the blocks of its partitions."""
-        return cls(**{**vars(source), "matrix": CachedMatrix(source.matrix), "target": None}, blocks=blocks)
+        cached = {**vars(source), "matrix": CachedMatrix(source.matrix), "target": None}
+        return cls(**cached, blocks=blocks, held_nbytes=held_nbytes)
 
 
 def cache_block(block: Block) -> dict[tuple[int, int], CachedBlock]:

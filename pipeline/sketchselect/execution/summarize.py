@@ -89,12 +89,15 @@ def summary_reduction(
 ) -> Reduction[Any]:
     """Return the reduction of a source to a summary; or with another leaf, to a state of about the summary's size."""
     shape = (source.n_columns, source.n_targets)
+    working = description.working_nbytes(*shape)
+    if source.is_sparse:
+        working = max(working, description.sparse_working_nbytes(source.n_columns))
     return Reduction(
         leaf or SummariseBlock(description),
         merge,
         stage,
         state_nbytes=description.projected_nbytes(*shape),
-        working_nbytes=description.working_nbytes(*shape),
+        working_nbytes=working,
     )
 
 
@@ -111,8 +114,7 @@ def plan_summary(
     """
     source = source_for(source, description)
     shape = source.n_columns, source.n_targets
-    # The tasks of a Dask array would run ahead of the shrinks of a sketch in panels, and their rows fill the memory.
-    sparse = source.is_sparse and source.matrix.dask_rows() is None
+    sparse = source.is_sparse
     passes: Passes = {None: [description]}
     if sparse or description.has_panels:
         passes = split_in_passes(description, *shape, sparse=sparse)
@@ -129,14 +131,14 @@ def plan_summary(
             name = f"columns {i}/{len(parts)}" if isinstance(part, ComomentPanel) else name
             in_stage = stage if part is description else f"{stage}, {name}"
             reduction = summary_reduction(source, part, in_stage, SummariseBlock(part, start))
+            key = summary_key(part)
+            key = fingerprint(key, start) if start else key
             if sparse and is_wide_sketch(part, source.n_columns):
-                # Checkpoints hold nodes of the merge tree, and there is none.
+                key = fingerprint(key, part.column_panels(source.n_columns))
                 reduction = replace(reduction, in_panels=part, keeps_panels=options.keeps_panels)
             else:
-                key = summary_key(part)
-                key = fingerprint(key, start) if start else key
-                reduction = replace(reduction, merge_in_place=merge_summaries_in_place, key=key)
-            reduction = replace(reduction, caller_nbytes=caller_nbytes)
+                reduction = replace(reduction, merge_in_place=merge_summaries_in_place)
+            reduction = replace(reduction, key=key, caller_nbytes=caller_nbytes)
             plans.append(make_plan(source, reduction, options, partitions=partitions))
         if member is not None and not isinstance(parts[-1], ComomentPanel):
             caller_nbytes += parts[-1].projected_nbytes(*shape)
@@ -160,8 +162,6 @@ def summarize_source(
 
     def values() -> Iterator[Summary[Any]]:
         for plan in plans:
-            if plan.context.reduction.in_panels is not None and options.checkpoint is not None:
-                options.progress.note(f"{plan.stage}: a sketch in panels of columns is not saved in checkpoints")
             result = compute_plan(plan, options, before)
             statistics.append(result.stats)
             yield result.value
@@ -244,9 +244,9 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
         name = f"{i} {step.description}"
         if earlier is None:
             view, description = step_view(source, step, tuple(fitted), options)
-            rows = f"{'the first ' if view.n_rows < source.n_rows else ''}{view.n_rows} rows"
-            what = f"{step.description} needs {description.kind.replace('-', ' ')} of {rows}"
-            options.progress.note(f"prepare: {what}: a pass before the others")
+            rows = f"{'the first' if view.n_rows < source.n_rows else 'all'} {view.n_rows} rows"
+            what = description.kind.replace("-", " ").replace("stats", "statistics")
+            options.progress.note(f"prepare: {step.description} needs {what} of {rows}, in a pass of its own")
             reduced = summarize_source(view, description, options, stage=f"prepare, {step.name}")
             collected[name] = step.completed(reduced.value, source.matrix)
         else:

@@ -178,6 +178,8 @@ def sparse_factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats,
         shown = _upper(single, step * least)
         if size * (shown * scale + noise) <= spent:
             return f[:, None] * vectors.T, norms, shown * scale + noise
+    # All eigenvectors take more memory than these.
+    del loss, single
     return shrink_factors(gram, size)
 
 

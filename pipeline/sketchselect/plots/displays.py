@@ -150,7 +150,7 @@ class SelectionCurveDisplay(Display):
     def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         charts.draw_curve(pen, panels[0], self.curve, self.chosen)
         if self.chosen is not None:
-            panels[0].set_title(f"{counted(self.chosen[1], 'column')} by {self.chosen[0]} chosen")
+            panels[0].set_title(f"{counted(self.chosen[1], 'column')}, chosen by {self.chosen[0]}")
 
 
 class ClusterRangeDisplay(Display):

@@ -189,9 +189,10 @@ class Partitions:
         return self.edges[index], self.edges[index + 1]
 
 
-READ_FACTOR, SHARD_FACTOR = 2.5, 5.0
+READ_FACTOR, SHARD_FACTOR, PLAIN_FACTOR = 2.5, 5.0, 1.5
 """Peak of reading and decoding a block, as a multiple of its decoded bytes: measured on Zarr stores without and with
-shards, of which the zarr library holds the bytes of all chunks, and their values, at once."""
+shards, of which the zarr library holds the bytes of all chunks, and their values, at once; and where a block is read
+to where it stays, with a margin for checking its values."""
 
 
 class Matrix(ABC):
@@ -235,6 +236,8 @@ class Matrix(ABC):
         Bytes of chunks, as stored, that a process may remember where partitions are parts of chunks.
     read_factor : float
         Peak of reading and decoding a block, as a multiple of its decoded bytes.
+    piece_nbytes : int
+        Bytes beside the block that a read needs which decodes chunks piece by piece; 0 where it decodes whole chunks.
     chunk_entries : int
         Entries that a read of a sparse matrix decodes at least.
     loaded_nbytes : int
@@ -268,6 +271,7 @@ class Matrix(ABC):
     is_remote: bool = False
     remembered_nbytes: int = 0
     read_factor: float = READ_FACTOR
+    piece_nbytes: int = 0
     chunk_entries: int = 0
     loaded_nbytes: int = 0
     row_names: Any = None

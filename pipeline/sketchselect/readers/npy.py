@@ -18,7 +18,7 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, SparseMatrix, require_valid_csr
-from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, as_names, require_matrix
+from sketchselect.readers.base import PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, as_names, require_matrix
 from sketchselect.readers.stored import PARTS, LoadedMatrix
 
 _PAGE_NBYTES = 4096
@@ -116,7 +116,9 @@ class NpyMatrix(Matrix):
         self.shape = (header.shape[0], header.shape[1])
         self.dtype = header.dtype
         self.address = self.source.path
-        if self.axes[0] == "column" and header.fortran_order:
+        if not header.fortran_order:
+            self.read_factor = PLAIN_FACTOR
+        elif self.axes[0] == "column":
             # The values of a column lie apart in the file, and the system reads whole pages.
             self.chunk_rows = min(self.shape[0], max(1, _PAGE_NBYTES // header.dtype.itemsize))
 

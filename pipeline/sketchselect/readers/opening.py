@@ -306,7 +306,7 @@ def open_matrix(
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
             matrix = _with_names(known.open_matrix(location, _without(named, key), policy, kinds), feature_names)
         require_distinct(matrix.feature_names, matrix.address)
-        matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
+        matrix.notes += tuple(f"{matrix.address}: column {name!r} is not used as a feature: {_ROLE}" for name in named)
         return matrix
     source, beside = without_columns(source, local_names(vectors))
     if feature_names is not None and isinstance(source, Matrix):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, Source
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
-from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries
+from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import StoredLevels, advice, days_of, text_of
 
@@ -30,8 +30,14 @@ FOOTERS = LRUCache(16)
 """Parsed footers: of a file with many columns and row groups reading it takes longer than a row group."""
 
 
-_ARROW_NBYTES = 64 << 20
-"""Memory that Arrow keeps for its next tables."""
+_ARROW_NBYTES = 48 << 20
+"""Memory that Arrow's libraries take."""
+
+_PAGE_NBYTES = 3 << 20
+"""What decoding a column takes at most: a page and a dictionary of about a mebibyte each, as stored and decoded."""
+
+_BUFFER_NBYTES = 1 << 16
+"""Bytes of a column that are read at once."""
 
 _BATCH_ENTRIES, _BATCH_ROWS = 1 << 20, 1024
 """Entries of a batch of rows that is decoded at once, and its least number of rows."""
@@ -137,6 +143,8 @@ class Footers:
     groups: RowGroups  # Their row groups
     schema: Any  # The columns, the same in every file, and after them the keys of the folders
     nullable: frozenset[str]  # Columns that may have nulls
+    # The largest column chunks, by column: bytes as stored, and without compression
+    chunk_nbytes: Mapping[str, tuple[int, int]]
 
     @property
     def index(self) -> list[str]:
@@ -174,6 +182,7 @@ def read_footers(location: Location) -> Footers:
     files: list[ParquetFile] = []
     schema: Any = None
     nullable = set()
+    chunk_nbytes: dict[str, tuple[int, int]] = {}
     for place, values in zip(locations, keys, strict=True):
         version = place.existing_version()
         try:
@@ -199,9 +208,13 @@ def read_footers(location: Location) -> Footers:
                 )
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
+            name = column.path_in_schema.partition(".")[0]
+            stored, plain = chunk_nbytes.get(name, (0, 0))
+            stored = max(stored, column.total_compressed_size)
+            chunk_nbytes[name] = stored, max(plain, column.total_uncompressed_size)
             statistics = column.statistics if column.is_stats_set else None
             if statistics is None or not statistics.has_null_count or statistics.null_count:
-                nullable.add(column.path_in_schema.partition(".")[0])
+                nullable.add(name)
                 nullable.add(column.path_in_schema)
         # A column of the file goes before the name of a folder.
         values = tuple((name, value) for name, value in values if name not in columns.names)
@@ -210,7 +223,7 @@ def read_footers(location: Location) -> Footers:
 
     for name, value in files[0].keys:
         schema = schema.append(pa.field(name, pa.string() if isinstance(value, str) else pa.int64()))
-    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable))
+    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes)
 
 
 def folder_keys(names: list[str], location: Location) -> list[tuple[tuple[str, int | str], ...]]:
@@ -267,7 +280,9 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
             f'{location.address}: reading Parquet needs pyarrow; install it with: pip install "sketchselect[parquet]"'
         ) from error
     if location.is_local:
-        with pq.ParquetFile(location.url, metadata=footer, memory_map=False) as file:
+        # As they are decoded: all bytes of a row group, which Arrow would otherwise hold, may be more than its rows.
+        given = {"pre_buffer": False, "buffer_size": _BUFFER_NBYTES}
+        with pq.ParquetFile(location.url, metadata=footer, memory_map=False, **given) as file:
             yield file
         return
     system, path = location.filesystem()
@@ -435,6 +450,7 @@ class ParquetMatrix(Matrix):
         self.is_remote = not self.groups.location.is_local
         self.loaded_nbytes = _ARROW_NBYTES
         self.chunk_rows = max(heights, default=0)
+        self.read_factor = PLAIN_FACTOR
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
         widths = (len(column.feature_names) for column in self.columns)
         kinds = [
@@ -551,6 +567,11 @@ def open_parquet_matrix(
     uniform = set(kinds) == {dtype} and dtype in (np.float32, np.float64)
     uniform = uniform and all(c.width is None and c.kind is None for c in columns)
     matrix = ParquetMatrix(footers.groups, dtype, columns, nonfinite, uniform)
+    chunks = [footers.chunk_nbytes.get(column.name, (0, 0)) for column in columns]
+    matrix.piece_nbytes = 3 * 8 * _BATCH_ENTRIES + sum(min(2 * plain, _PAGE_NBYTES) for _, plain in chunks)
+    if matrix.is_remote:
+        # Row groups are fetched whole, in few requests.
+        matrix.piece_nbytes += sum(stored for stored, _ in chunks)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
     if len(footers.index) == 1:

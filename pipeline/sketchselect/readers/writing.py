@@ -474,7 +474,7 @@ def _warn_of(rows: CsvRows, counting: Array) -> None:
         listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])
         warnings.warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns are text"
-            f"{' or left out' if rows.measured else ''} and no features{first}; "
+            f"{' or left out' if rows.measured else ''} and not used as features{first}; "
             f'target or labels of a job may be {listed}; the prepare step "{ENCODINGS["text"]}" makes features of text',
             stacklevel=3,
         )

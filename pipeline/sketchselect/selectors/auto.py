@@ -35,7 +35,7 @@ MOST_FLOPS = 1e8  # A method that needs more to select does not compete: about h
 UNEVEN = 2.0
 # Logarithm of the exact scatter to a sample's beyond which rows were missed: at least four standard errors.
 MISSED = 0.1
-CENTERS = "the centres of the sample's clusters in all columns, which are with the selection (cluster_centers)"
+CENTERS = "the cluster centres that the sample has in all columns (cluster_centers of the selection)"
 # Of the way from the estimate to the upper end: there the share of what clusters explain must be within the tolerance,
 # too. Halfway, ten starts on the columns of one of 57 jobs lost more than 5 %.
 PART = 0.75
@@ -576,20 +576,22 @@ def sentence(
     `drawn`: Whether that holds for the best of ten starts drawn in the columns; else for one from `CENTERS`.
     `from_centers`: The same columns with those centres, where they need them to be within the tolerance.
     """
-    among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
-    these, costs = "it" if point.n_features == 1 else "them", _percents(point)
-    starts = "from ten starts" if drawn else f"begun at {CENTERS},"
-    share, explained, gain, begun = curve.gain_left(point), "", "", ""
+    chosen = counted(point.n_features, "column")
+    best = f"The best of {len(curve.methods)} methods, {point.method}," if len(curve.methods) > 1 else point.method
+    starts = "the best of ten starts of k-means" if drawn else f"k-means, started from {CENTERS},"
+    share, explained, gain, given = curve.gain_left(point), "", "", ""
+    clusters = counted(curve.n_clusters, "cluster")
+    explain = "explains" if curve.n_clusters == 1 else "explain"
     if share is not None:
-        gain = f" Of the variance that {curve.n_clusters} clusters explain, {100.0 * share:.1f} % is still explained."
+        gain = f" It still explains {100.0 * share:.1f} % of the variance that {clusters} {explain}."
     if curve.scatter > 0:
-        explained = f"{curve.n_clusters} clusters explain {100.0 * curve.explained:.1f} % of the variance. "
+        explained = f"{clusters} {explain} {100.0 * curve.explained:.1f} % of the variance. "
     if from_centers is not None:
-        begun = f" That is within the tolerance only for k-means begun at {CENTERS}: {_percents(from_centers)}."
+        given = f" Only when started from {CENTERS} is it within the tolerance: {_percents(from_centers)}."
     return (
-        f"{explained}{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} {starts} is "
-        f"estimated to cost {costs} in all columns, compared with k-means on all of them, from {curve.n_sampled} of "
-        f"{curve.n_rows} rows.{gain}{begun}"
+        f"{explained}{best} selects {chosen}. On {'it' if point.n_features == 1 else 'them'}, {starts} is estimated to "
+        f"change the inertia in all columns by {_percents(point)}, compared with k-means on all columns; the estimate "
+        f"comes from {curve.n_sampled} of {counted(curve.n_rows, 'row')}.{gain}{given}"
     )
 
 
@@ -607,6 +609,7 @@ def selection_curve(
     sample_rows: int | None = None,
     normalize: str | None = "l2",
     random_state: int = 0,
+    prepare: Any = None,
     client: Any = None,
 ) -> SelectionCurve:
     """Return how the inertia in all columns falls with the number of selected columns, for several methods.
@@ -626,8 +629,8 @@ def selection_curve(
         As in `AutoSelector`.
     sizes : sequence of int, optional
         Numbers of columns; 4, 8, 16, ... below the number of columns (at most 2,048) by default.
-    client : optional
-        Runs the pass, as in `summarize`.
+    prepare, client : optional
+        Steps applied to the rows first, before `normalize`, and what runs the pass; as in `summarize`.
 
     Returns
     -------
@@ -636,7 +639,7 @@ def selection_curve(
     Raises
     ------
     BadParameter
-        For a parameter out of range.
+        For a parameter out of range, or steps for summaries, whose rows are prepared already.
     Incompatible
         If summaries lack a sample of rows, or what a method needs.
 
@@ -656,7 +659,9 @@ def selection_curve(
     )
     selector.check_parameters()
     is_summary = isinstance(source, (Summary, Mapping))
-    summary: Any = source if is_summary else selector.collect(source, client=client)
+    if is_summary and prepare is not None:
+        raise BadParameter("prepare is for rows, and a summary was given: its rows are prepared already")
+    summary: Any = source if is_summary else selector.collect(source, prepare=prepare, client=client)
     p = pick(summary, RowSample.kind).n_features
     numbers = [FEWEST * 2**i for i in range(10) if FEWEST * 2**i < p] or [p]
     if sizes is not None and not isinstance(sizes, Iterable):

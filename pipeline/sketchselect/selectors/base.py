@@ -421,6 +421,10 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         Called after `inspect_target`, by `fit`, by a job, and for the first batch of a stream without weights.
         """
 
+    def selecting_nbytes(self, source: Source) -> int:
+        """Return the bytes that selecting takes beside the summary, where they may be more than those of a pass."""
+        return 0
+
     @property
     def makes_passes(self) -> bool:
         """Whether `collect_source` makes other passes than the one that `summary_description` describes.
@@ -828,7 +832,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
                 warnings.warn(
                     f"rows were scaled to unit length (normalize), and their mean is {100.0 * share:.1f} % of all "
                     "squares: columns far from zero make all rows nearly parallel, and what distinguishes them is "
-                    "lost; leave normalize out (None), or standardise the columns first",
+                    "lost; set normalize=None (in a job normalize = false), or standardise the columns first",
                     stacklevel=4,
                 )
                 return

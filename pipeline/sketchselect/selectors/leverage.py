@@ -239,6 +239,10 @@ class LeverageSelector(BaseSelector):
         """Whether the passes are over columns."""
         return self.reads_columns
 
+    def selecting_nbytes(self, source: Source) -> int:
+        """Return the bytes of AA', of its eigenvectors and of what LAPACK needs, where columns are read."""
+        return 7 * 8 * source.matrix.shape[0] ** 2 if self.reads_columns else 0
+
     def single_pass(self, source: Source) -> tuple[Source, Summary[Any]] | None:
         """Return the pass over the rows; None where columns are read."""
         return super().single_pass(source) if self.read == "rows" else None

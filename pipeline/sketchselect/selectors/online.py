@@ -14,7 +14,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotF
 from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.client import check_batch
 from sketchselect.execution.engine import FitKeywords, PassOptions
-from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
+from sketchselect.execution.plan import library_nbytes
 from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.spectrum import About, directions_about
 from sketchselect.linalg.threads import one_blas_thread
@@ -331,7 +331,7 @@ def _require_memory(sample: LeverageSample, n_rows: int, n_columns: int, engine:
     most = min(n_columns, 2 * sample.most_rows(n_rows))
     # Disjoint samples wait for one another; each merge stacks two, scales them and copies the new sample.
     columns = min(n_columns, 8 * most) + 4 * engine.slots_per_process * most
-    nbytes = (PROCESS_NBYTES if engine.kind == "dask" else MAIN_NBYTES) + 8 * (n_rows + 4) * columns
+    nbytes = library_nbytes(engine.kind) + 8 * (n_rows + 4) * columns
     if limit is not None and nbytes > limit:
         raise WillNotFit(
             f"{address}: at sampling rate {sample.rate(n_rows):.3g} up to {most} columns of {n_rows} values may be "

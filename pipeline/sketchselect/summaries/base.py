@@ -206,6 +206,10 @@ class Summary(ABC, Generic[R]):
         """Return an upper bound of the bytes that `from_block` and `merge` need besides block and states."""
         return self.projected_nbytes(n_features, n_targets)
 
+    def sparse_working_nbytes(self, n_features: int) -> int:
+        """Return such a bound for CSR blocks, where it may be larger."""
+        return 0
+
     @property
     def accepts_sparse(self) -> bool:
         """Whether `_summarise` takes CSR blocks of a density up to `sparse_limit`; otherwise they are made dense."""

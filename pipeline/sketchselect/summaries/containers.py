@@ -148,6 +148,10 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         """Return the maximum over the members, which are built one after the other."""
         return max(m.working_nbytes(n_features, n_targets) for m in self.members.values())
 
+    def sparse_working_nbytes(self, n_features: int) -> int:
+        """Return the same for CSR blocks."""
+        return max(m.sparse_working_nbytes(n_features) for m in self.members.values())
+
     @property
     def weight(self) -> Any:
         """Total weight of the rows, from the first member."""

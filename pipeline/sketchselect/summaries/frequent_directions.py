@@ -184,10 +184,15 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         if self.keeps_gram(n_features):
             return scaled + 8 * (2 * n_features * n_features + PIECE_ROWS * n_features)
         rows = 4 * self.size + 1
-        # Sparse rows: three times B, and six matrices of the order of a buffer, some of them in LAPACK.
+        return scaled + 8 * (2 * rows * n_features + 4 * rows * rows)
+
+    def sparse_working_nbytes(self, n_features: int) -> int:
+        """Return that of sparse rows: B twice, and four matrices of the order of a buffer, some of them in LAPACK."""
+        if self.keeps_gram(n_features):
+            return 0
         order = (BUFFER_FACTOR + 1) * self.size
-        sparse = 8 * (4 * self.size * n_features + 6 * order * order)
-        return scaled + max(8 * (2 * rows * n_features + 4 * rows * rows), sparse)
+        scaled = 2 * self.projected_nbytes(n_features) if self.decays else 0
+        return scaled + 8 * (2 * self.size * n_features + 4 * order * order)
 
     def _empty(self, n_features: int, n_targets: int) -> DirectionsRecord:
         width = n_features if self.keeps_gram(n_features) else 0

@@ -73,6 +73,10 @@ class PartitionedSummary(Container):
         """Return the bytes for the inner summary: parts are built one after the other."""
         return self.summary.working_nbytes(n_features, n_targets)
 
+    def sparse_working_nbytes(self, n_features: int) -> int:
+        """Return that of one partition's CSR block."""
+        return self.summary.sparse_working_nbytes(n_features)
+
     @classmethod
     def of_members(cls, members: Mapping[str, Summary[Any]], parameters: Mapping[str, Any]) -> Self:
         """Return the summary of these parts, named "0", "1", ...; `parameters` without the inner summary."""
@@ -213,6 +217,27 @@ class Folds(PartitionedSummary):
         folds = Folds(parts[0], self.n_folds, self.seed, self.groups)
         record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
         return folds._with(record, self.context)
+
+    def united(self, folds: Sequence[Sequence[int]]) -> Folds:
+        """Return fewer folds, each the union of some of these, which are named by their numbers.
+
+        Folds ``4 i`` to ``4 i + 3`` of 4 n are together exactly fold i of n with the same seed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sketchselect.summaries import ColumnStats
+        >>> eight = Folds(ColumnStats(), n_folds=8).from_block(np.eye(40))
+        >>> two = Folds(ColumnStats(), n_folds=2).from_block(np.eye(40))
+        >>> eight.united([range(4), range(4, 8)])[0].n_rows == two[0].n_rows
+        True
+        """
+        if sorted(i for fold in folds for i in fold) != list(range(len(self))):
+            raise BadParameter(f"each of the {len(self)} folds must be in one of the unions")
+        parts = [reduce(lambda a, b: a.merge(b), (self[i] for i in fold)) for fold in folds]
+        of_unions = Folds(parts[0], len(parts), self.seed, self.groups)
+        record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
+        return of_unions._with(record, self.context)
 
     def details(self) -> Iterator[str]:
         """Yield the sizes of the folds, and the details of all rows."""

@@ -30,14 +30,14 @@ FOLDS = 5
 SHARED_STAGES = ("summarize", "block certificate")
 """Stages that all methods of one job share, which would be charged to the first method."""
 
-CAPTION = "seconds: of a run, all; of a method of one job, without what all methods share (summary, block certificate)."
+CAPTION = "seconds: of a whole run; of methods of one job without the stages they share (summary, block certificate)."
 
 
 SHOWN = {
     "n_features": "columns",
     "objective": "inertia in all columns",
-    "factor": "times the best, at most",
-    "confidence": "probability of that",
+    "factor": "inertia / best possible, at most",
+    "confidence": "probability of this bound",
     "nmi": "NMI with the labels",
     "ari": "ARI with the labels",
     "explained": "R2 or D2 of the model",

@@ -406,7 +406,9 @@ class Session:
         if result is None:
             changes = self.folder.differences(stage, fingerprint)
             if changes and stage not in {entry["name"] for entry in self.stages}:
-                self.progress.note(f"{stage}: done again, changed since the last run here: {', '.join(changes)}")
+                self.progress.note(
+                    f"{stage}: repeated, because this changed since the last run here: {', '.join(changes)}"
+                )
             if stage not in ("prepare", "summarize"):
                 self.folder.invalidate_results()
             entry["build"] = list(self.engine.build())

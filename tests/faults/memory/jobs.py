@@ -172,6 +172,7 @@ FLOATS = partial(zarr_store, chunk=5_000)
 LIMITS = {"nonfinite": "drop_rows"}
 COLUMNS = {"select": {"read": "columns"}}
 CELLS = partial(anndata, suffix="zarr")
+MANY = {**clustered(), "select": {"n_features": 190}}
 
 JOBS = (
     # Tall row groups, as pandas writes them.
@@ -220,6 +221,9 @@ JOBS = (
     Job("wide-sketch", lambda f: npz(f, 20_000, 20_000, per_row=60), "sketched-ridge", "threads"),
     Job("wide-dense", lambda f: zarr_store(f, 10_000, 6_000, chunk=500), "greedy", "threads"),
     Job("wide-dense-sketch", lambda f: zarr_store(f, 10_000, 6_000, chunk=500), "leverage", "local"),
+    # Rows that k-means keeps in memory.
+    Job("cached", lambda f: FLOATS(f, 400_000, 200), "variance", "threads", None, MANY),
+    Job("cached-processes", lambda f: FLOATS(f, 400_000, 200), "variance", "local", None, MANY),
     # Certificates, "auto", targets.
     Job("blocks", lambda f: FLOATS(f, 50_000, 100), "greedy", "threads", None, clustered(certificate=BLOCKS)),
     Job("certificate", lambda f: FLOATS(f, 50_000, 100), "deterministic", "local", None, clustered(certificate="auto")),

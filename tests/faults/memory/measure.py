@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from sketchselect import _kernel_cache
 from sketchselect.workflow.plan.forecast import forecast_job
 
 
@@ -63,6 +64,10 @@ def measure(content: dict[str, Any], folder: Path) -> Measured:
     """State the memory of a job, run it, and return both."""
     job = folder / "job.toml"
     job.write_text(as_toml(content))
+    if _kernel_cache.is_empty():
+        # What is stated, and taken, where kernels have to be compiled is not what is measured here.
+        peaks(command("plan", str(job), "--no-calibrate"))
+        _kernel_cache.is_empty.cache_clear()
     plan = forecast_job(content, calibrate=False).to_dict()["memory"]
     here, *others = peaks(command("run", str(job))).values()
     tasks = max(others) if content["execution"]["cluster"] == "local" else here

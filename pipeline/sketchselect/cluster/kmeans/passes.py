@@ -16,7 +16,7 @@ from sketchselect._memory import available_nbytes
 from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import LocalEngine, PassOptions, make_plan, reduce_blocks
-from sketchselect.execution.plan import Engine, Plan
+from sketchselect.execution.plan import Engine, Plan, library_nbytes
 from sketchselect.execution.source import Block, CachedBlock, CachedSource, Source, cache_block
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
@@ -213,6 +213,7 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
     remote = engine.kind == "dask"
     local = LocalEngine() if remote else engine
     location = placement(source, n_clusters, engine)
+    held_nbytes = kept_nbytes(source, n_clusters, engine, location)
     if location == "client":
         if remote and source.matrix.in_memory and prepared_nbytes(source, n_clusters) > LOCAL_NBYTES:
             progress.note("k-means: the rows are in this process's memory and are clustered here, not on the cluster")
@@ -220,14 +221,15 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
         reading = options.but(
             engine=engine if remote and futures_client(source.matrix.dask_rows()) else local, checkpoint=None
         )
-        blocks = reduce_blocks(source, LOAD_ROWS, reading).value
+        blocks = reduce_blocks(source, replace(LOAD_ROWS, caller_nbytes=held_nbytes), reading).value
         local_engine = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
-        return Passes(CachedSource.of(source, blocks), PassOptions(local_engine, options.partition_bytes))
+        rows = CachedSource.of(source, blocks, held_nbytes)
+        return Passes(rows, PassOptions(local_engine, options.partition_bytes))
     if location == "workers":
         work = make_plan(source, LOAD_ROWS, options)
         persistent = cast("DaskEngine", engine).persist_blocks(work)
         progress.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(persistent)} blocks")
-        return Passes(CachedSource.of(source, persistent), options.but(checkpoint=None))
+        return Passes(CachedSource.of(source, persistent, held_nbytes), options.but(checkpoint=None))
     return Passes(source, options)
 
 
@@ -235,7 +237,10 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     """Return where the rows of a source that takes sparse blocks stay between iterations: "source" if nowhere."""
     nbytes = prepared_nbytes(source, n_clusters)
     if engine.kind != "dask":
-        return "client" if nbytes <= CACHED_SHARE * (engine.memory_limit or available_nbytes()) else "source"
+        room = CACHED_SHARE * available_nbytes()
+        if engine.memory_limit is not None:
+            room = _room(CACHED_SHARE, engine.memory_limit, library_nbytes(engine.kind))
+        return "client" if nbytes <= room else "source"
     room_here = CACHED_SHARE * available_nbytes()
     # Rows in our memory would be sent in every pass, which takes longer than a sweep over them.
     if nbytes <= (room_here if source.matrix.in_memory else min(room_here, LOCAL_NBYTES)):
@@ -243,8 +248,21 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     # Workers must have room for the rows, and be able to read them themselves, again if they lose them.
     if engine.memory_limit is None or source.matrix.in_memory:
         return "source"
-    room = WORKER_SHARE * engine.memory_limit * cast("DaskEngine", engine).n_workers
+    room = _room(WORKER_SHARE, engine.memory_limit, library_nbytes(engine.kind)) * cast("DaskEngine", engine).n_workers
     return "workers" if nbytes <= room else "source"
+
+
+def _room(share: float, limit: int, process: int) -> float:
+    """Return the bytes that rows may take of a memory limit; passes need the other half of what the process leaves."""
+    return min(share * limit, (limit - process) / 2)
+
+
+def kept_nbytes(source: Source, n_clusters: int, engine: Engine, location: str) -> int:
+    """Return the bytes of rows that each process at a location keeps between iterations; see `placement`."""
+    if location == "source":
+        return 0
+    nbytes = prepared_nbytes(source, n_clusters)
+    return nbytes if location == "client" else -(-nbytes // engine.n_workers)
 
 
 def partition_size(source: Source, n_clusters: int, options: PassOptions) -> int | str:

@@ -20,7 +20,7 @@ from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import SeedNumber, Size
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.binned import mutual_information, n_bins_for, target_edges
-from sketchselect.selectors.supervised.models import Candidate, Design, Rule, design_of, usable_folds
+from sketchselect.selectors.supervised.models import Candidate, Design, ModelPath, Rule, design_of, usable_folds
 from sketchselect.selectors.supervised.mrmr import mrmr_order
 from sketchselect.selectors.supervised.path import (
     DEFAULT_FOLDS,
@@ -46,6 +46,15 @@ MOST_SQUARES = 500
 folds."""
 MOST_COUNTS = 1_000_000
 """Rows are counted by column, bin and class if the counts are at most so many: 40 MB in all folds."""
+FEW_ROWS = 1024
+"""Rows up to which the folds are divided into blocks, so that methods are compared by several divisions into folds."""
+MOST_BLOCKS_NBYTES = 256 << 20
+"""Bytes of all blocks up to which folds are divided."""
+CLOSE = 0.03
+"""Of methods whose errors differ by at most this share, the first in their order is chosen."""
+
+_BLOCKS = 4  # Of each fold: a power of two, so that the folds are those of their number
+_DIVISIONS = 5
 
 _LEAST_ROWS = 64
 _INSPECTED_ROWS = 2048
@@ -149,21 +158,56 @@ class InformationPath(UnivariatePath):
         return problem.information
 
 
-def _held_out_wrong(selector: PathSelector, summary: Any, value: float) -> tuple[Floats, Floats]:
-    """Return the expected misclassification rates of one model of a path on held-out folds, and the folds' weights."""
-    design, shares, weights = selector._design(summary, True), [], []
+def _held_out_wrong(selector: PathSelector, design: Design, values: Sequence[float]) -> float:
+    """Return the expected misclassification rate on held-out folds; each is predicted by the model of one value."""
+    wrong = rows = 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        for problem, moments in design.splits():
+        for (problem, moments), value in zip(design.splits(), values, strict=True):
             model = Candidate.of(problem, value, np.zeros(problem.xy.shape))
             if problem.active.any():
                 model = selector._models(problem, None, [value])[0][0]
             if selector.refit:
                 model = refitted(problem, model)
             coef, intercept = discriminant(problem, model, len(design.classes or ()))
-            shares.append(expected_wrong(coef, intercept, model.support, moments))
-            weights.append(moments.weight)
-    return np.array(shares), np.array(weights)
+            wrong += float(moments.weight) * expected_wrong(coef, intercept, model.support, moments)
+            rows += float(moments.weight)
+    return wrong / rows
+
+
+def _held_out_error(selector: PathSelector, folds: Any, path: ModelPath, n_select: int, errors: Floats | None) -> float:
+    """Return the error of a path on held-out folds, where the other folds choose the model that predicts a fold.
+
+    The folds that choose the model of least error cannot also say how large its error is.
+    `n_select`: Number of columns; 0 if the folds choose it.
+    `errors`: Of all models on the folds, where they are known.
+    """
+    design = selector._design(folds, True)
+    if errors is None:
+        errors = selector._validation_errors(design, path)
+    n_folds = errors.shape[1]
+    if n_select:
+        chosen = [models.best_by_size(path.candidates, n_select)] * n_folds
+    else:
+        others = (np.delete(errors, fold, axis=1) for fold in range(n_folds))
+        chosen = [models.best_by_validation(of_others, selector.cv_rule) for of_others in others]
+    if design.classes is not None:
+        return _held_out_wrong(selector, design, path.values[chosen].tolist())
+    return float(errors[chosen, np.arange(n_folds)].mean()) / (float(path.target_squares.sum()) or 1.0)
+
+
+def _divisions(summary: Folds, n_folds: int) -> list[Folds]:
+    """Return the folds, and if they are given in blocks, other divisions of the blocks into as many folds."""
+    n_blocks, per_fold = len(summary), len(summary) // n_folds
+    if per_fold == 1:
+        return [summary]
+    rng = np.random.default_rng(summary.seed)
+    places = [np.arange(n_blocks), *(rng.permutation(n_blocks) for _ in range(_DIVISIONS - 1))]
+    first, *others = (
+        summary.united([np.flatnonzero(place // per_fold == fold).tolist() for fold in range(n_folds)])
+        for place in places
+    )
+    return [first, *filter(can_validate, others)]
 
 
 class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
@@ -172,11 +216,13 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     From moments in the same folds there compete: the lasso; least squares on the columns of the largest F statistics
     (tests of each column alone); least squares on the columns of maximum relevance and minimum redundancy (mRMR); up
     to 500 columns, least squares on the columns of most mutual information and their squares; and, up to 30 columns,
-    the lasso on all squares and products too. The method whose chosen model has the least error on held-out folds wins;
-    of equal ones the first; one with squares only if it is better than all without by more than the standard error of
-    the difference, by the folds. The estimator is then that model. The error of numbers is the mean squared one; that
-    of classes is the misclassification rate that moments lead to expect (if scores are normal within classes), because
-    squared errors of indicators favour squares that a discriminant does not need.
+    the lasso on all squares and products too. The method of the least error on held-out folds wins; of those within 3 %
+    of it the first in this order. The estimator is then its model. Each fold is predicted by the model that the other
+    folds choose from the path, because the least of many errors on a fold is too small, and the more so the less
+    stable a method is. Up to 1,024 rows the error is the mean over five divisions of the rows into folds. The error of
+    numbers is the mean squared one; that of classes is the misclassification rate that moments lead to expect (if
+    scores are normal within classes), because squared errors of indicators favour squares that a discriminant does not
+    need.
 
     Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show
     what it sees: therefore its columns are judged with their squares. The bins are those of at most 2,048 rows, read
@@ -204,21 +250,24 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     method_ : str
         Its name.
     errors_ : dict of str to float
-        Method -> error of its model on held-out folds: mean squared error over the variance of the target, 1 - R2; of
-        classes the expected misclassification rate, by means and variances of the scores.
+        Method -> error on held-out folds: mean squared error over the variance of the target, 1 - R2; of classes the
+        expected misclassification rate, by means and variances of the scores.
     coef_, intercept_, classes_, path_
         Of the winner, as for every selector with a path of models.
 
     Notes
     -----
     Guarantee: exact squared errors of all models on the folds (`cross_validation_errors`), from moments alone, by which
-    each path's model is chosen; of classes the methods are compared by an approximation. The least of several errors is
-    a little too small as an estimate for new rows.
+    each path's model is chosen; of classes the methods are compared by an approximation. The error of the winner is at
+    most 1.03 times the least of `errors_`, which is a little too small as an estimate for new rows.
     Mutual information does not compete with weights (in a stream, from the first ones on), above 500 columns, above a
     million counts, in a stream whose first batch has fewer than 64 rows, and from a summary without counts, such as of
     ``sketchselect summarize``, which merges with those of other sites; `selection_.diagnostics["choice"]` says so.
     Cost a row: that of `Moments` of degree 2 up to 30 columns, up to 500 with squares alone, and of `TargetHistogram`;
-    after the pass each path, on all rows and each fold.
+    after the pass each path, on all rows and each fold. Up to 1,024 rows, unless it takes more than 256 MiB, four
+    summaries for each fold, and the paths of five divisions into folds; of streams and of files of ``summarize``,
+    which grow and merge, there is one division.
+    Source: errors of a choice by folds that had no part in it, Varma and Simon 2006.
 
     Examples
     --------
@@ -256,17 +305,21 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         """Learn whether the target is classes, and which; nothing is known of the rows yet."""
         super().inspect_target(y)
         self._seen_counts: TargetHistogram | None = None
+        self._n_blocks, self._is_stream = 1, False
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         self._seen_counts = None
         super()._start_stream(target, classes)
+        self._n_blocks, self._is_stream = 1, True
 
     def inspect_rows(self, source: Source) -> None:
-        """Learn the bins of columns and target, if mutual information is to compete.
+        """Learn whether there are few rows, and the bins of columns and target if mutual information is to compete.
 
-        By the first 2^k rows, k as large as possible: rows that are appended later seldom change the bins.
+        Bins are chosen by the first 2^k rows, k as large as possible, so that rows appended later seldom change them.
         """
         self._seen_counts = None
+        # More rows may follow those of a stream.
+        self._n_blocks = _BLOCKS if source.n_rows <= FEW_ROWS and not self._is_stream else 1
         n_rows = 1 << max(source.n_rows.bit_length() - 1, 0)
         if source.weight is not None or source.n_columns > MOST_SQUARES or n_rows < _LEAST_ROWS:
             return
@@ -293,7 +346,11 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         degree = 2 if products or counts is not None else 1
         moments: Summary[Any] = Moments(degree=degree, classes=self.seen_classes, products=products or degree == 1)
         inner = moments if counts is None else Bundle(moments=moments, counts=counts)
-        return Folds(inner, int(self.cv), int(self.random_state), self.has_groups)
+        folds, blocks = (
+            Folds(inner, int(self.cv) * n, int(self.random_state), self.has_groups)
+            for n in (1, getattr(self, "_n_blocks", 1))
+        )
+        return blocks if blocks.projected_nbytes(n_features, 1) <= MOST_BLOCKS_NBYTES else folds
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **options: Any) -> Any:
         """Add a batch of rows to the stream and fit again, as `TargetMixin.partial_fit` says.
@@ -329,46 +386,43 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         return out
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        if summary.n_folds != self.cv:
+        if summary.n_folds % int(self.cv):
             raise BadParameter(f"this summary is in {summary.n_folds} folds, but cv is {self.cv}; set it to match")
         with_counts = isinstance(summary.summary, Bundle)
-        moments = summary.of_member("moments") if with_counts else summary
-        competitors = self._competitors(moments.total, with_counts=with_counts)
-        if not can_validate(summary):
+        divisions = _divisions(summary, int(self.cv))
+        of_moments = [folds.of_member("moments") if with_counts else folds for folds in divisions]
+        competitors = self._competitors(of_moments[0].total, with_counts=with_counts)
+        if not can_validate(divisions[0]):
             # The first rows of a stream may be in one fold: nothing can be compared yet, and a criterion chooses.
             competitors = {LassoPath.method: competitors[LassoPath.method].set_params(cv=None)}
-        errors, by_fold, shares, notes = {}, {}, {}, {}
-        summaries = {name: summary if name == InformationPath.method else moments for name in competitors}
+        errors, shares, notes = {}, {}, {}
+        summaries = {name: divisions if name == InformationPath.method else of_moments for name in competitors}
         is_regression = self.target_task == "regression"
         for name, selector in competitors.items():
             with warnings.catch_warnings(record=True) as notes[name]:
                 warnings.simplefilter("always")
-                path = selector.fit_summary(summaries[name]).path_
+                path = selector.fit_summary(summaries[name][0]).path_
+            if path.cv_errors is None:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                of_divisions = [
+                    _held_out_error(selector, folds, path, n_select, None if i else path.cv_errors)
+                    for i, folds in enumerate(summaries[name])
+                ]
+            error = float(np.mean(of_divisions))
+            if not np.isfinite(error):
+                warnings.warn(f"{name} is not compared: its error on held-out folds is not finite", stacklevel=2)
+                continue
             chosen = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
-            variance = float(path.target_squares.sum())
-            if path.cv_errors is not None:
-                terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")
-                if is_regression:
-                    by_fold[name] = path.cv_errors[chosen] / (variance or 1.0)
-                    errors[name] = float(by_fold[name].mean())
-                    shares[name] = f"{100.0 * (1.0 - errors[name]):.1f} % with {terms}"
-                else:
-                    by_fold[name], weights = _held_out_wrong(selector, summaries[name], float(path.values[chosen]))
-                    errors[name] = float(by_fold[name] @ weights / weights.sum())
-                    shares[name] = f"{100.0 * errors[name]:.2g} % with {terms}"
-                if not np.isfinite(errors[name]):
-                    del errors[name]
-                    warnings.warn(f"{name} is not compared: its error on held-out folds is not finite", stacklevel=2)
+            terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")
+            share = f"{100.0 * (1.0 - error):.1f}" if is_regression else f"{100.0 * error:.2g}"
+            errors[name], shares[name] = error, f"{share} % with {terms}"
         best = min(errors, key=lambda name: errors[name], default=LassoPath.method)
-        linear = {name: error for name, error in errors.items() if competitors[name].degree == 1}
-        winner = min(linear, key=lambda name: linear[name], default=LassoPath.method)
-        if best != winner:
-            gain = by_fold[winner] - by_fold[best]
-            if errors[winner] - errors[best] > gain.std(ddof=1) / np.sqrt(gain.size):
-                winner = best
+        winner = next((name for name in errors if errors[name] <= (1.0 + CLOSE) * errors[best]), best)
         self.errors_, self.best_, self.method_ = errors, competitors[winner], winner
         if n_select:
-            self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(summaries[winner])
+            self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(summaries[winner][0])
         else:
             for note in notes[winner]:
                 warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
@@ -376,14 +430,16 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             self.__dict__.pop(name, None)
             if hasattr(self.best_, name):
                 setattr(self, name, getattr(self.best_, name))
-        why = "no error on held-out folds is finite" if shares else "the rows seen so far are in one fold"
+        is_spoilt = can_validate(divisions[0])
+        why = "no error on held-out folds is finite" if is_spoilt else "the rows seen so far are in one fold"
         choice = f"{winner}: {why}, so that nothing is compared"
         if errors:
             others = [
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
             ]
             does = "it explains" if is_regression else "the expected misclassification rate is"
-            rank = "predicts best" if winner == best else f"is within a standard error of {best}, and has no squares"
+            rank = f"is preferred to {best}, whose error is at most {100.0 * CLOSE:.0f} % less"
+            rank = "predicts best" if winner == best else rank
             choice = f"{winner} {rank}: on held-out folds {does} {shares[winner]}{''.join(others)}"
             if not with_counts:
                 why = f": more than {MOST_SQUARES} columns" if summary.n_features > MOST_SQUARES else ""

@@ -24,19 +24,28 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect import _kernel_cache
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import can_reset, peak_nbytes, resident_nbytes
 from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.cluster import KMeansParameters, fit_kmeans, reassign_source
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.lloyd import label_rows
-from sketchselect.cluster.kmeans.passes import LOAD_ROWS, Passes, partition_nbytes, placement, prepared_nbytes
+from sketchselect.cluster.kmeans.passes import (
+    LOAD_ROWS,
+    Passes,
+    kept_nbytes,
+    partition_nbytes,
+    placement,
+    prepared_nbytes,
+)
 from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
 from sketchselect.execution.clusters import local_memory_limit
 from sketchselect.execution.engine import available_cores, compute_plan, source_identities
-from sketchselect.execution.plan import PROCESS_NBYTES, Engine, Plan
+from sketchselect.execution.plan import COMPILING_NBYTES, PROCESS_NBYTES, Engine, Plan, projection
 from sketchselect.execution.source import Block, CachedSource
 from sketchselect.execution.summarize import plan_summary
 from sketchselect.execution.tasks import read_block
@@ -197,6 +206,11 @@ class DryRun(Engine):
         nodes = {node for node in tree.post_order() if node.level <= tree.depth}
         n_children = [len(tree.children(node)) for node in nodes]
         matrix, is_cached, remote = source.matrix, isinstance(source, CachedSource), self._is_remote
+        projected = work.projected
+        if self.kind == "dask" and not remote:
+            # In threads of the process that the job is started in.
+            ahead = work.context.reads_ahead
+            projected = projection(source, partitions, tree, work.context.reduction, LocalEngine(), reads_ahead=ahead)
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
         trial = _Trial(self, work)
         value = trial.value()
@@ -230,7 +244,7 @@ class DryRun(Engine):
                 network_bytes=int(n_transfers * state),
                 state_bytes=state,
                 partition_bytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
-                projected_bytes=work.projected.nbytes,
+                projected_bytes=projected.nbytes,
                 rise_bytes=None if trial.peak is None else slots * trial.peak,
                 waiting_bytes=waiting * state // self.n_workers,
                 leaf_seconds=leaf,
@@ -422,9 +436,14 @@ def _forecast_run(iterated: Iterated, source: Source, name: str, given: Floats |
     options = iterated.options.but(partition_bytes=partition)
     rows: Source = source
     if location != "source":
+        held_nbytes = kept_nbytes(source, k, iterated.engine, location)
         with iterated.stage(name, where=where):
-            blocks = reduce_blocks(source, LOAD_ROWS, options).value
-        rows = CachedSource.of(source, blocks)
+            blocks = reduce_blocks(source, replace(LOAD_ROWS, caller_nbytes=held_nbytes), options).value
+        if location == "workers":
+            # Each keeps the blocks that it has read while it reads more.
+            last = iterated.engine.passes[-1]
+            iterated.engine.passes[-1] = replace(last, projected_bytes=last.projected_bytes + held_nbytes)
+        rows = CachedSource.of(source, blocks, held_nbytes)
     passes = Passes(rows, options)
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)
     seed = derive_seed(settings.random_state, "k-means", 0)
@@ -573,6 +592,8 @@ class _Walk:
         self.output_nbytes = 0
         self.select_seconds: float | None = None
         self.base_nbytes = resident_nbytes()
+        if _kernel_cache.is_empty():
+            self.notes.append(f"{format_bytes(COMPILING_NBYTES)} of the memory are for compiling kernels, once")
 
     def all_stages(self) -> None:
         """Go through the job as `workflow.job.run` does."""
@@ -600,6 +621,9 @@ class _Walk:
         session = self.session
         session.selector.inspect_rows(session.source)
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
+        # A summary is there as it is received, too, and methods derive others of about its size from it.
+        summarized = 4 * bundle.projected_nbytes(session.n_columns, session.source.n_targets)
+        self.client_nbytes = max(summarized, session.selector.selecting_nbytes(session.source))
         passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
             if [*passes] == [None]:
@@ -696,7 +720,7 @@ class _Walk:
         from_sample = settings.starts_open and RowSample.kind in kinds
         starts_cluster = self.config.execution.cluster == "local"
         limit = self.config.execution.memory_limit
-        if limit is None and not starts_cluster:
+        if limit is None and self.engine.kind == "dask" and not starts_cluster:
             # As if its workers had the memory limit that this plan will recommend.
             limit = limit_for(max(one.projected_bytes for one in self.engine.passes))
         iterated = Iterated(self.engine, settings, self.stage, starts_cluster, limit, session.pass_options)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds
-from sketchselect.execution.plan import MAIN_NBYTES, PROCESS_NBYTES
+from sketchselect.execution.plan import library_nbytes
 
 START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""
@@ -136,7 +136,8 @@ class JobForecast:
     @property
     def projected_nbytes(self) -> int:
         """Upper bound of the memory of a worker."""
-        return max((p.projected_bytes for p in self._on_workers()), default=0)
+        here = [] if self.cluster.kind == "dask" else [self.main_nbytes]
+        return max([*(p.projected_bytes for p in self._on_workers()), *here])
 
     @property
     def expected_nbytes(self) -> int | None:
@@ -155,12 +156,13 @@ class JobForecast:
     @property
     def process_nbytes(self) -> int:
         """Memory of a worker before its first task."""
-        return (PROCESS_NBYTES if self.cluster.kind == "dask" else MAIN_NBYTES) + self.loaded_nbytes
+        return library_nbytes(self.cluster.kind) + self.loaded_nbytes
 
     @property
     def main_nbytes(self) -> int:
-        """Upper bound of the memory of the process that the job is started in, if it runs no tasks."""
-        return MAIN_NBYTES + self.loaded_nbytes + self.client_nbytes
+        """Upper bound of the memory of the process that the job is started in, which clusters rows that are few."""
+        here = [p.projected_bytes for p in self.passes if p.where == "client"]
+        return max([library_nbytes("threads") + self.loaded_nbytes + self.client_nbytes, *here])
 
     @property
     def refusal(self) -> str | None:
@@ -169,9 +171,10 @@ class JobForecast:
         if limit is None or self.projected_nbytes <= limit:
             return None
         largest = max(self._on_workers(), key=lambda one: one.projected_bytes)
+        by = f"the pass {largest.name!r}" if self.projected_nbytes == largest.projected_bytes else "selecting columns"
         return (
             f"execution.memory_limit is {format_bytes(limit)}, up to {format_bytes(self.projected_nbytes)} may be "
-            f"needed (by the pass {largest.name!r}): a run is refused. Raise it, or lower execution.partition_bytes"
+            f"needed (by {by}): a run is refused. Raise it, or lower execution.partition_bytes"
         )
 
     @property
@@ -334,8 +337,8 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
     if few and slots > 1:
         fewest = min(few, key=lambda p: p.partitions)
         yield (
-            f"{fewest.name}: {counted(fewest.partitions, 'partition')} for {slots} tasks at a time; more than "
-            f"{counted(max(1, fewest.partitions // PARTITIONS_PER_SLOT), 'worker')} help little. Lower "
+            f"{fewest.name}: {counted(fewest.partitions, 'partition')} for {slots} tasks at a time; little is "
+            f"gained by more than {counted(max(1, fewest.partitions // PARTITIONS_PER_SLOT), 'worker')}. Lower "
             "execution.partition_bytes (not below the chunks of the store), or take fewer workers"
         )
     yield from _of_passes(plan, on_workers)

@@ -116,8 +116,8 @@ def summarize(session: Session) -> Summary[Any]:
         more = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if more:
             session.progress.note(
-                f"{session.config.select.method} prepares rows with {', '.join(more)}, and so does all that follows; "
-                "select.normalize = false turns that off"
+                f"the method {session.config.select.method} adds {', '.join(more)} to the prepare steps, here and in "
+                "all later stages; select.normalize = false turns that off"
             )
         if folder.was_stopped_early and session.config.execution.checkpoint == "auto":
             session.progress.note(
