@@ -1,28 +1,44 @@
 """Moments of wide matrices: panels put together are the moments, on every engine, and the memory is as projected."""
 
+import errno
+import os
 import pickle
+import re
 import time
 from itertools import pairwise
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.passing import serial
+from tests.passing import Recorder, flip, serial
 
+from sketchselect import location
 from sketchselect._progress import Progress
-from sketchselect.errors import ClusterLost, NotFinite, NoWorkers, SourceChanged, SourceError, WillNotFit
+from sketchselect.errors import (
+    ClusterLost,
+    Interrupted,
+    NotFinite,
+    NoWorkers,
+    PartitionFailed,
+    SourceChanged,
+    SourceError,
+    WillNotFit,
+)
 from sketchselect.execution import (
     Checkpoint,
     LocalEngine,
     PassOptions,
     Source,
     dask_engine,
+    panels,
     summarize,
     summarize_source,
     watch,
 )
+from sketchselect.execution.checkpoints import WRITE_RATE, WRITE_SECONDS, list_nodes, read_file
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.summarize import plan_summary, summary_projection
 from sketchselect.linalg.comoments import panel_edges
@@ -42,6 +58,7 @@ from sketchselect.selectors import (
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments, frequent_directions
 from sketchselect.summaries import moment_panels as tiles
+from sketchselect.summaries.codec import decode_record
 from sketchselect.summaries.frequent_directions import PanelledDirections
 
 from .on_dask import Killer, SlowMatrix
@@ -202,7 +219,7 @@ def test_the_projection_counts_the_result_where_it_is_held(narrow, data):
     tight = summarize_source(source, Moments(), PassOptions(engine, partition_bytes=20_000))
     assert tight.stats.projected_nbytes <= engine.memory_limit
     less = LocalEngine(1, memory_limit=tight.stats.projected_nbytes - 1)
-    with pytest.raises(WillNotFit, match="for the result"):
+    with pytest.raises(WillNotFit, match="results that are kept"):
         summarize_source(source, Moments(), PassOptions(less, partition_bytes=20_000))
 
 
@@ -330,18 +347,55 @@ def test_members_of_a_bundle_are_summarised_in_a_pass_beside_it(in_panels):
     assert summarize(X, bundle, compute=False, **OPTIONS).compute(scheduler="synchronous") == summary
 
 
-def test_rows_of_dask_arrays_are_summarised_as_before(in_panels):
-    """Tasks of the user's graph would run ahead of the shrinks, and fill the memory."""
+def blocks_of(X, load, meta=None):
+    """A Dask array of sparse blocks of 100 rows, each of a task of its own."""
+    meta = sp.csr_array((0, 0)) if meta is None else meta
+    delayed = [da.from_delayed(dask.delayed(load)(a), (100, X.shape[1]), meta=meta) for a in range(0, X.shape[0], 100)]
+    return da.concatenate(delayed)
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "csr_matrix", "COO", "GCXS"])
+def test_sparse_dask_arrays_are_in_panels(in_panels, kind):
+    make = getattr(sp, kind, None) or getattr(pytest.importorskip("sparse"), kind).from_numpy
     X = words()
-    lazy = da.from_array(X.toarray(), chunks=(300, 900)).map_blocks(sp.csr_array, meta=sp.csr_array((0, 0)))
-    plans = [plan for rows in (lazy, X) for plan in plan_summary(Source(open_matrix(rows)), SKETCH, serial())[1]]
-    assert [plan.source.is_sparse for plan in plans] == [True, True]
-    assert [plan.leaf_tasks for plan in plans] == [1, 8 - 1]
+    lazy = da.from_array(X.toarray(), chunks=(300, 450)).map_blocks(make, meta=make(np.zeros((1, 1))))
+    (plan,) = plan_summary(Source(open_matrix(lazy)), SKETCH, serial(partition_bytes=60_000))[1]
+    assert (plan.leaf_tasks, len(plan.partitions)) == (8 - 1, 4)
+    got = summarize(lazy, SKETCH, client="threads", **OPTIONS)
+    require_guarantee(X, got)
+    assert summarize(lazy, SKETCH, compute=False, **OPTIONS).compute(scheduler="threads") == got
+
+
+def test_the_tasks_of_a_dask_array_do_not_run_ahead_of_the_shrinks(in_panels):
+    """Their rows would fill the memory."""
+    X, done, ahead = words(), [], []
+
+    class Noted(Progress):
+        def advance(self, nbytes):
+            done.append(nbytes)
+
+    def load(start):
+        ahead.append(start // 100 - len(done))
+        return X[start : start + 100]
+
+    options = PassOptions(LocalEngine(4), 60_000, progress=Noted())
+    got = summarize_source(Source(open_matrix(blocks_of(X, load)), prepare=("l2",)), SKETCH, options)
+    assert got.stats.n_partitions == len(done) == 12
+    assert max(ahead) <= panels.READ_AHEAD - 1
+    require_guarantee(X, got.value)
+
+
+def test_an_error_in_the_graph_of_a_dask_array_names_the_partition(in_panels):
+    X = words()
+
+    def load(start):
+        return X[start : start + 100] if start != 700 else 1 // 0
+
+    with pytest.raises(PartitionFailed, match=r"partition 7 \(rows 700 to 799\).*ZeroDivisionError"):
+        summarize(blocks_of(X, load), SKETCH, client="threads", **OPTIONS)
 
 
 def test_progress_is_that_of_the_sketch_and_all_of_its_time_is_counted(in_panels, monkeypatch):
-    from sketchselect.execution import panels
-
     done, original = [], panels.shrunk_panel
 
     def slow(*arguments):
@@ -431,6 +485,206 @@ def test_worker_processes_have_the_same_bits_and_may_die(in_panels, engine):
     slow = Source(SlowMatrix(source.matrix), prepare=("l2",))
     assert summarize_source(slow, SKETCH, options.but(progress=killer)).value == expected
     assert any("worker died" in note for note in killer.notes)
+
+
+# A pass in panels goes on from the last state that is whole.
+
+
+class Stop(Recorder):
+    """Ends a pass after some partitions, as Ctrl-C does."""
+
+    def __init__(self, after=0):
+        super().__init__()
+        self.after, self.seen = after, 0
+
+    def advance(self, nbytes):
+        self.seen += 1
+        if self.seen == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def saving(tmp_path):
+    return Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
+
+
+def sketched(X, checkpoint=None, progress=None, engine=None, description=SKETCH, prepare=("l2",), weight=None):
+    weight = None if weight is None else open_vector(weight, X.shape[0], name="weight")
+    source = Source(X if hasattr(X, "read_rows") else open_matrix(X), weight=weight, prepare=prepare)
+    options = PassOptions(engine or LocalEngine(kind="serial"), 60_000, checkpoint, progress or Recorder())
+    return summarize_source(source, description, options)
+
+
+def saved_states(checkpoint):
+    """Rows of every saved state, and the paths of its file and of one of its panels."""
+    listed = list_nodes(checkpoint.directory)
+    out = {}
+    for name, path in listed.items():
+        if "-" not in name:
+            n_rows = decode_record(read_file(path), panels.INDEX_KIND, panels.Index, path).n_rows
+            out[n_rows] = Path(path), Path(listed[f"{name}-3"])
+    return dict(sorted(out.items()))
+
+
+@pytest.mark.parametrize("kind", ["serial", "threads", pytest.param("workers", marks=pytest.mark.slow)])
+def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(in_panels, saving, kind, request):
+    engine = request.getfixturevalue("engine") if kind == "workers" else LocalEngine(2, kind=kind)
+    X = words()
+    with pytest.raises(Interrupted, match=r"[1-6] of 6 partitions are in checkpoints; the same command goes on"):
+        sketched(X, saving, Stop(4), engine)
+    seen = Stop()
+    again = sketched(X, saving, seen, engine)
+    assert again.value == sketched(X).value
+    (resuming,) = [note for note in seen.notes if "resuming" in note]
+    n_saved, n_rows = map(int, re.search(r"(\d+) of 6 partitions \((\d+) of 1200 rows\)", resuming).groups())
+    assert (again.stats.rows_read, again.stats.n_resumed, again.stats.n_saved) == (1200 - n_rows, 1, 6 - n_saved)
+    assert seen.seen == seen.starts[0][2] == 6 - n_saved
+    finished = sketched(X, saving, engine=engine)
+    assert (finished.value, finished.stats.rows_read) == (again.value, 0)
+    assert len(list_nodes(saving.directory)) == 2 * (1 + 7)
+
+
+def test_a_selector_goes_on_in_panels(in_panels, saving):
+    X = words()
+    run = {"client": "serial", "partition_bytes": 60_000, "checkpoint": saving}
+    with pytest.raises(Interrupted, match="3 of 6 partitions"):
+        GreedySelector(5, sketch_size=12).fit(X, progress=Stop(4), **run)
+    notes = Recorder()
+    got = GreedySelector(5, sketch_size=12).fit(X, progress=notes, **run)
+    expected = GreedySelector(5, sketch_size=12).fit(X, client="serial", partition_bytes=60_000)
+    assert type(got.summary_) is PanelledDirections
+    assert (got.scores_.tobytes(), got.summary_.whole()) == (expected.scores_.tobytes(), expected.summary_.whole())
+    assert "3 of 6 partitions" in "".join(notes.notes)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def another(path):
+    """The same place in the state before."""
+    number = path.name.partition(".")[0].partition("-")[2]
+    others = (p for p in path.parents[1].rglob("*.sks") if p != path and ("-" in p.name) == bool(number))
+    path.write_bytes(next(others).read_bytes())
+
+
+@pytest.mark.parametrize("damage", [flip, cut, another, Path.unlink])
+@pytest.mark.parametrize("part", [0, 1], ids=["index", "panel"])
+def test_damaged_states_are_named_and_the_one_before_is_used(in_panels, saving, damage, part):
+    X = words()
+    expected = sketched(X, saving).value
+    before, last = saved_states(saving).items()
+    damage(last[1][part])
+    notes = Recorder()
+    again = sketched(X, saving, notes)
+    assert (again.value, again.stats.rows_read) == (expected, 1200 - before[0])
+    is_noticed = damage is not Path.unlink or part == 1
+    assert len([n for n in notes.notes if "damaged" in n and str(last[1][part]) in n]) == is_noticed
+    for files in saved_states(saving).values():
+        cut(files[part])
+    again = sketched(X, saving, notes)
+    assert (again.value, again.stats.rows_read) == (expected, 1200)
+    assert len(saved_states(saving)) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"description": FrequentDirections(size=13)},
+        {"prepare": ()},
+        {"weight": np.linspace(1, 2, 1200)},
+        {"build": ("other BLAS",)},
+        {"width": 150},
+        {"row": 0},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_states_of_another_pass_are_not_taken(in_panels, saving, changes, monkeypatch):
+    X = words()
+    sketched(X, saving)
+    if build := changes.pop("build", None):
+        monkeypatch.setattr(LocalEngine, "build", lambda self: build)
+    if width := changes.pop("width", None):
+        monkeypatch.setattr(frequent_directions, "PANEL_NBYTES", 8 * 12 * width)
+    if (row := changes.pop("row", None)) is not None:
+        X.data[X.indptr[row]] += 1
+    again = sketched(X, saving, **changes)
+    assert (again.stats.rows_read, again.stats.n_resumed) == (1200, 0)
+    assert again.value == sketched(X, **changes).value
+
+
+def test_rows_appended_behind_leave_states_as_they_are(in_panels, saving):
+    longer = words(1500)
+    sketched(longer[:1200], saving)
+    again = sketched(longer, saving)
+    assert 300 <= again.stats.rows_read < 700
+    assert again.value == sketched(longer).value
+
+
+def test_rows_that_change_meanwhile_are_in_no_state(in_panels, saving):
+    class Changing(SlowMatrix):
+        in_memory, version = False, 0
+
+        def identity(self, start, stop):
+            return f"{self.version} {start}"
+
+    matrix = Changing(open_matrix(words()))
+
+    class Rewriting(Progress):
+        def advance(self, nbytes):
+            matrix.version += 1
+
+    with pytest.raises(SourceChanged):
+        sketched(matrix, saving, Rewriting())
+    assert len(saved_states(saving)) == 1
+
+
+@pytest.mark.parametrize("fails", [1, 8, 11, None])
+def test_a_pass_goes_on_without_states_that_it_cannot_write(in_panels, saving, monkeypatch, fails):
+    """The first panel, the file that names panels, a panel of the second state; or all files."""
+    X, n_written = words(), 0
+    real = location.write_atomically
+
+    def full(path, raw, durable):
+        nonlocal n_written
+        n_written += 1
+        if fails in (None, n_written):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(path, raw, durable=durable)
+
+    monkeypatch.setattr(location, "write_atomically", full)
+    notes = Recorder()
+    got = sketched(X, saving, notes)
+    assert got.value == sketched(X).value
+    assert got.stats.n_saved == (0 if fails is None else 5)
+    assert len([note for note in notes.notes if os.strerror(errno.ENOSPC) in note]) == 1
+    assert sketched(X, saving).value == got.value
+
+
+def test_the_finished_pass_is_saved_where_workers_cannot_write(in_panels, saving, monkeypatch):
+    monkeypatch.setattr(LocalEngine, "can_write", lambda self, directory: False)
+    X, notes = words(), Recorder()
+    run = {"client": "serial", "partition_bytes": 60_000, "checkpoint": saving, "progress": notes}
+    GreedySelector(5, sketch_size=12).fit(X, **run)
+    assert "nothing of this pass is saved" in "".join(notes.notes)
+    assert list_nodes(saving.directory) == {}
+    first = sketched(X, saving, notes)
+    assert "only the finished pass" in "".join(notes.notes)
+    again = sketched(X, saving)
+    assert (again.value, again.stats.n_resumed, again.stats.rows_read) == (first.value, 1, 0)
+
+
+def test_states_are_saved_by_the_rules_of_others(in_panels, tmp_path):
+    """Except that they replace each other, and may so be larger than an eighth of the data."""
+    X = words()
+    rare = sketched(X, Checkpoint(tmp_path, min_seconds=1e9)).stats
+    assert (rare.n_saved, rare.covered, rare.unsaved_seconds > 0) == (0, rare.bytes_read, True)
+    one = 900 * 14 * 8
+    rules = Checkpoint(tmp_path, min_bytes=10**12)
+    assert rules.is_due(1, 41 * (WRITE_SECONDS[0] + one / WRITE_RATE), one, least_ratio=0)
+    assert not rules.is_due(1, 39 * (WRITE_SECONDS[0] + one / WRITE_RATE), one, least_ratio=0)
+    some = sketched(X, Checkpoint(tmp_path, min_bytes=rare.bytes_read // 3, state_ratio=0, min_seconds=1e9)).stats
+    assert some.n_saved in (2, 3)
 
 
 # Columns chosen where the panels are: as from the whole sketch, which no process puts together.

@@ -36,6 +36,7 @@ CLUSTER = "execution/test_dask_cluster.py::test_"
 PLAIN = "deploy/test_plain_cluster.py::test_"
 CHAOS = "deploy/test_chaos.py::test_faults_change_no_bit_and_leave_nothing_behind"
 INTERRUPTED = "job/test_interrupted.py::test_"
+PANELS = "execution/test_panels.py::test_"
 PROCESSES = "execution/test_processes.py::test_"
 READ = "readers/test_damage.py::test_"
 BAD_INPUT = "readers/test_bad_input.py::test_one_line_that_names_it"
@@ -100,6 +101,9 @@ FAULTS = (
         DEATHS + "a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out", CHAOS),
     row("cluster", "the driver is killed", "no process is left; the same command resumes",
         INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes"),
+    row("cluster", "the driver of a pass in panels of columns is killed or interrupted", "goes on from the last state that is whole; the same bits",
+        INTERRUPTED + "a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits", PANELS + "a_pass_that_was_stopped_goes_on_with_the_same_bits",
+        PANELS + "a_selector_goes_on_in_panels"),
     row("cluster", "Ctrl-C, SIGTERM", "130 or 143 within seconds; what was finished is there",
         INTERRUPTED + "interrupted_runs_say_how_to_resume_and_do",
         INTERRUPTED + "a_signal_while_the_program_is_imported_is_an_orderly_end", PROCESSES + "ctrl_c_ends_a_job_quickly_and_it_resumes"),
@@ -195,6 +199,9 @@ FAULTS = (
         DAMAGE + "every_node_of_a_checkpoint", DAMAGE + "nodes_of_another_run_and_of_other_rows",
         SAVED + "damaged_files_are_named_and_computed_again", DAMAGE + "every_kind_of_summary",
         DAMAGE + "the_record_of_finished_stages", DAMAGE + "manifest_and_assignment"),
+    row("store", "a saved state of a pass in panels flipped, cut, swapped, of another pass", "noticed, named; the pass goes on from the state before",
+        PANELS + "damaged_states_are_named_and_the_one_before_is_used", PANELS + "states_of_another_pass_are_not_taken",
+        PANELS + "a_pass_goes_on_without_states_that_it_cannot_write", PANELS + "rows_that_change_meanwhile_are_in_no_state"),
     row("store", "disk full, read-only, no permission", "without checkpoints, or one line; no half file; the same bits when run again",
         NTH, CHAOS, SAVED + "a_run_goes_on_without_checkpoints_it_cannot_write",
         INTERRUPTED + "a_full_disk_is_named_and_leaves_no_half_file"),

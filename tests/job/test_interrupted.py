@@ -1,6 +1,7 @@
 """Runs that are interrupted, killed or out of room: what is finished stays, and the same command resumes."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from scipy import sparse
 
 from sketchselect.job.text import write_toml
 
@@ -65,6 +67,63 @@ def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: 
     assert f"summarize: {n_parts - n_saved} partitions, " in again.stderr
     works(*run, "output.dir=whole")
     assert (tmp_path / "out" / "summary.sks").read_bytes() == (tmp_path / "whole" / "summary.sks").read_bytes()
+
+
+# Panels of the columns of narrow rows
+IN_PANELS = """
+from sketchselect.summaries import frequent_directions
+frequent_directions.PANELS_ABOVE_NBYTES, frequent_directions.PANEL_NBYTES = 1, 8 * 12 * 128
+from sketchselect.__main__ import main
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cluster", "number", "code"),
+    [("threads", signal.SIGKILL, -9), ("local", signal.SIGKILL, -9), ("local", signal.SIGINT, 130)],
+)
+def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
+    tmp_path: Path, cluster: str, number: signal.Signals, code: int
+) -> None:
+    rng = np.random.default_rng(0)
+    sparse.save_npz(tmp_path / "rows.npz", sparse.random_array((15_000, 900), density=0.02, format="csr", rng=rng))
+    execution = {"cluster": cluster, "partition_bytes": 120_000, "checkpoint_seconds": 0}
+    select = {"method": "greedy", "n_features": 4, "sketch_size": 12}
+    job = {"input": {"url": "rows.npz"}, "select": select, "execution": execution, "output": {"report": False}}
+    (tmp_path / "job.toml").write_text(write_toml(job))
+    (tmp_path / "panels.py").write_text(IN_PANELS)
+
+    def run(out: str) -> subprocess.Popen[str]:
+        command = [sys.executable, tmp_path / "panels.py", "run", tmp_path / "job.toml", "-v"]
+        command += ["--set", f"output.dir={tmp_path / out}"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    process = run("out")
+    while process.poll() is None and len(list((tmp_path / "out").rglob("*-3.*.sks"))) < 2:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == code, said
+    assert not (tmp_path / "out" / "summary.sks").exists(), "ended in the pass"
+    if number == signal.SIGINT:
+        assert re.search(r"[1-9]\d* of \d+ partitions are in checkpoints", said)
+    texts = {}
+    for out in ("out", "whole"):
+        process = run(out)
+        _, texts[out] = process.communicate(timeout=600)
+        assert process.returncode == 0, texts[out]
+    found = re.search(r"in panels of columns: resuming, (\d+) of (\d+) partitions", texts["out"])
+    assert found is not None, texts["out"]
+    n_saved, n_parts = map(int, found.groups())
+    assert 0 < n_saved < n_parts
+    assert "resuming" not in texts["whole"]
+    summaries = [(tmp_path / out / "summary.sks").read_bytes() for out in ("out", "whole")]
+    assert summaries[0] == summaries[1]
+    # The pass in panels, and the one before it
+    stages = json.loads((tmp_path / "out" / "manifest.json").read_text())["stages"]
+    assert {stage["name"]: stage for stage in stages}["summarize"]["n_resumed"] == 2
 
 
 def test_a_full_disk_names_the_folder(

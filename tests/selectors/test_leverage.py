@@ -380,7 +380,7 @@ def test_a_sample_that_may_outgrow_the_memory_is_refused_before_the_pass():
     from sketchselect.execution import LocalEngine
 
     X = wide(n=50, p=120_000)
-    options = PassOptions(LocalEngine(2, memory_limit=764 << 20))
+    options = PassOptions(LocalEngine(2, memory_limit=676 << 20))
     with pytest.raises(WillNotFit, match=r"120000 .* 50 .*sampling_rate"):
         sks.OnlineLeverageSelector(sampling_rate=1e4).collect_source(Source(open_matrix(X)), options)
     few = sks.OnlineLeverageSelector(sampling_rate=0.1, about="zero")

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,6 +25,9 @@ from sketchselect.summaries import codec
 T = TypeVar("T")
 
 SUFFIX = ".sks"
+
+ENDING = 8
+"""Bytes of a file's digest that are in its name."""
 
 WRITE_SECONDS = (0.02, 0.2)
 """Seconds that a small file takes, on a local disk and elsewhere."""
@@ -45,9 +48,10 @@ class Checkpoint:
 
     A node is written when it covers at least `min_bytes` and `state_ratio` times the bytes of a state, or
     `min_seconds` of work that no other file holds; by default, so much work that files cost at most a fortieth of
-    the run's time (by `WRITE_SECONDS` and `WRITE_RATE`), and take at most an eighth of the room of the data. A second
-    run with the same source, prepare steps, summaries and libraries reads the nodes it finds and computes the others;
-    whatever changed has another name and is not found.
+    the run's time (by `WRITE_SECONDS` and `WRITE_RATE`), and take at most an eighth of the room of the data. States of
+    a sketch in panels of columns replace each other, so their room does not count. A second run with the same source,
+    prepare steps, summaries and libraries reads the nodes it finds and computes the others; whatever
+    changed has another name and is not found.
 
     Parameters
     ----------
@@ -73,14 +77,19 @@ class Checkpoint:
         # Workers may stand in another folder than we do.
         object.__setattr__(self, "directory", location_of(os.fspath(self.directory).rstrip("/")).url)
 
-    def is_due(self, covered: int, unsaved_seconds: float, state_nbytes: int) -> bool:
-        """Return whether a node is worth its file: by the bytes and the work below it, and those of its state."""
+    def is_due(
+        self, covered: int, unsaved_seconds: float, state_nbytes: int, *, least_ratio: float = LEAST_RATIO
+    ) -> bool:
+        """Return whether a node is worth its file: by the bytes and the work below it, and those of its state.
+
+        The bytes below are at least `least_ratio` times those of the state: 0 where it replaces an earlier one.
+        """
         if covered >= self.min_bytes:
             return True
         if self.min_seconds is not None:
             return unsaved_seconds >= self.min_seconds
         cost = WRITE_SECONDS[is_url(os.fspath(self.directory))] + state_nbytes / WRITE_RATE
-        return unsaved_seconds >= WORK_PER_COST * cost and covered >= LEAST_RATIO * state_nbytes
+        return unsaved_seconds >= WORK_PER_COST * cost and covered >= least_ratio * state_nbytes
 
 
 def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:
@@ -93,12 +102,14 @@ def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Che
 
 
 def write_node(value: Any, directory: str | os.PathLike[str], name: str) -> str | None:
-    """Write a node atomically as ``<directory>/<2 hex>/<name>.<digest>.sks``; return what went wrong, or None.
+    """Write a node's file; return what went wrong, or None."""
+    return write_file(codec.encode(value), directory, name)[1]
 
-    The digest in the name tells a file that another node's file was copied over from the node's own.
-    """
-    raw = codec.encode(value)
-    file = location_of(f"{directory}/{name[:2]}/{name}.{_ending(raw)}{SUFFIX}")
+
+def write_file(raw: bytes, directory: str | os.PathLike[str], name: str) -> tuple[str, str | None]:
+    """Write a file atomically; return its path, and what went wrong, or None."""
+    path = path_of(directory, name, raw[-ENDING:])
+    file = location_of(path)
     try:
         if file.is_local:
             os.makedirs(os.path.dirname(file.url), exist_ok=True)
@@ -106,18 +117,44 @@ def write_node(value: Any, directory: str | os.PathLike[str], name: str) -> str 
     except (OSError, SourceError) as error:
         number = getattr(error, "errno", None)
         reason = os.strerror(number) if number else type(error).__name__
-        return f"{directory}: checkpoints cannot be written ({reason}); the run goes on without them"
-    return None
+        return path, f"{directory}: checkpoints cannot be written ({reason}); the run goes on without them"
+    return path, None
+
+
+def path_of(directory: str | os.PathLike[str], name: str, ending: bytes) -> str:
+    """Return the path of a file, ``<directory>/<2 hex>/<name>.<digest>.sks``.
+
+    The last bytes of a file are those of its digest, which `codec.decode` verifies. In the name they tell a file that
+    another node's file was copied over from the node's own.
+    """
+    return f"{directory}/{name[:2]}/{name}.{ending.hex()}{SUFFIX}"
 
 
 def read_node(path: str) -> Any:
     """Return the state in a node's file; raise `DamagedFile` where a bit, or the node, is not as it was written."""
+    return codec.decode(read_file(path), path)
+
+
+def read_file(path: str) -> bytes:
+    """Return the content of a file; raise `DamagedFile` where it ends otherwise than its name says."""
     raw = location_of(path).read()
     if raw is None:
         raise FileNotFoundError(path)
-    if _ending(raw) != path.removesuffix(SUFFIX).rsplit(".", 1)[-1]:
+    if raw[-ENDING:].hex() != path.removesuffix(SUFFIX).rsplit(".", 1)[-1]:
         raise DamagedFile(f"{path}: the content is not what the name promises")
-    return codec.decode(raw, path)
+    return raw
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there and can be removed."""
+    with contextlib.suppress(OSError, SourceError):
+        location_of(path).remove()
+
+
+def touch(path: str) -> None:
+    """Say that a file is used, so that it is not removed as an old one."""
+    with contextlib.suppress(OSError):  # a URL, or not ours to touch
+        os.utime(path)
 
 
 def list_nodes(directory: str | os.PathLike[str]) -> dict[str, str]:
@@ -128,11 +165,6 @@ def list_nodes(directory: str | os.PathLike[str]) -> dict[str, str]:
         if name and dot and path.endswith(SUFFIX):
             nodes[name] = f"{directory}/{path}"
     return nodes
-
-
-def _ending(raw: bytes) -> str:
-    # The last bytes of a file are those of its digest, which `codec.decode` verifies.
-    return raw[-8:].hex()
 
 
 def entries_identity(vector: Vector | None, runs: list[tuple[int, int]]) -> str:
@@ -211,7 +243,12 @@ class SavedNodes:
         return self._identities[leaf]
 
     def _leaf_name(self, node: Node) -> str:
-        below, source = self._tree.partitions(node), self._source
+        self._identities[node], decisive = self._rows_of(self._tree.partitions(node))
+        return fingerprint(self._common, *decisive)
+
+    def _rows_of(self, below: range) -> tuple[str | None, list[Any]]:
+        """Return the identity of the rows of some partitions, None where it cannot change, and all that tells them."""
+        source = self._source
         edges = self._partitions.edges[below.start : below.stop + 1]
         identity = source.matrix.identity(edges[0], edges[-1])
         # Targets and weights by content, which appended rows leave as it was.
@@ -220,26 +257,25 @@ class SavedNodes:
         ]
         # Where partitions begin and end decides the bits too.
         fixed = source.matrix.in_memory or source.matrix.dask_rows() is not None
-        self._identities[node] = None if fixed else identity
-        return fingerprint(self._common, identity, vectors, edges[0], [edge - edges[0] for edge in edges])
+        return None if fixed else identity, [identity, vectors, edges[0], [edge - edges[0] for edge in edges]]
 
     def resume(self, *, by_tasks: bool = False) -> dict[Node, Any]:
         """Return the topmost nodes whose files are there and sound.
 
         With `by_tasks` the files are verified here and loaded again by the tasks that need them, the root excepted.
         """
-        listing = self._listing()
+        listing = self.listing()
         return self._tree.topmost(functools.partial(self._sound, listing, by_tasks)) if listing else {}
 
     def n_saved(self) -> int:
         """Return the number of partitions below the nodes that have files now."""
-        listing = self._listing()
+        listing = self.listing()
         saved = self._tree.topmost(lambda node: listing.get(self.name(node))) if listing else {}
         return sum(len(self._tree.partitions(node)) for node in saved)
 
     def unread(self, nodes: Iterable[Node]) -> dict[Node, Any]:
         """Return tasks that load those of some nodes whose files are there."""
-        listing = self._listing()
+        listing = self.listing()
         paths = {node: listing.get(self.name(node)) for node in nodes} if listing else {}
         return {
             node: Task(None, load_result, path, self._source.matrix.stored_nbytes(*self._rows(node)))
@@ -247,7 +283,7 @@ class SavedNodes:
             if path
         }
 
-    def _listing(self) -> dict[str, str]:
+    def listing(self) -> dict[str, str]:
         """Return name -> path of every file in the folder; empty, with a note, where it cannot be listed."""
         try:
             return list_nodes(self.directory)
@@ -269,8 +305,7 @@ class SavedNodes:
         except (OSError, SketchSelectError) as error:
             self._note(f"{path}: damaged checkpoint ({type(error).__name__}), computed again")
             return None
-        with contextlib.suppress(OSError):  # a URL, or not ours to touch
-            os.utime(path)  # used, so not old
+        touch(path)
         start, stop = self._rows(node)
         covered, dropped = self._source.matrix.stored_nbytes(start, stop), 0
         if self._source.matrix.nonfinite == "drop_rows":
@@ -278,3 +313,43 @@ class SavedNodes:
         if by_tasks and node != self._tree.root:
             return Task(None, load_result, path, covered, dropped)
         return Result(value, Statistics(rows_dropped=dropped, covered=covered))
+
+
+class SavedChain(SavedNodes):
+    """Saved states of a pass that merges its partitions in order, beside its only node, the finished pass.
+
+    A state may be in several files, which are written by the workers that hold the parts: then the state's own file is
+    written last, and names the others. The state after a partition is named by all that decides its bits, the rows
+    before included; so rows appended behind leave its name as it was.
+    """
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._steps: list[tuple[str, str | None]] = []  # Name of the state after each partition, identity of its rows
+
+    def step(self, partition: int) -> tuple[str, str | None]:
+        """Return the name of the state after a partition, and the identity of its rows as `identity` of a leaf."""
+        while len(self._steps) <= partition:
+            i = len(self._steps)
+            identity, decisive = self._rows_of(range(i, i + 1))
+            before = self._steps[-1][0] if i else self._common
+            self._steps.append((fingerprint("chain", before, *decisive), identity))
+        return self._steps[partition]
+
+    def states(self, listing: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+        """Yield the numbers of partitions that saved states are of, the largest first, and the paths of their files."""
+        for i in reversed(range(len(self._partitions) if listing else 0)):
+            if path := listing.get(self.step(i)[0]):
+                yield i + 1, path
+
+    def n_saved(self) -> int:
+        """Return the number of partitions that the last saved state is of."""
+        latest = next(self.states(self.listing()), (0, ""))
+        return max(super().n_saved(), latest[0])
+
+    def remove_others(self, listing: Mapping[str, str], needed: Collection[str]) -> None:
+        """Remove the files of states of this pass that are not needed: older ones, damaged, and never finished."""
+        names = {self.step(i)[0] for i in range(len(self._partitions))}
+        for name, path in listing.items():
+            if name.partition("-")[0] in names and path not in needed:
+                remove_file(path)

@@ -13,7 +13,7 @@ import ipaddress
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -43,7 +43,7 @@ from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, local_b
 from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
 from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers
-from sketchselect.linalg.panel_columns import map_panels, own_arguments, step_panels
+from sketchselect.linalg.panel_columns import Each, Panels, Step, map_panels, own_arguments, step_panels
 from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.location import location_of
 from sketchselect.summaries.base import canonical_record
@@ -186,7 +186,7 @@ class ClusterPass(Generic[T]):
         self.suspects: list[Node] = []
         self.alone: Node | None = None
         self.losses: dict[Node, int] = {}
-        self.counted: set[int] = set()
+        self.counted = plan.done
         self.n_tasks = 0
         plan = plan.bound(remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
@@ -386,7 +386,7 @@ class RemotePieces:
         return RemotePanels(self._client, list(self._futures), edges, value, self._watched)
 
 
-class RemotePanels:
+class RemotePanels(Panels):
     """Panels on workers, each of which computes with its own.
 
     `watched` makes a watch of the workers for a named stage: answers that are late are waited for as those of a pass.
@@ -400,66 +400,60 @@ class RemotePanels:
         value: Callable[[Any], SketchPanel],
         watched: Callable[[str], ClusterWatch],
     ) -> None:
-        self._client, self._futures, self.edges, self._value = client, futures, tuple(edges), value
-        self._watched = watched
+        super().__init__(edges)
+        self._client, self._futures, self._value, self._watched = client, futures, value, watched
         holders = client.who_has(futures)
         self._groups: dict[str, list[int]] = {}
         for j, future in enumerate(futures):
             self._groups.setdefault(min(holders.get(future.key) or [""]), []).append(j)
 
-    def map(
-        self,
-        function: Callable[..., Any],
-        *shared: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        only: Sequence[int] | None = None,
-    ) -> list[Any]:
-        """Return what a function makes of the panels; see `Panels`."""
-        chosen = set(range(len(self._futures)) if only is None else map(int, only))
-        asked = {worker: [j for j in group if j in chosen] for worker, group in self._groups.items()}
-        asked = {worker: group for worker, group in asked.items() if group}
-        with self.reached():
-            answers = [
-                self.submit(
-                    worker, _map_held, self._value, function, self.held(group), own_arguments(each, group), shared
-                )
-                for worker, group in asked.items()
-            ]
-            return self.collected(list(asked.values()), answers)
-
-    def run(self) -> RemoteRun:
-        """Return states, None at first."""
-        return RemoteRun(self, self._groups)
-
     def drained(self) -> Iterator[SketchPanel]:
         """Yield the panels, one after the other."""
         for future in self._futures:
-            with self.reached():
+            with self._reached():
                 (piece,) = self._gather([future])
             yield canonical_record(self._value(piece))
 
-    def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _map(self, function: Callable[..., Any], places: Sequence[int], each: Each, shared: Any) -> list[Any]:
+        chosen = set(map(int, places))
+        asked = {worker: [j for j in group if j in chosen] for worker, group in self._groups.items()}
+        asked = {worker: group for worker, group in asked.items() if group}
+        with self._reached():
+            answers = [
+                self._submit(
+                    worker, _map_held, self._value, function, self._held(group), own_arguments(each, group), shared
+                )
+                for worker, group in asked.items()
+            ]
+            return self._in_order(asked.values(), answers)
+
+    def _step(self, function: Step, states: Any, each: Each, shared: Any) -> tuple[dict[str, Any], list[Any]]:
+        with self._reached():
+            after = {}
+            for worker, group in self._groups.items():
+                before, own = None if states is None else states[worker], own_arguments(each, group)
+                held = self._held(group)
+                after[worker] = self._submit(worker, _step_held, self._value, function, held, before, own, shared)
+            # The scheduler forgets the states before, unless some that are still held are made of them.
+            answers = [self._submit(worker, itemgetter(1), state) for worker, state in after.items()]
+            return after, self._in_order(self._groups.values(), answers)
+
+    def _submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the future of a task that runs where the panels are, if that worker is still there."""
         preferred = {"workers": [worker], "allow_other_workers": True} if worker else {}
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
             return self._client.submit(function, *arguments, pure=False, **preferred)
 
-    def collected(self, groups: Sequence[Sequence[int]], futures: list[Any]) -> list[Any]:
+    def _in_order(self, groups: Iterable[Sequence[int]], futures: list[Any]) -> list[Any]:
         """Return the answers of some panels, by their order, from those of groups."""
         answers = zip(chain(*groups), chain(*self._gather(futures)), strict=True)
         return [answer for _, answer in sorted(answers, key=itemgetter(0))]
 
-    def held(self, group: Sequence[int]) -> list[Any]:
-        """Return the futures of some panels."""
+    def _held(self, group: Sequence[int]) -> list[Any]:
         return [self._futures[j] for j in group]
 
-    def step(self, worker: str, states: Any, function: Any, group: Sequence[int], each: Any, shared: Any) -> Any:
-        """Return the future of states and answers of some panels."""
-        own = own_arguments(each, group)
-        return self.submit(worker, _step_held, self._value, function, self.held(group), states, own, shared)
-
     @contextmanager
-    def reached(self) -> Iterator[None]:
+    def _reached(self) -> Iterator[None]:
         """Turn whatever the loss of the cluster raises inside into `ClusterLost`."""
         from distributed import CancelledError, KilledWorker
         from distributed.client import ClosedClientError
@@ -498,41 +492,12 @@ class RemotePanels:
         return bool(self._client.sync(wait))
 
 
-class RemoteRun:
-    """States on the workers that have the panels."""
-
-    def __init__(self, panels: RemotePanels, groups: dict[str, list[int]]) -> None:
-        self._panels, self._groups = panels, groups
-        self._first: dict[str, Any] = {}
-        self._states: dict[str, Any] = dict.fromkeys(groups)
-
-    def step(
-        self,
-        function: Any,
-        *shared: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        from_first: bool = False,
-    ) -> list[Any]:
-        """Return the answers of the panels; see `PanelRun`."""
-        panels = self._panels
-        before = self._first if from_first and self._first else self._states
-        with panels.reached():
-            states = {}
-            for worker, group in self._groups.items():
-                states[worker] = panels.step(worker, before[worker], function, group, each, shared)
-            # The scheduler forgets those before, unless states that are still held are made of them.
-            self._states = states
-            self._first = self._first or states
-            answers = [panels.submit(worker, itemgetter(1), state) for worker, state in self._states.items()]
-            return panels.collected(list(self._groups.values()), answers)
-
-
 def _map_held(value: Any, function: Any, held: Sequence[Any], each: Any, shared: Any) -> list[Any]:
     return map_panels(function, [value(piece) for piece in held], each, shared)
 
 
 def _step_held(value: Any, function: Any, held: Sequence[Any], before: Any, each: Any, shared: Any) -> Any:
-    states = [None] * len(held) if before is None else before[0]
+    states = None if before is None else before[0]
     return step_panels(function, [value(piece) for piece in held], states, each, shared)
 
 

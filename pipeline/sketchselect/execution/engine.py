@@ -16,7 +16,7 @@ from dask.system import CPU_COUNT
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged, Terminated
-from sketchselect.execution.checkpoints import Checkpoint, SavedNodes, save_if_due
+from sketchselect.execution.checkpoints import Checkpoint, save_if_due
 from sketchselect.execution.plan import Engine, LocalPieces, Plan, projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
@@ -196,12 +196,13 @@ def compute_plan(plan: Plan[T], options: PassOptions, before: Identities) -> Res
         directory = plan.nodes.directory
         saves = options.engine.can_write(directory)
         # Only processes that can write there can be expected to read there.
-        plan = replace(plan, ready=plan.nodes.resume(by_tasks=saves and options.engine.kind == "dask"))
+        plan = plan.resumed(shared=saves, remote=options.engine.kind == "dask")
         if saves:
             plan = plan.saving()
         else:
+            saved = "nothing of this pass" if plan.context.reduction.keeps_panels else "only the finished pass"
             plan.progress.note(
-                f"{directory}: the workers cannot write there, so only the finished pass is saved; give a folder or "
+                f"{directory}: the workers cannot write there, so {saved} is saved; give a folder or "
                 "URL that every worker can write"
             )
     return run_plan(plan, options.engine, before)
@@ -255,7 +256,7 @@ def with_nodes(plan: Plan[T], options: PassOptions, key: str | None, before: Ide
     if any(identity is None for _, identity in [*before, *source_identities(source, in_memory=True)]):
         plan.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
         return plan
-    nodes = SavedNodes(
+    nodes = plan.saved_as(
         options.checkpoint,
         source,
         plan.tree,
@@ -277,9 +278,9 @@ def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
     tree, progress = plan.tree, plan.progress
     axis = plan.source.matrix.axes[0]
     missing = {i for node in tree.children(tree.root) or [tree.root] for i in tree.partitions(node)}
-    if plan.ready:
+    if plan.n_resumed:
         n_rows, n_parts = sum(span.stop - span.start for span in map(plan.span, missing)), len(missing)
-        missing -= {i for node in plan.ready for i in tree.partitions(node)}
+        missing -= plan.done
         rows = f"{n_rows - sum(span.stop - span.start for span in map(plan.span, missing))} of {n_rows} {axis}s"
         saved = f"{n_parts - len(missing)} of {n_parts} partitions ({rows}) are in checkpoints"
         progress.note(f"{plan.stage}: resuming, {saved} and are not read again")
@@ -297,7 +298,8 @@ def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
     finally:
         progress.finish(plan.stage)
     require_unchanged(before, plan.source)
-    if nodes is not None and plan.context.saving is None and tree.root not in plan.ready:
+    saved_here = nodes is not None and plan.context.saving is None and not plan.context.reduction.keeps_panels
+    if nodes is not None and saved_here and tree.root not in plan.ready:
         result = save_if_due(result, nodes.rules, nodes.name(tree.root))
     for note in result.stats.notes:
         progress.note(note)
@@ -305,7 +307,7 @@ def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
         result.stats,
         seconds=time.perf_counter() - began,
         n_partitions=len(plan.partitions),
-        n_resumed=len(plan.ready),
+        n_resumed=plan.n_resumed,
         projected_nbytes=plan.projected.nbytes,
     )
     return Result(result.value, stats)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import Panels
     from sketchselect.linalg.sparse_shrink import SketchPanel
 
-PROCESS_NBYTES = 240 * 2**20
+PROCESS_NBYTES = 248 * 2**20
 """A worker with Python, the libraries and compiled kernels loaded, and what its allocator does not give back."""
 
 MAIN_NBYTES = 296 * 2**20
@@ -281,6 +281,8 @@ class LocalPieces:
 class Plan(Generic[T]):
     """One pass over a source, ready for any engine, which computes the node at the tree's root."""
 
+    saved_as: ClassVar[type[SavedNodes]] = SavedNodes
+
     context: TaskContext[T]
     tree: MergeTree
     partitions: Partitions
@@ -309,6 +311,24 @@ class Plan(Generic[T]):
     def stage(self) -> str:
         """The name of the pass."""
         return self.context.reduction.stage
+
+    def resumed(self, *, shared: bool, remote: bool) -> Self:
+        """Return the plan that goes on from its checkpoint.
+
+        Tasks load what they need where they are `remote`, in other processes, and these have the folder `shared`.
+        """
+        assert self.nodes is not None
+        return replace(self, ready=self.nodes.resume(by_tasks=shared and remote))
+
+    @property
+    def n_resumed(self) -> int:
+        """States that are taken from the checkpoint."""
+        return len(self.ready)
+
+    @property
+    def done(self) -> set[int]:
+        """The partitions that are in these."""
+        return {i for node in self.ready for i in self.tree.partitions(node)}
 
     def saving(self) -> Self:
         """Return the plan whose tasks save nodes by the rules of its checkpoint."""

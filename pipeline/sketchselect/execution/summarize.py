@@ -114,8 +114,7 @@ def plan_summary(
     """
     source = source_for(source, description)
     shape = source.n_columns, source.n_targets
-    # The tasks of a Dask array would run ahead of the shrinks of a sketch in panels, and their rows fill the memory.
-    sparse = source.is_sparse and source.matrix.dask_rows() is None
+    sparse = source.is_sparse
     passes: Passes = {None: [description]}
     if sparse or description.has_panels:
         passes = split_in_passes(description, *shape, sparse=sparse)
@@ -132,14 +131,14 @@ def plan_summary(
             name = f"columns {i}/{len(parts)}" if isinstance(part, ComomentPanel) else name
             in_stage = stage if part is description else f"{stage}, {name}"
             reduction = summary_reduction(source, part, in_stage, SummariseBlock(part, start))
+            key = summary_key(part)
+            key = fingerprint(key, start) if start else key
             if sparse and is_wide_sketch(part, source.n_columns):
-                # Checkpoints hold nodes of the merge tree, and there is none.
+                key = fingerprint(key, part.column_panels(source.n_columns))
                 reduction = replace(reduction, in_panels=part, keeps_panels=options.keeps_panels)
             else:
-                key = summary_key(part)
-                key = fingerprint(key, start) if start else key
-                reduction = replace(reduction, merge_in_place=merge_summaries_in_place, key=key)
-            reduction = replace(reduction, caller_nbytes=caller_nbytes)
+                reduction = replace(reduction, merge_in_place=merge_summaries_in_place)
+            reduction = replace(reduction, key=key, caller_nbytes=caller_nbytes)
             plans.append(make_plan(source, reduction, options, partitions=partitions))
         if member is not None and not isinstance(parts[-1], ComomentPanel):
             caller_nbytes += parts[-1].projected_nbytes(*shape)
@@ -163,8 +162,6 @@ def summarize_source(
 
     def values() -> Iterator[Summary[Any]]:
         for plan in plans:
-            if plan.context.reduction.in_panels is not None and options.checkpoint is not None:
-                options.progress.note(f"{plan.stage}: a sketch in panels of columns is not saved in checkpoints")
             result = compute_plan(plan, options, before)
             statistics.append(result.stats)
             yield result.value

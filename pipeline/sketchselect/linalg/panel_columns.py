@@ -9,11 +9,12 @@ where panels are; from the selection on the whole sketch they differ by the roun
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,120 +34,105 @@ _EPS = float(np.finfo(np.float64).eps)
 Step = Callable[..., tuple[Any, Any]]
 """``(panel, state, *each, *shared) -> (state, answer)``: pure; the first state is None."""
 
+Each = Sequence[tuple[Any, ...]] | None
+"""Further arguments of every panel."""
 
-class PanelRun(Protocol):
+
+class Panels(ABC):
+    """The panels of a sketch, wherever they are."""
+
+    def __init__(self, edges: Sequence[int]) -> None:
+        self.edges = tuple(edges)  # First column of every panel, and the number of columns
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *shared: Any,
+        each: Each = None,
+        only: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Return ``function(panel, *each[j], *shared)`` of all panels j, in order, or of `only` some."""
+        return self._map(function, range(len(self.edges) - 1) if only is None else only, each, shared)
+
+    def run(self) -> PanelRun:
+        """Return states, None at first."""
+        return PanelRun(self)
+
+    @abstractmethod
+    def drained(self) -> Iterator[SketchPanel]:
+        """Yield the panels in order; they may be let go of."""
+
+    @abstractmethod
+    def _map(self, function: Callable[..., Any], places: Sequence[int], each: Each, shared: Any) -> list[Any]:
+        """Return the results of a function for some panels."""
+
+    @abstractmethod
+    def _step(self, function: Step, states: Any, each: Each, shared: Any) -> tuple[Any, list[Any]]:
+        """Return the states after a step, in whatever form they are held, and the answers; the first state is None."""
+
+
+class PanelRun:
     """States beside the panels, which change in steps."""
 
-    def step(
-        self,
-        function: Step,
-        *shared: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        from_first: bool = False,
-    ) -> list[Any]:
+    def __init__(self, panels: Panels) -> None:
+        self._panels = panels
+        self._first: Any = None
+        self._states: Any = None
+
+    def step(self, function: Step, *shared: Any, each: Each = None, from_first: bool = False) -> list[Any]:
         """Return the answers of the panels, in order; `each` are further arguments of every panel.
 
         The step is from the states after the last one, or `from_first` after the first one, which makes those between
         superfluous.
         """
-
-
-class Panels(Protocol):
-    """The panels of a sketch, wherever they are."""
-
-    edges: tuple[int, ...]  # First column of every panel, and the number of columns
-
-    def map(
-        self,
-        function: Callable[..., Any],
-        *shared: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        only: Sequence[int] | None = None,
-    ) -> list[Any]:
-        """Return ``function(panel, *each[j], *shared)`` of all panels j, in order, or of `only` some."""
-
-    def run(self) -> PanelRun:
-        """Return states, None at first."""
-
-    def drained(self) -> Iterator[SketchPanel]:
-        """Yield the panels in order; they may be let go of."""
-
-
-class LocalPanels:
-    """Panels in this process."""
-
-    def __init__(self, panels: Sequence[SketchPanel], edges: Sequence[int]) -> None:
-        self.panels, self.edges = list(panels), tuple(edges)
-
-    def map(
-        self,
-        function: Callable[..., Any],
-        *shared: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        only: Sequence[int] | None = None,
-    ) -> list[Any]:
-        """Return what a function makes of the panels; see `Panels`."""
-        places = range(len(self.panels)) if only is None else only
-        return map_panels(function, [self.panels[j] for j in places], own_arguments(each, places), shared)
-
-    def run(self) -> LocalRun:
-        """Return states, None at first."""
-        return LocalRun(self.panels)
-
-    def drained(self) -> Iterator[SketchPanel]:
-        """Yield the panels."""
-        yield from self.panels
-
-
-class NoPanels:
-    """The place of panels that are gone: whoever asks for them is told why."""
-
-    def __init__(self, edges: Sequence[int], why: str) -> None:
-        self.edges, self.why = tuple(edges), why
-
-    def map(self, *asked: Any, **how: Any) -> list[Any]:
-        """Raise `ClusterLost`."""
-        raise ClusterLost(self.why)
-
-    def run(self) -> PanelRun:
-        """Raise `ClusterLost`."""
-        raise ClusterLost(self.why)
-
-    def drained(self) -> Iterator[SketchPanel]:
-        """Raise `ClusterLost`."""
-        raise ClusterLost(self.why)
-
-
-class LocalRun:
-    """States in this process."""
-
-    def __init__(self, panels: Sequence[SketchPanel]) -> None:
-        self._panels = panels
-        self._first: list[Any] | None = None
-        self._states: list[Any] = [None] * len(panels)
-
-    def step(
-        self,
-        function: Step,
-        *shared: Any,
-        each: Sequence[tuple[Any, ...]] | None = None,
-        from_first: bool = False,
-    ) -> list[Any]:
-        """Return the answers of the panels; see `PanelRun`."""
-        before = self._first if from_first and self._first is not None else self._states
-        self._states, answers = step_panels(function, self._panels, before, each, shared)
-        self._first = self._first or self._states
+        before = self._first if from_first else self._states
+        self._states, answers = self._panels._step(function, before, each, shared)
+        self._first = self._states if self._first is None else self._first
         return answers
 
 
-def own_arguments(each: Sequence[tuple[Any, ...]] | None, places: Sequence[int]) -> list[tuple[Any, ...]] | None:
+class LocalPanels(Panels):
+    """Panels in this process."""
+
+    def __init__(self, panels: Sequence[SketchPanel], edges: Sequence[int]) -> None:
+        super().__init__(edges)
+        self._panels = list(panels)
+
+    def drained(self) -> Iterator[SketchPanel]:
+        """Yield the panels."""
+        yield from self._panels
+
+    def _map(self, function: Callable[..., Any], places: Sequence[int], each: Each, shared: Any) -> list[Any]:
+        return map_panels(function, [self._panels[j] for j in places], own_arguments(each, places), shared)
+
+    def _step(self, function: Step, states: Any, each: Each, shared: Any) -> tuple[list[Any], list[Any]]:
+        return step_panels(function, self._panels, states, each, shared)
+
+
+class NoPanels(Panels):
+    """The place of panels that are gone: whoever asks for them is told why."""
+
+    def __init__(self, edges: Sequence[int], why: str) -> None:
+        super().__init__(edges)
+        self.why = why
+
+    def drained(self) -> Iterator[SketchPanel]:
+        """Raise `ClusterLost`."""
+        raise ClusterLost(self.why)
+
+    def _map(self, *asked: Any) -> list[Any]:
+        raise ClusterLost(self.why)
+
+    def _step(self, *asked: Any) -> tuple[Any, list[Any]]:
+        raise ClusterLost(self.why)
+
+
+def own_arguments(each: Each, places: Sequence[int]) -> Each:
     """Return the further arguments of some panels."""
     return None if each is None else [each[j] for j in places]
 
 
-def map_panels(
-    function: Callable[..., Any], panels: Sequence[SketchPanel], each: Sequence[tuple[Any, ...]] | None, shared: Any
-) -> list[Any]:
+def map_panels(function: Callable[..., Any], panels: Sequence[SketchPanel], each: Each, shared: Any) -> list[Any]:
     """Return a function of some panels."""
     arguments = [()] * len(panels) if each is None else each
     with one_blas_thread():
@@ -154,17 +140,16 @@ def map_panels(
 
 
 def step_panels(
-    function: Step,
-    panels: Sequence[SketchPanel],
-    states: list[Any],
-    each: Sequence[tuple[Any, ...]] | None,
-    shared: Any,
+    function: Step, panels: Sequence[SketchPanel], states: Sequence[Any] | None, each: Each, shared: Any
 ) -> tuple[list[Any], list[Any]]:
-    """Return the states and the answers of some panels after a step."""
-    arguments = [()] * len(panels) if each is None else each
-    with one_blas_thread():
-        pairs = [function(p, s, *own, *shared) for p, s, own in zip(panels, states, arguments, strict=True)]
+    """Return the states and the answers of some panels after a step; states that are None are the first."""
+    pairs = map_panels(function, panels, _beside(states or [None] * len(panels), each), shared)
     return [state for state, _ in pairs], [answer for _, answer in pairs]
+
+
+def _beside(states: Sequence[Any], each: Each) -> Each:
+    arguments = [()] * len(states) if each is None else each
+    return [(state, *own) for state, own in zip(states, arguments, strict=True)]
 
 
 def sliced(edges: Sequence[int], *columns: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.csr import as_csr, densify
@@ -108,6 +108,9 @@ class DaskMatrix(Matrix):
 
     def __init__(self, array: Any, source_id: str | None = None, nonfinite: Nonfinite = "error") -> None:
         array = as_graph(array)
+        if hasattr(array._meta, "to_scipy_sparse"):
+            # Blocks of the package sparse
+            array = array.map_blocks(_in_scipy, dtype=array.dtype, meta=csr_array((0, 0), dtype=array.dtype))
         require_known_chunks(array, "Dask array")
         require_matrix(array.shape, np.dtype(array.dtype), "Dask array")
         heights = [int(rows) for rows in array.chunks[0] if rows]
@@ -179,6 +182,10 @@ class DaskVector(Vector):
     def dask_rows(self) -> Any | None:
         """Return the array; None for a part of one."""
         return self.array if self.array.shape == self.shape else None
+
+
+def _in_scipy(block: Any) -> Any:
+    return csr_array(block.to_scipy_sparse())
 
 
 def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:

@@ -21,9 +21,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from sketchselect.linalg.validation import Array
 from sketchselect.location import location_of
 from sketchselect.summaries.base import KINDS, Context, Summary, stored_name, union
 from sketchselect.summaries.containers import Container, MembersRecord
+
+T = TypeVar("T")
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
 CONTAINER_VERSION = 2
@@ -47,7 +49,7 @@ class _Writer:
     """The arrays of a file under construction."""
 
     def __init__(self) -> None:
-        self.chunks: list[bytes] = []
+        self.chunks: list[bytes | memoryview] = []
         self.size = 0
 
     def add(self, value: Any) -> dict[str, Any]:
@@ -57,10 +59,20 @@ class _Writer:
             raise TypeError(f"only real numbers go into a summary file, got {array.dtype}")
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
         entry = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": self.size}
-        raw = array.tobytes()
-        self.chunks.append(raw + bytes(-len(raw) % _ALIGN))
-        self.size += len(self.chunks[-1])
+        raw = array.reshape(-1).view(np.uint8).data
+        self.chunks += [raw, bytes(-raw.nbytes % _ALIGN)]
+        self.size += raw.nbytes + -raw.nbytes % _ALIGN
         return entry
+
+    def file(self, header: Mapping[str, Any], version: int) -> bytes:
+        """Return the file; the arrays are copied once."""
+        text = json.dumps(header, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+        head = MAGIC + version.to_bytes(4, "little") + bytes(4) + len(text).to_bytes(8, "little") + text
+        parts = [head, bytes(-len(head) % _ALIGN), *self.chunks]
+        digest = hashlib.blake2b(digest_size=_DIGEST)
+        for part in parts:
+            digest.update(part)
+        return b"".join([*parts, digest.digest()])
 
 
 def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
@@ -108,11 +120,7 @@ def encode(summary: Summary[Any]) -> bytes:
         raise NoData(f"a {summary.kind} description has no data to save; use from_block or sketchselect.summarize")
     writer = _Writer()
     described = _describe(summary, writer)
-    header = json.dumps(described, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
-    version = CONTAINER_VERSION if _has_rows(described) else 1
-    head = MAGIC + version.to_bytes(4, "little") + bytes(4) + len(header).to_bytes(8, "little") + header
-    body = head + bytes(-len(head) % _ALIGN) + b"".join(writer.chunks)
-    return body + hashlib.blake2b(body, digest_size=_DIGEST).digest()
+    return writer.file(described, CONTAINER_VERSION if _has_rows(described) else 1)
 
 
 def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
@@ -123,6 +131,29 @@ def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
     DamagedFile
         If any bit has changed since it was written, or the content contradicts itself.
     """
+    return _opened(raw, name, _rebuild)
+
+
+def encode_record(kind: str, record: Any) -> bytes:
+    """Return the bytes of a file of a record, a dataclass of numbers and arrays, that is not a summary."""
+    writer = _Writer()
+    arrays = {field.name: writer.add(getattr(record, field.name)) for field in fields(record)}
+    return writer.file({"kind": kind, "arrays": arrays}, 1)
+
+
+def decode_record(raw: bytes, kind: str, record_type: type[T], name: str) -> T:
+    """Return the record in the bytes of a file that `encode_record` made; raise `DamagedFile` for any other."""
+
+    def rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> T:
+        if header["kind"] != kind:
+            raise DamagedFile(f"{name}: a {header['kind']!r:.80}, not a {kind}")
+        return record_type(**_fields(record_type, header["arrays"], body, name))
+
+    return _opened(raw, name, rebuild)
+
+
+def _opened(raw: bytes, name: str, rebuild: Callable[[Mapping[str, Any], memoryview, str], T]) -> T:
+    """Return what `rebuild` makes of the header and the arrays of a file whose digest is right."""
     if len(raw) < _FIXED + _DIGEST or not raw.startswith(MAGIC):
         raise DamagedFile(
             f"{name}: not a summary file, or truncated ({len(raw)} bytes); `sketchselect summarize` makes one"
@@ -143,7 +174,7 @@ def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
         raise DamagedFile(f"{name}: the header is longer than the file")
     try:
         header = json.loads(bytes(body[_FIXED : _FIXED + length]))
-        return _rebuild(header, body[start:], name)
+        return rebuild(header, body[start:], name)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, DamagedFile):
             raise
@@ -190,18 +221,24 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
         key: _array(value["array"], body, name) if isinstance(value, dict) else value
         for key, value in header["parameters"].items()
     }
-    values: dict[str, Any] = {}
-    for field in fields(cls.record_type):
-        if field.default is not MISSING and stored_name(field) not in header["arrays"]:
-            # An array that this form of the record lacks, or a field that older versions lacked.
-            values[field.name] = field.default
-            continue
-        array = _array(header["arrays"][stored_name(field)], body, name)
-        values[field.name] = array.item() if field.type in _SCALARS else array
+    values = _fields(cls.record_type, header["arrays"], body, name)
     summary = cls(**arguments)
     record = cls.record_type(**values)
     _check_shapes(summary, record, name)
     return summary._with(record, context)
+
+
+def _fields(record_type: Any, arrays: Mapping[str, Any], body: memoryview, name: str) -> dict[str, Any]:
+    """Return the values of the fields of a record."""
+    values: dict[str, Any] = {}
+    for field in fields(record_type):
+        if field.default is not MISSING and stored_name(field) not in arrays:
+            # An array that this form of the record lacks, or a field that older versions lacked.
+            values[field.name] = field.default
+            continue
+        array = _array(arrays[stored_name(field)], body, name)
+        values[field.name] = array.item() if field.type in _SCALARS else array
+    return values
 
 
 def _check_shapes(summary: Summary[Any], record: Any, name: str) -> None:

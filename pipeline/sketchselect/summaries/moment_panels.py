@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -177,7 +177,7 @@ PANEL_PARTITION_NBYTES = 128 * 2**20
 """Partition where none is asked for: merging a panel costs as much as some hundred rows do."""
 
 
-def is_wide_sketch(description: Summary[Any], n_features: int) -> bool:
+def is_wide_sketch(description: Summary[Any], n_features: int) -> TypeGuard[FrequentDirections]:
     """Return whether a description is a sketch so wide that a pass over sparse rows keeps it in panels of columns."""
     return isinstance(description, FrequentDirections) and description.column_panels(n_features) is not None
 
