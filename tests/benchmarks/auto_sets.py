@@ -1,11 +1,13 @@
 """Jobs of `method = "auto"` on forty sets, each raw, standardised and of unit length, against scikit-learn's k-means.
 
 Run ``OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python tests/benchmarks/auto_sets.py [--held-aside] [--only WORD]
-[--json FILE]``. Every line is a job: what its objective in all columns is, relative to the best of ten starts of
-scikit-learn on the columns that it chose (`job`); what those ten starts cost, relative to ten starts on all columns
-(`fresh`), and whether that is in the interval of the estimate (`in`); the share of what ten starts on all columns
-explain that the job and the ten starts on its columns still do (`kept`); and the processor time of choosing, as a
-multiple of the pass and of ten starts on all columns. Sets whose rows are all in the sample are a group of their own.
+[--preparation WORD] [--json FILE]``. Jobs of few numbers come first; FILE has every line as soon as it is measured,
+and what it has is not measured again. Every line is a job: what its objective in all columns is, relative to the best
+of ten starts of scikit-learn on the columns that it chose (`job`); what those ten starts cost, relative to ten starts
+on all columns (`fresh`), and whether that is in the interval of the estimate (`in`); the share of what ten starts on
+all columns explain that the job and the ten starts on its columns still do (`kept`); and the processor time of
+choosing, as a multiple of the pass and of ten starts on all columns. Sets whose rows are all in the sample are a group
+apart.
 
 Constants of `auto` were chosen by the sets of `TUNING`. Those of `HELD_ASIDE` were named before that, and looked at
 once, afterwards. (Earlier versions of `auto` were measured on all of TDT2.)
@@ -280,6 +282,24 @@ def measured(task: tuple[str, str, bool]) -> Line | str:
     )
 
 
+def numbers(name: str) -> int:
+    """Return how many numbers a set has, by its name."""
+    n_rows, n_columns = name.rsplit(", ", 1)[1].split(" x ")
+    return int(n_rows) * int(n_columns)
+
+
+def row(line: Line) -> str:
+    """Return a line in Markdown."""
+    inside = line.low <= line.fresh <= line.high
+    return (
+        f"| {line.name}, {line.preparation} | {line.n_columns} of {line.n_all} | {line.explained:.3f} "
+        f"| {line.job:.3f} | {line.fresh:.3f} | {line.estimate:.3f} ({line.low:.3f} to {line.high:.3f}) "
+        f"| {'yes' if inside else 'NO'} | {line.kept_job:.3f}, {line.kept_fresh:.3f} "
+        f"| {'yes' if line.needs_centers else ''} | {line.choosing:.2f} | {line.choosing / line.reading:.1f} "
+        f"| {line.choosing / line.ten:.1f} |"
+    )
+
+
 def table(lines: list[Line]) -> Iterator[str]:
     """Yield the table in Markdown, and what holds for how many."""
     yield (
@@ -287,15 +307,7 @@ def table(lines: list[Line]) -> Iterator[str]:
         "| centres | s choosing | / pass | / ten starts |"
     )
     yield "|---|" + "---|" * 11
-    for line in lines:
-        inside = line.low <= line.fresh <= line.high
-        yield (
-            f"| {line.name}, {line.preparation} | {line.n_columns} of {line.n_all} | {line.explained:.3f} "
-            f"| {line.job:.3f} | {line.fresh:.3f} | {line.estimate:.3f} ({line.low:.3f} to {line.high:.3f}) "
-            f"| {'yes' if inside else 'NO'} | {line.kept_job:.3f}, {line.kept_fresh:.3f} "
-            f"| {'yes' if line.needs_centers else ''} | {line.choosing:.2f} | {line.choosing / line.reading:.1f} "
-            f"| {line.choosing / line.ten:.1f} |"
-        )
+    yield from map(row, lines)
     groups = {
         "all": lines,
         "all rows in the sample": [one for one in lines if one.below],
@@ -324,20 +336,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held-aside", action="store_true", help="the sets that chose no constant")
     parser.add_argument("--only", default="", help="sets whose name contains this")
+    parser.add_argument("--preparation", choices=PREPARATIONS, action="append", help="only jobs with this preparation")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="file of the lines")
+    parser.add_argument("--json", type=Path, help="file of the lines; jobs whose lines it has are not run again")
     options = parser.parse_args()
-    names = [name for name in (HELD_ASIDE if options.held_aside else TUNING) if options.only in name]
-    tasks = [(name, preparation, options.held_aside) for name in names for preparation in PREPARATIONS]
     lines: list[Line] = []
+    if options.json is not None and options.json.exists():
+        lines = [Line(**line) for line in json.loads(options.json.read_text())]
+    done = {(line.name, line.preparation) for line in lines}
+    sets = HELD_ASIDE if options.held_aside else TUNING
+    tasks = [
+        (name, preparation, options.held_aside)
+        for name in sorted((name for name in sets if options.only in name), key=numbers)
+        for preparation in options.preparation or PREPARATIONS
+        if (name, preparation) not in done
+    ]
     with multiprocessing.get_context("spawn").Pool(options.processes, warm_up) as pool:
-        for line in pool.imap(measured, tasks):
+        for line in pool.imap_unordered(measured, tasks):
             if isinstance(line, str):
-                print(line)
+                print(line, flush=True)
                 continue
             lines.append(line)
+            print(row(line), flush=True)
             if options.json is not None:
-                options.json.write_text(json.dumps([asdict(one) for one in lines]))
+                part = options.json.with_suffix(".part")
+                part.write_text(json.dumps([asdict(one) for one in lines]))
+                part.replace(options.json)
     print("\n".join(table(lines)))
 
 

@@ -53,7 +53,7 @@ def test_labels_are_written(fitted, tmp_path, rows):
     with pytest.raises(BadParameter, match="folder"):
         km.predict(source, out=tmp_path / "missing" / "labels.zarr")
     for name, kind in (("labels.npy", "NumPy"), ("l.CSV", "text"), ("l.parquet", "Parquet")):
-        with pytest.raises(BadParameter, match=f"a Zarr store is written, not one of {kind} files"):
+        with pytest.raises(BadParameter, match=f"a Zarr store, not {kind} files"):
             km.predict(source, out=tmp_path / name)
         assert not (tmp_path / name).exists()
 

@@ -18,6 +18,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import METHODS, make
 from sketchselect.selectors.auto import AutoSelector, Limit, limit_of, selection_curve
 from sketchselect.selectors.curve import (
+    ALL_STARTS,
     Coreset,
     Curve,
     CurvePoint,
@@ -245,7 +246,7 @@ def test_the_lowest_method_and_those_within_the_error_of_starts_are_clustered_ag
         if before is not None:
             again.append(name)
         cost = 1.0 if name is None else costs[name][before is not None]
-        return SampledClusters(np.zeros(50, np.int32), np.full(50, cost / 50), spread, cost, cost)
+        return SampledClusters(np.zeros(50, np.int32), np.full(50, cost / 50), spread, spread, cost, cost)
 
     monkeypatch.setattr(Coreset, "clustered", clustered)
     chosen = {m: make("variance", n_features_to_select=2).fit(X).selection_ for m in methods}
@@ -260,8 +261,11 @@ def test_the_lowest_method_and_those_within_the_error_of_starts_are_clustered_ag
 
 
 @pytest.mark.parametrize("better", [True, False])
-def test_at_a_settled_size_a_method_takes_its_alternative_where_that_is_better(better: bool) -> None:
-    """Of the columns of blobs the first tell them apart, and the last do not."""
+def test_at_a_settled_size_a_method_takes_its_alternative_where_that_is_better(
+    monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    """Of the columns of blobs the first tell them apart, and the last do not. Either is clustered from ten starts."""
+    monkeypatch.setattr("sketchselect.selectors.curve.CHEAP_FLOPS", 0.0)
     X = blobs(200, 12, 3, noise=0.3)
     first = make("variance", n_features_to_select=2, normalize=None).fit(X).selection_
     last = replace(first, support=np.array([10, 11]))
@@ -269,7 +273,9 @@ def test_at_a_settled_size_a_method_takes_its_alternative_where_that_is_better(b
     sample = RowSample(500).from_block(X)
     curve = Curve(sample, 3, {"one": lambda _: own}, alternatives={"one": lambda _: other})
     assert curve.add(["one"], 2)[0].selection is own
-    assert curve.settle(2)
+    assert curve.add_starts(["one"], 2)
+    assert curve.settle(2) == better
+    assert len(curve._points["one", 2][1].starts) == ALL_STARTS
     point = curve.result().points[0]
     assert point.selection is first
     assert point.ratio == pytest.approx(exact_ratio(X, first.support), rel=1e-6)
@@ -564,7 +570,10 @@ def test_columns_that_need_the_centres_of_the_sample_come_with_them_and_it_is_sa
 def test_best_of_ten_starts_is_the_mean_over_all_draws() -> None:
     costs, values = np.array([2.0, 1.0, 3.0]), np.array([0.5, 0.2, 4.0])
     drawn = [values[min(draw, key=lambda i: costs[i])] for draw in product(range(3), repeat=10)]
-    assert best_of_starts(costs, values) == (pytest.approx(np.mean(drawn)), pytest.approx(np.var(drawn)))
+    away = drawn - np.mean(drawn)
+    sides = [2.0 * np.mean(np.where(side, away, 0.0) ** 2) for side in (away < 0, away > 0)]
+    assert best_of_starts(costs, values) == pytest.approx((np.mean(drawn), *sides))
+    assert np.mean(sides) == pytest.approx(np.var(drawn))
 
 
 def text_like(seed: int, common: float) -> np.ndarray:

@@ -143,6 +143,18 @@ def test_intervals_cover_the_share_of_the_law():
     assert abs(np.mean(covered) - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 400)
 
 
+@pytest.mark.parametrize("kind", [Moments(), FrequentDirections(12)], ids=lambda kind: kind.kind)
+def test_intervals_are_as_wide_however_large_one_column_is(kind):
+    rng, relative = np.random.default_rng(3), []
+    rows = rng.standard_normal((2400, 12))
+    for large in (1e2, 1e4, 1e6):
+        base, today = (kind.from_block(part * np.r_[large, np.ones(11)]) for part in (rows[:2000], rows[2000:]))
+        one = measure(base, today, n_directions=1)
+        relative.append([one.low / one.share, one.high / one.share, one.threshold / one.share])
+        assert one.low < one.share < one.high
+    np.testing.assert_allclose(relative[1:], relative[:1] * 2, rtol=5e-3)
+
+
 def test_rows_that_move_together_leave_the_share_and_show_in_the_shift():
     rng = np.random.default_rng(6)
     base, rows = Moments().from_block(gaussian(rng, 2000)), gaussian(rng, 100)

@@ -131,7 +131,7 @@ def destination_of(path: str | os.PathLike[str], storage_options: Mapping[str, A
     location = locate(path, storage_options)
     if (known := format_by_ending(location.name.lower())) is not None:
         raise BadParameter(
-            f"{location.address}: a Zarr store is written, not one of {known.name}; use a name that ends in .zarr"
+            f"{location.address}: what is written is a Zarr store, not {known.name}; use a name that ends in .zarr"
         )
     if location.is_local and not Path(location.url).parent.is_dir():
         raise BadParameter(f"{location.url}: the folder {Path(location.url).parent} does not exist; make it first")

@@ -240,9 +240,9 @@ class AutoSelector(BaseSelector):
 
     The columns suffice for anyone who clusters them well: what is predicted, in Python and in a job alike, is the best
     of ten starts of k-means that are drawn in the selected columns. A number of columns is tried with three starts; the
-    chosen columns, and up to two methods near them, are clustered from ten. A job begins at the sample's clusters too,
-    and ends no worse. Where only k-means that begins there is within the tolerance, their centres are part of the
-    selection (cluster_centers), and its `choice` says so.
+    chosen columns, and up to two methods near them, are clustered from ten, and all columns from up to twenty. A job
+    begins at the sample's clusters too, and ends no worse. Where only k-means that begins there is within the
+    tolerance, their centres are part of the selection (cluster_centers), and its `choice` says so.
 
     A uniform sample can miss rows far from the others, which decide where tails are heavy. It is then replaced by one
     that prefers rows far from the mean, of a second pass; a summary of one pass warns and has wider intervals.

@@ -34,6 +34,7 @@ LEVEL, QUIET_DAYS = 0.01, 200
 """Probability of any alarm in that many days without drift."""
 
 _DAY = 0.01  # Rows of a day, as a share of the base's, for which the number of directions is chosen
+_CANCELLED = 1e-8  # Squares outside the directions, of all, below which they are not the difference of two sums
 _NEARLY_BEST = 0.9  # Of the standard errors of the best number of directions; the fewest with as many are taken
 _ROWS_A_DIRECTION = 10  # Fewer rows for each direction do not determine them
 _EDGE = 1.1  # Allowance for the largest and the smallest eigenvalue, which scatter about the edges of the law's
@@ -397,7 +398,12 @@ def _measured(new: Any, vectors: Floats) -> tuple[float, float, float, float]:
         side = vectors @ gram
         of_inside = side @ vectors.T
         in_squares = float((of_inside**2).sum())
-        out_squares = float((gram**2).sum()) - 2 * float((side**2).sum()) + in_squares
+        squares = float((gram**2).sum())
+        out_squares = squares - 2 * float((side**2).sum()) + in_squares
+        if out_squares <= _CANCELLED * squares:  # as where one column is far larger than the others
+            rest = gram - vectors.T @ side
+            rest -= (rest @ vectors.T) @ vectors
+            out_squares = float((rest**2).sum())
         scatter = float(gram.trace())
     else:
         rows = new.centered_sketch
