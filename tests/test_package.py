@@ -9,8 +9,11 @@ import pkgutil
 import re
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.documentation.pages import python
 
@@ -88,6 +91,21 @@ def test_public_objects_are_documented() -> None:
     for name in sks.__all__:
         if name != "__version__":
             assert (getattr(sks, name).__doc__ or "").strip(), name
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda X, y: sks.GreedySelector(10).fit(X),
+        lambda X, y: sks.LassoPath().fit(X, y),
+        lambda X, y: sks.selectors.KnockoffSelector().fit(X, X[:, 0]),
+    ],
+)
+def test_warnings_point_at_the_call_of_the_package(call: Callable[..., Any]) -> None:
+    X = np.random.default_rng(0).standard_normal((60, 6)) + 100
+    with pytest.warns(UserWarning) as seen:  # noqa: PT030
+        call(X, np.ones(60))
+    assert {warning.filename for warning in seen} == {__file__}
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

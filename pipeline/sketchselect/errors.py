@@ -1,10 +1,16 @@
-"""Errors of the package.
+"""Errors of the package, and the place of its warnings.
 
 Each message is one line that says what was wrong, where (file, key, partition, row, column), and what to do.
 Messages never contain data values. All classes take the message alone, so they survive pickling between processes.
 """
 
 from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
 
 
 class SketchSelectError(Exception):
@@ -137,3 +143,11 @@ class BadCluster(SketchSelectError):
 
 class NoScheduler(BadCluster):
     """A scheduler that cannot be reached."""
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the caller that called the package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

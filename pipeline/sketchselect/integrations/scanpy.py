@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from sketchselect.cluster import KMeans
 from sketchselect.cluster.certificates.certify import affordable_certificate
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, warn
 from sketchselect.execution import summarize
 from sketchselect.integrations.genes import dispersion_columns, residual_columns
 from sketchselect.linalg.csr import is_csr
@@ -434,10 +433,9 @@ def _warn_of_values(matrix: Matrix, flavor: Flavor) -> None:
         expected, seen = "logarithms of normalised counts", "whole numbers, as raw counts are"
         if is_of_counts:
             expected, seen = "raw counts", "fractions"
-        warnings.warn(
+        warn(
             f"flavor {flavor!r} is of {expected}, but the values of the first cells are {seen}; name another layer or "
             "flavor",
-            stacklevel=3,
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ValidationError
 
 from sketchselect._text import did_you_mean
-from sketchselect.errors import BadParameter, ConfigError
+from sketchselect.errors import BadParameter, ConfigError, warn
 from sketchselect.job.schema import (
     SECTIONS,
     SELECT_KEYS,
@@ -49,7 +49,7 @@ def with_current_names(text: JobText) -> JobText:
     values, lines = dict(text.values["select"]), dict(text.lines)
     for former in [name for name, current in cls.renamed.items() if name in values and current not in values]:
         current, path = cls.renamed[former], ("select", former)
-        warnings.warn(at_key(text, path, f"the key is now called {current!r}"), stacklevel=4)
+        warn(at_key(text, path, f"the key is now called {current!r}"))
         values[current] = values.pop(former)
         lines |= {("select", current): lines.pop(path)} if path in lines else {}
     return replace(text, values={**text.values, "select": values}, lines=lines)

@@ -7,7 +7,6 @@ limits, seeds, former names of parameters.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse, vstack
 
-from sketchselect.errors import BadBlock, BadParameter, NotFinite
+from sketchselect.errors import BadBlock, BadParameter, NotFinite, warn
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -273,7 +272,7 @@ def with_former_names(init: Any, renamed: dict[str, str]) -> Any:
         for name in renamed.keys() & keywords.keys():
             if renamed[name] in keywords:
                 raise TypeError(f"{name!r} is the former name of {renamed[name]!r}; leave it out")
-            warnings.warn(f"the parameter {name!r} is now called {renamed[name]!r}", FutureWarning, stacklevel=2)
+            warn(f"the parameter {name!r} is now called {renamed[name]!r}", FutureWarning)
             keywords[renamed[name]] = keywords.pop(name)
         init(self, *args, **keywords)
 

@@ -6,7 +6,6 @@ Checks of a source before the first read, policies for what it lacks, and the ca
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod, update_abstractmethods
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
-from sketchselect.errors import BadParameter, EmptyInput, NotFinite, SourceError
+from sketchselect.errors import BadParameter, EmptyInput, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import densify, entry_runs, is_csr, take_columns
 from sketchselect.linalg.hashing import digest, fingerprint, words_of
 from sketchselect.linalg.validation import Array, as_block, canonical, with_groups
@@ -108,7 +107,7 @@ def warn_beyond_double(values: Array, address: str) -> None:
         and values.size
         and (int(values.max()) > _EXACT or int(values.min()) < -_EXACT)
     ):
-        warnings.warn(f"{address}: whole numbers beyond 2^53 are rounded to float64", stacklevel=3)
+        warn(f"{address}: whole numbers beyond 2^53 are rounded to float64")
 
 
 def check_range(start: int, stop: int, n: int, address: str, axis: str = "row") -> None:

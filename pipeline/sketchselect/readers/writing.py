@@ -10,7 +10,6 @@ import shutil
 import socket
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError
+from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, warn
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, is_url, locate
@@ -464,31 +463,27 @@ def _is_in(target: Location, source: Location) -> bool:
 def _warn_of(rows: CsvRows, counting: Array) -> None:
     """Warn of a text file's entries that are not numbers, and of columns that number the rows."""
     for name in [rows.names[j] for j in counting[:8]] if rows.names else ():
-        warnings.warn(
+        warn(
             f"{rows.address}: column {name!r:.80} rises by whole numbers, as identifiers do, and is a feature; "
             f'key="-{name:.80}" (--key=-NAME) leaves it out',
-            stacklevel=3,
         )
     if rows.texts:
         first = f", {next(iter(rows.texts))!r:.80} names the rows" if rows.has_row_names else ""
         listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])
-        warnings.warn(
+        warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns are text"
             f"{' or left out' if rows.measured else ''} and not used as features{first}; "
             f'target or labels of a job may be {listed}; the prepare step "{ENCODINGS["text"]}" makes features of text',
-            stacklevel=3,
         )
     if rows.like_numbers:
-        warnings.warn(
+        warn(
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
             "written as 1234.5 (decimal point, no separators, no unit) they are features",
-            stacklevel=3,
         )
     if rows.n_missing:
-        warnings.warn(
+        warn(
             f"{rows.address}: {rows.n_missing:,} fields are missing; a job takes them with input.nonfinite = "
             '"missing" and the prepare step "impute"',
-            stacklevel=3,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -11,7 +10,7 @@ import numpy as np
 
 from sketchselect._sklearn import clone
 from sketchselect._text import counted, did_you_mean
-from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.errors import BadParameter, EmptyInput, warn
 from sketchselect.execution import PassOptions, Source, summarize_source
 from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.sample import row_products, sample_size
@@ -466,11 +465,10 @@ class AutoSelector(BaseSelector):
                     )
         doubt = SampleSpread.of(sample, summary).doubt
         if doubt:
-            warnings.warn(
+            warn(
                 f"a few rows far from the others decide the clusters, and {sample.n_kept} of {sample.n_rows} rows say "
                 "little of them: the estimates cannot be trusted, and their intervals are wider; fit from the rows "
                 "themselves (a second pass samples by distance), or take more sample_rows",
-                stacklevel=5,
             )
         return Curve(sample, k, selections, int(self.random_state), alternatives, doubt)
 
@@ -512,11 +510,10 @@ class AutoSelector(BaseSelector):
         self.curve_ = curve.result()
         if self.curve_.scatter > 0 and (explained := self.curve_.explained) < LITTLE:
             verb = "explains" if self.curve_.n_clusters == 1 else "explain"
-            warnings.warn(
+            warn(
                 f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the variance, on "
                 "all columns too, so columns chosen for them say little; another number of clusters or another "
                 "preparation of the rows may explain more",
-                stacklevel=4,
             )
         self.method_ = choice.method
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
@@ -526,11 +523,10 @@ class AutoSelector(BaseSelector):
             if limit.excess(from_centers) > 0:
                 from_centers = None
                 if is_open:
-                    warnings.warn(
+                    warn(
                         f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the "
                         "inertia of k-means on all columns and of what its clusters explain; a larger tolerance or "
                         "sample_rows may help",
-                        stacklevel=4,
                     )
         centers = cluster_means(curve.sample, curve.n_clusters, curve.seed, curve.everything.labels)
         self.cluster_centers_ = None if centers is None else centers[:, point.selection.support]

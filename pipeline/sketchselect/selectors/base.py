@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from sketchselect._memory import available_nbytes
 from sketchselect._progress import make_progress, reporting_steps
 from sketchselect._sklearn import BaseEstimator, SelectorMixin, as_configured, check_is_fitted
 from sketchselect._text import html_table, number
-from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData, WillNotFit
+from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData, WillNotFit, warn
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
@@ -829,11 +828,10 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             if member.centered_squared_norm <= ALL_EQUAL * float(np.max(member.weight)):
                 continue
             if (share := share_of_the_mean(member)) >= PARALLEL:
-                warnings.warn(
+                warn(
                     f"rows were scaled to unit length (normalize), and their mean is {100.0 * share:.1f} % of all "
                     "squares: columns far from zero make all rows nearly parallel, and what distinguishes them is "
                     "lost; set normalize=None (in a job normalize = false), or standardise the columns first",
-                    stacklevel=4,
                 )
                 return
 
@@ -843,9 +841,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             return max(n_features // 2, 1)
         n_select = as_count(n_select, n_features)
         if n_select > n_features:
-            warnings.warn(
-                f"n_features_to_select = {n_select} but there are {n_features} columns; all are selected", stacklevel=4
-            )
+            warn(f"n_features_to_select = {n_select} but there are {n_features} columns; all are selected")
             return n_features
         return int(n_select)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import available_nbytes
-from sketchselect.errors import BadBlock, BadParameter, SketchSelectError
+from sketchselect.errors import BadBlock, BadParameter, SketchSelectError, warn
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.summarize import summary_projection
@@ -273,10 +272,9 @@ class HighlyVariableGenes(BaseSelector):
     def _select(self, summary: Any, n_select: int) -> Selection:
         groups = _groups(summary)
         if not all(np.array_equal(group.top, np.rint(group.top)) for group in groups):
-            warnings.warn(
+            warn(
                 "values are not whole numbers: raw counts are needed, and of normalised or logged ones other columns "
                 "are selected",
-                stacklevel=4,
             )
         for i, group in enumerate(groups):
             if len(groups) > 1 and float(group.weight.max(initial=0.0)) <= 1:

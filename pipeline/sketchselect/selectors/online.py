@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
@@ -10,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotFit
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotFit, warn
 from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.client import check_batch
 from sketchselect.execution.engine import FitKeywords, PassOptions
@@ -270,11 +269,10 @@ class OnlineLeverageSelector(BaseSelector):
         n_nonzero = np.count_nonzero(self.scores_ > 0)
         if self.n_features_to_select is None and self.support_.size == n_nonzero > 1:
             rate = self.selection_.parameters["sampling_rate"]
-            warnings.warn(
+            warn(
                 f"every one of the {self.scores_.size} columns was selected: some are left out only if there are many "
                 f"more than {rate:.3g} (the sampling rate) x the {self.summary_.n_features} rows (or their rank); set "
                 "n_features_to_select, a smaller sampling_rate or a larger ridge, or use LeverageSelector",
-                stacklevel=3,
             )
 
     @property
@@ -299,10 +297,9 @@ class OnlineLeverageSelector(BaseSelector):
             columns, shares = priority_sample(summary.intensities, summary.draws, n_select)
             items, probabilities = items[columns], shares
         elif self.n_features_to_select is not None and items.size < n_select:
-            warnings.warn(
+            warn(
                 f"{items.size} columns were sampled, fewer than n_features_to_select = {n_select}; raise "
                 "sampling_rate for more",
-                stacklevel=4,
             )
         rate = summary.rate(summary.n_features)
         return self._selection(

@@ -9,7 +9,6 @@ columns, 50 of them selected) to 3.5 times (2,000 columns, 100 selected), and al
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sketchselect._kernels import REASSOCIATED, kernel
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, warn
 from sketchselect.linalg.validation import Array, Floats, require_number, require_positive
 from sketchselect.solvers.path import Ints, Path, PathBuilder, duality_gap
 from sketchselect.solvers.problem import Problem
@@ -332,10 +331,9 @@ def homotopy_path(
             break
         state.advance()
     else:
-        warnings.warn(
+        warn(
             f"the path ended after {limit} breakpoints, from rounding; set l2 above 0",
             RuntimeWarning,
-            stacklevel=2,
         )
     return out.build(tol)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, warn
 from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.solvers.problem import Problem
 
@@ -97,11 +96,10 @@ class PathBuilder:
         rows = self._rows
         unfinished = [r[4] for r in rows if not r[5]]
         if unfinished:
-            warnings.warn(
+            warn(
                 f"{len(unfinished)} of {len(rows)} models did not reach tol = {tol:g} (largest gap or violation "
                 f"{max(unfinished):.1e}); use a larger alpha_ratio or a ridge penalty",
                 RuntimeWarning,
-                stacklevel=3,
             )
         return Path(
             alphas=np.array([r[0] for r in rows]),

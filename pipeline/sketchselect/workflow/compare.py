@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sketchselect.errors import ConfigError
+from sketchselect.errors import ConfigError, warn
 from sketchselect.job.load import check_select, load_job, make_selector, method_parameters
 from sketchselect.location import is_url
 from sketchselect.selectors import METHODS
@@ -120,7 +119,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
     if len(inputs) > 1:
         text = "the runs are of different sources, or prepare them differently: their inertias cannot be compared"
-        warnings.warn(text, stacklevel=2)
+        warn(text)
     return runs
 
 

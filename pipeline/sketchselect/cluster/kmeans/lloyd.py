@@ -10,7 +10,6 @@ import contextlib
 import operator
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +22,7 @@ from sketchselect._text import counted
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.passes import Passes, assign_block, open_passes
 from sketchselect.cluster.kmeans.seeding import Seeding, checked_centers
-from sketchselect.errors import BadParameter, SketchSelectError
+from sketchselect.errors import BadParameter, SketchSelectError, warn
 from sketchselect.execution.checkpoints import Checkpoint, entries_identity, list_nodes, read_node, write_node
 from sketchselect.execution.engine import PassOptions, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
@@ -442,11 +441,10 @@ def fit_kmeans(
         tolerance = checked.tol * variance / source.n_columns
         result = _run(passes, state, checked.max_iter, tolerance, rounding, iterations, on_iteration)
     if result.n_clusters < checked.n_clusters:
-        warnings.warn(
+        warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={checked.n_clusters}, so only "
             f"{result.n_clusters} cluster{'s were' if result.n_clusters > 1 else ' was'} made",
             FewerClusters,
-            stacklevel=2,
         )
     at_most = result.n_iter >= checked.max_iter
     how = "converged" if result.converged else "stopped at max_iter" if at_most else "stopped by a callback"

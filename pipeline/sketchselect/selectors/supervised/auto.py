@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import counted
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, warn
 from sketchselect.execution import Source
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
@@ -412,7 +412,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 ]
             error = float(np.mean(of_divisions))
             if not np.isfinite(error):
-                warnings.warn(f"{name} is not compared: its error on held-out folds is not finite", stacklevel=2)
+                warn(f"{name} is not compared: its error on held-out folds is not finite")
                 continue
             chosen = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
             terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sketchselect._text import first_few
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
@@ -161,10 +160,9 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
                 f" are expected to be false, {_CONDITIONS[kind]}"
             ).replace(".000%", " %")
         if 0 < active.size < least:
-            warnings.warn(
+            warn(
                 f"fdr = {fdr:g} takes at least {least} columns selected at once, but {active.size} vary: none can be "
                 'selected; raise fdr, or take UnivariateSelector(mode="fdr-by")',
-                stacklevel=4,
             )
         return self._selection(
             summary,
@@ -204,10 +202,9 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         n_dependent = int(np.count_nonzero(construction.gaps == 0))
         if n_dependent:
             names = first_few(active[construction.gaps == 0])
-            warnings.warn(
+            warn(
                 f"{n_dependent} columns depend linearly on others and are not selected, because nothing tells them "
                 f"apart: columns {names}; leave out those that repeat others",
-                stacklevel=6,
             )
         drawn = []
         for i in range(int(self.draws)):

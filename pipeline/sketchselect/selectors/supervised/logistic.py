@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 import scipy
 
 from sketchselect._sklearn import available_if
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.execution import Source
 from sketchselect.execution.engine import PassOptions, RunKeywords
 from sketchselect.linalg.likelihood import Family, mean_response
@@ -370,18 +369,15 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         )
         self.path_, self.converged_ = path, bool((gaps <= self.tol).all())
         if not self.converged_:
-            warnings.warn(
+            warn(
                 f"{int((gaps > self.tol).sum())} of {gaps.size} models are not within tol = {self.tol:g} of their "
                 f"optimum (largest gap {gaps.max():.1e}); raise max_passes = {self.max_passes}, alpha_ratio or tol",
                 MorePasses,
-                stacklevel=4,
             )
         if not (path.target_squares > 0).any():
-            warnings.warn(
-                "the target is constant: no column is selected, and its mean is predicted", ConstantTarget, stacklevel=4
-            )
+            warn("the target is constant: no column is selected, and its mean is predicted", ConstantTarget)
         elif not path.n_active:
-            warnings.warn(NOTHING_VARIES, ConstantColumns, stacklevel=4)
+            warn(NOTHING_VARIES, ConstantColumns)
         return self._fitted(sums, path)
 
     def _choice(self, sums: LikelihoodSums, path: LikelihoodPath, n_select: int) -> tuple[int, Floats | None]:

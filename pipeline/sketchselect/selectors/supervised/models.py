@@ -5,7 +5,6 @@ The design of a supervised selector is the standardised least-squares problem of
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpocon, dpotrf
 
 from sketchselect._progress import steps
-from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible, warn
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import ModelPathDisplay
 from sketchselect.solvers import Problem, standardize, standardize_rows
@@ -501,9 +500,8 @@ def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | Non
 def warn_of(error: float | None) -> None:
     """Warn where so few digits are left that a fit from float64 products would show others."""
     if error is not None and error > _FEW_DIGITS:
-        warnings.warn(
+        warn(
             f"the selected columns correlate so closely that products in float32 leave an error of about {error:.1g} "
             "in the coefficients; fit from the rows, or summarize them as float64",
             SinglePrecision,
-            stacklevel=2,
         )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypedDict
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import Count, HalfLife, SeedNumber, Size, number, whole
@@ -68,7 +68,7 @@ class Interpolation(UserWarning):
 
 
 def _warn(category: type[UserWarning], text: str) -> None:
-    warnings.warn(text, category, stacklevel=7)
+    warn(text, category)
 
 
 @dataclass(frozen=True)

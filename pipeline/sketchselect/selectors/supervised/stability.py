@@ -11,7 +11,7 @@ import numpy as np
 from sketchselect._progress import steps
 from sketchselect._sklearn import clone
 from sketchselect._text import did_you_mean
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, warn
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
@@ -216,10 +216,9 @@ class StabilitySelector(TargetMixin, BaseSelector):
                     design = design_of(half, base.task, 1, with_folds=False)
                     frequency[base._fit_design(design, q).path.model.support] += 1.0
         if n_empty:
-            warnings.warn(
+            warn(
                 f"{n_empty} of {n_halves} halves of the rows are empty, and select nothing: n_samples = "
                 f"{summary.n_rows} is too few for n_buckets = {self.n_buckets}, or too few have a positive weight",
-                stacklevel=2,
             )
         frequency /= n_halves
         least = 1.0 / (self._share * max(n_distinct, 1))
