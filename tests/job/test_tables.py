@@ -64,7 +64,7 @@ def test_text_and_empty_cells_of_a_table(table: np.ndarray, tmp_path: Path) -> N
     assert group.read(0, 4).tolist() == ["a", "b", "c", "a"]
 
 
-@pytest.mark.filterwarnings("ignore:.*columns are text", "ignore:.*fields are missing")
+@pytest.mark.filterwarnings("ignore:.*columns (is|are) text", "ignore:.*fields are missing")
 def test_identifiers_come_back_and_mixed_units_are_noted(table: np.ndarray, tmp_path: Path) -> None:
     convert(tmp_path / "patients.csv", tmp_path / "patients.zarr")
     mixed = sks.run(tmp_path / "job.toml")
@@ -78,7 +78,7 @@ def test_identifiers_come_back_and_mixed_units_are_noted(table: np.ndarray, tmp_
     assert lines == ["patient,cluster", *(f"P{i},{label}" for i, label in enumerate(better.labels))]
 
 
-@pytest.mark.filterwarnings("ignore:.*columns are text", "ignore:.*fields are missing")
+@pytest.mark.filterwarnings("ignore:.*columns (is|are) text", "ignore:.*fields are missing")
 def test_files_carry_the_names_of_rows_and_target(table: np.ndarray, tmp_path: Path) -> None:
     whole = (tmp_path / "patients.csv").read_text().replace("n/a", "50000")  # the only income that is missing
     (tmp_path / "patients.csv").write_text(whole)
@@ -140,7 +140,7 @@ def test_a_file_names_the_rows_of_a_source_without_names(tmp_path: Path) -> None
         ("a,b\n,1\nNA,2\n", [[np.nan, 1], [np.nan, 2]], None),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*columns are text", "ignore:.*fields? (is|are) missing")
+@pytest.mark.filterwarnings("ignore:.*columns (is|are) text", "ignore:.*fields? (is|are) missing")
 def test_columns_of_text_are_told_by_their_first_entry(
     content: str, features: list[list[float]], names: list[str] | None, tmp_path: Path
 ) -> None:

@@ -470,10 +470,12 @@ def _warn_of(rows: CsvRows, counting: Array) -> None:
     if rows.texts:
         first = f", {next(iter(rows.texts))!r:.80} names the rows" if rows.has_row_names else ""
         listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])
+        kinds = ["text"] * (len(rows.texts) > len(rows.measured)) + ["left out"] * bool(rows.measured)
+        encoding = f'; the prepare step "{ENCODINGS["text"]}" makes features of text' if "text" in kinds else ""
         warn(
-            f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns are text"
-            f"{' or left out' if rows.measured else ''} and not used as features{first}; "
-            f'target or labels of a job may be {listed}; the prepare step "{ENCODINGS["text"]}" makes features of text',
+            f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns "
+            f"{'is' if len(rows.texts) == 1 else 'are'} {' or '.join(kinds)} and not used as features{first}; "
+            f"target or labels of a job may be {listed}{encoding}",
         )
     if rows.like_numbers:
         warn(
