@@ -40,7 +40,7 @@ def test_select_finds_all_that_it_needs_and_the_columns_of_a_fit(counts: Path, m
     words = ["--target", counts / "y.npy"] if cls.needs_target else []
     file, out = counts / "a.sks", counts / "a.json"
     done = works("summarize", counts / "rows.npy", "-o", file, "--for", method, "--scheduler", "serial", *words)
-    assert f"{method} needs " in done.stdout
+    assert f"{method} needs, " in done.stdout
     selector = cls(**{name: 4 for name in ("n_features_to_select",) if name in cls().get_params()})
     number = ["--n-features", 4] if "n_features_to_select" in cls().get_params() else []
     seeded = "random_state" in cls().get_params()
