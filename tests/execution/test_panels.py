@@ -19,6 +19,7 @@ from sketchselect import location
 from sketchselect._progress import Progress
 from sketchselect.errors import (
     ClusterLost,
+    DamagedFile,
     Interrupted,
     NotFinite,
     NoWorkers,
@@ -658,7 +659,21 @@ def test_a_pass_goes_on_without_states_that_it_cannot_write(in_panels, saving, m
     assert got.value == sketched(X).value
     assert got.stats.n_saved == (0 if fails is None else 5)
     assert len([note for note in notes.notes if os.strerror(errno.ENOSPC) in note]) == 1
+    names = list_nodes(saving.directory)
+    assert {name.partition("-")[0] for name in names} <= names.keys(), "panels of states that are not whole are removed"
     assert sketched(X, saving).value == got.value
+
+
+def test_a_state_that_another_run_removes_meanwhile_is_named(in_panels, saving):
+    class Removing(Progress):
+        def start(self, *arguments):
+            for files in saved_states(saving).values():
+                files[1].unlink()
+
+    X = words()
+    sketched(X[:700], saving)
+    with pytest.raises(DamagedFile, match=r"-3\.\w+\.sks: .*run again"):
+        sketched(X, saving, Removing())
 
 
 def test_the_finished_pass_is_saved_where_workers_cannot_write(in_panels, saving, monkeypatch):

@@ -9,9 +9,10 @@ from the last state that is whole.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
@@ -30,6 +31,7 @@ from sketchselect.execution.checkpoints import (
     ENDING,
     SavedChain,
     SavedNodes,
+    list_nodes,
     path_of,
     read_file,
     remove_file,
@@ -442,7 +444,13 @@ def read_panel(path: str, shape: tuple[int, int]) -> SketchPanel:
 
 
 def _loaded_panel(path: str, shape: tuple[int, int]) -> Made:
-    return Made(read_panel(path, shape))
+    try:
+        return Made(read_panel(path, shape))
+    except FileNotFoundError:
+        raise DamagedFile(
+            f"{path}: this saved state was removed while a pass was going on from it; run again, and give each of "
+            "several runs at the same time a checkpoint folder of its own"
+        ) from None
 
 
 def _products(context: TaskContext[Any], span: Span, panel: Made, rows: Piece, state: State, weights: Floats) -> Made:
@@ -487,7 +495,10 @@ def indexed(context: TaskContext[Any], state: State, parts: Sequence[Made]) -> S
     """Return a state with what its panels have to be counted, saved if all of these are."""
     stats = Statistics.total([state.stats, *(part.stats for part in parts)])
     files = [part.file for part in parts if part.file is not None]
-    if state.name is None or context.saving is None or len(files) < len(parts):
+    if state.name is None or context.saving is None:
+        return state._replace(stats=stats)
+    if len(files) < len(parts):
+        _discard(context.saving.directory, state.name, files)
         return state._replace(stats=stats)
     total, laps = state.total, Laps()
     endings = np.array([list(bytes.fromhex(path.rsplit(".", 2)[1])) for path in files], dtype=np.uint8)
@@ -495,12 +506,24 @@ def indexed(context: TaskContext[Any], state: State, parts: Sequence[Made]) -> S
     with laps.step("save"):
         path, trouble = write_file(encode_record(INDEX_KIND, index), context.saving.directory, state.name)
     if trouble is not None:
+        _discard(context.saving.directory, state.name, files)
         return state._replace(stats=stats + Statistics(profile=laps, notes=(trouble,)))
     saved = *state.files, (path, *files)
     # Tasks may have to load the state again that the pass went on from, so that is not among them.
     for old in chain(*saved[:-2]):
         remove_file(old)
     return state._replace(stats=stats + Statistics(profile=laps, n_saved=1), files=saved[-2:])
+
+
+def _discard(directory: str | os.PathLike[str], name: str, files: Iterable[str]) -> None:
+    """Remove the panels of a state that could not be saved whole: on a full disk they would pile up.
+
+    Where tasks run again, the state may be there from the first time.
+    """
+    with suppress(OSError, SketchSelectError):
+        if name not in list_nodes(f"{directory}/{name[:2]}"):
+            for path in files:
+                remove_file(path)
 
 
 def _panel(

@@ -438,7 +438,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
             ]
             does = "it explains" if is_regression else "the expected misclassification rate is"
-            rank = f"is preferred to {best}, whose error is at most {100.0 * CLOSE:.0f} % less"
+            rank = f"is preferred to {best}, whose error is at most {100.0 * CLOSE:.0f} % lower"
             rank = "predicts best" if winner == best else rank
             choice = f"{winner} {rank}: on held-out folds {does} {shares[winner]}{''.join(others)}"
             if not with_counts:

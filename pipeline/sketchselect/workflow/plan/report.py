@@ -171,10 +171,12 @@ class JobForecast:
         if limit is None or self.projected_nbytes <= limit:
             return None
         largest = max(self._on_workers(), key=lambda one: one.projected_bytes)
-        by = f"the pass {largest.name!r}" if self.projected_nbytes == largest.projected_bytes else "selecting columns"
+        by, cure = "selecting columns or clustering", "Raise it"
+        if self.projected_nbytes == largest.projected_bytes:
+            by, cure = f"the pass {largest.name!r}", "Raise it, or lower execution.partition_bytes"
         return (
             f"execution.memory_limit is {format_bytes(limit)}, up to {format_bytes(self.projected_nbytes)} may be "
-            f"needed (by {by}): a run is refused. Raise it, or lower execution.partition_bytes"
+            f"needed (by {by}): a run is refused. {cure}"
         )
 
     @property
