@@ -6,11 +6,10 @@ Messages never contain data values. All classes take the message alone, so they 
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 
-_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+_PASSED_OVER = {"sketchselect", "sklearn"}
 
 
 class SketchSelectError(Exception):
@@ -146,8 +145,8 @@ class NoScheduler(BadCluster):
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the caller that called the package."""
+    """Warn at the line that called the package, or scikit-learn's that called it."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back:
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_OVER and frame.f_back:
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)

@@ -78,7 +78,7 @@ def serial() -> dict[str, dict[str, str]]:
     return {}
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(12)
 @ENGINES
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", JOBS)
@@ -93,7 +93,7 @@ def test_job(name: str, engine: str, sources: Path, serial: Any, tmp_path: Path,
     require_equal(name, {"serial": serial[name], engine: other})
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(16)
 @ENGINES
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", FITS)

@@ -386,10 +386,7 @@ def test_init_writes_the_steps_that_a_table_needs(tmp_path):
     DATED.to_csv(tmp_path / "t.csv", index=False)
     works("convert", tmp_path / "t.csv", tmp_path / "t.zarr")
     works("init", tmp_path / "t.zarr", "-o", tmp_path / "csv.toml")
-    assert (
-        '# 2 columns of text or dates: features with the steps "one-hot", "dates"'
-        in (tmp_path / "csv.toml").read_text()
-    )
+    assert '# 2 columns of text or dates become features by "one-hot", "dates"' in (tmp_path / "csv.toml").read_text()
 
 
 def test_a_job_selects_levels_and_predicts_new_rows(tmp_path):

@@ -161,3 +161,17 @@ def test_what_is_refused():
         a.merge(Folds(Moments(), 3, seed=1).from_block(X, y))
     with pytest.raises(Incompatible, match="summary"):
         a.merge(Folds(Moments(method="qr"), 3).from_block(X, y))
+
+
+def test_folds_of_numbers_that_divide_one_another_merge():
+    X = np.random.default_rng(0).standard_normal((90, 3))
+    one, other = (Folds(ColumnStats(), n_folds=n).from_block(X[:50]) for n in (20, 5))
+    more, few = (Folds(ColumnStats(), n_folds=n).from_block(X[50:], start=50) for n in (20, 5))
+    expected = other.merge(few)
+    for merged in (one.merge(few), other.merge(more)):
+        assert (merged.n_folds, [fold.n_rows for fold in merged]) == (5, [fold.n_rows for fold in expected])
+        np.testing.assert_allclose([fold.mean for fold in merged], [fold.mean for fold in expected], rtol=1e-12)
+    with pytest.raises(Incompatible, match="n_folds: 20 and 7"):
+        one.merge(Folds(ColumnStats(), n_folds=7).from_block(X[50:], start=50))
+    with pytest.raises(Incompatible, match="seed"):
+        one.merge(Folds(ColumnStats(), n_folds=5, seed=1).from_block(X[50:], start=50))

@@ -114,7 +114,7 @@ def init(
         wider = open_matrix(source, key=key, nonfinite="missing", encode=tuple(ENCODINGS), storage_options=options)
         if n_more := wider.shape[1] - n_columns:
             some = ", ".join(json.dumps(step) for step in ENCODINGS.values())
-            label_line += f"# {counted(n_more, 'column')} of text or dates: features with the steps {some}, put first\n"
+            label_line += f"# {counted(n_more, 'column')} of text or dates become features by {some}, first in steps\n"
     text = JOB.format(
         description=description,
         name=output,

@@ -168,7 +168,7 @@ class SketchPlan(Plan[Any]):
         whole: list[Saved] = []
         for n_partitions, path in self.nodes.states(listing):
             # The one before the last is there for when a file of the last is damaged.
-            if len(whole) < 2 and (saved := self._saved(n_partitions, path)):
+            if len(whole) < 2 and (saved := self._saved(n_partitions, path, with_panels=not whole)):
                 whole.append(saved)
         needed = {path for saved in whole for path in saved.files}
         for path in needed:
@@ -177,8 +177,8 @@ class SketchPlan(Plan[Any]):
         start = whole[0]._replace(earlier=tuple(saved.files for saved in whole[1:])) if whole else None
         return replace(plan, start=start)
 
-    def _saved(self, n_partitions: int, path: str) -> Saved | None:
-        """Return a saved state, all of whose files are sound."""
+    def _saved(self, n_partitions: int, path: str, *, with_panels: bool) -> Saved | None:
+        """Return a saved state whose index is sound, and its panels, if they are read."""
         opened = path
         try:
             index = decode_record(read_file(path), INDEX_KIND, Index, path)
@@ -187,10 +187,10 @@ class SketchPlan(Plan[Any]):
             folder, file = path.rsplit("/", 2)[0], path.rsplit("/", 1)[1]
             name = file.partition(".")[0]
             panels = [path_of(folder, f"{name}-{j}", bytes(ending)) for j, ending in enumerate(index.endings)]
-            for opened, width in zip(panels, np.diff(self.edges), strict=True):
+            for opened, width in zip(panels, np.diff(self.edges), strict=True) if with_panels else ():
                 read_panel(opened, (int(width), index.norms.size))
         except (OSError, SketchSelectError) as error:
-            self.progress.note(f"{opened}: damaged checkpoint ({type(error).__name__}), computed again")
+            self.progress.note(f"{opened}: damaged checkpoint ({type(error).__name__}), left out")
             return None
         total = Total(index.n_rows, index.weight, index.shrinkage, index.norms, np.empty((0, 0)))
         return Saved(n_partitions, total, (path, *panels))

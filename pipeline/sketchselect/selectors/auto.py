@@ -573,9 +573,15 @@ def sentence(
     `from_centers`: The same columns with those centres, where they need them to be within the tolerance.
     """
     chosen = counted(point.n_features, "column")
-    best = f"The best of {len(curve.methods)} methods, {point.method}," if len(curve.methods) > 1 else point.method
+    best = (
+        f"The best of {len(curve.methods)} methods, {point.method},"
+        if len(curve.methods) > 1
+        else f"Method {point.method}"
+    )
     starts = "the best of ten starts of k-means" if drawn else f"k-means, started from {CENTERS},"
     share, explained, gain, given = curve.gain_left(point), "", "", ""
+    rows = counted(curve.n_rows, "row")
+    rows = f"all {rows}" if curve.n_sampled == curve.n_rows else f"{curve.n_sampled} of {rows}"
     clusters = counted(curve.n_clusters, "cluster")
     explain = "explains" if curve.n_clusters == 1 else "explain"
     if share is not None:
@@ -587,12 +593,14 @@ def sentence(
     return (
         f"{explained}{best} selects {chosen}. On {'it' if point.n_features == 1 else 'them'}, {starts} is estimated to "
         f"change the inertia in all columns by {_percents(point)}, compared with k-means on all columns; the estimate "
-        f"comes from {curve.n_sampled} of {counted(curve.n_rows, 'row')}.{gain}{given}"
+        f"comes from {rows}.{gain}{given}"
     )
 
 
 def _percents(point: CurvePoint) -> str:
-    low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
+    low, ratio, high = (
+        f"{round(100.0 * (value - 1.0), 1) + 0.0:+.1f} %" for value in (point.low, point.ratio, point.high)
+    )
     return f"{ratio} ({low} to {high})"
 
 

@@ -218,6 +218,15 @@ class Folds(PartitionedSummary):
         record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
         return folds._with(record, self.context)
 
+    def merge(self, other: Self) -> Self:
+        """Return the folds of both, as `Summary.merge` says; of numbers of which one divides the other, the smaller."""
+        if isinstance(other, Folds) and self.n_folds != other.n_folds and self.has_data and other.has_data:
+            fewer, more = sorted((self, other), key=len)
+            if len(more) % len(fewer) == 0:
+                united = more.united(np.arange(len(more)).reshape(len(fewer), -1).tolist())
+                return cast(Self, self.merge(united) if more is other else united.merge(other))
+        return super().merge(other)
+
     def united(self, folds: Sequence[Sequence[int]]) -> Folds:
         """Return fewer folds, each the union of some of these, which are named by their numbers.
 

@@ -387,7 +387,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         if summary.n_folds % int(self.cv):
-            raise BadParameter(f"this summary is in {summary.n_folds} folds, but cv is {self.cv}; set it to match")
+            raise BadParameter(f"this summary is in {summary.n_folds} folds, of which cv = {self.cv} is no divisor")
         with_counts = isinstance(summary.summary, Bundle)
         divisions = _divisions(summary, int(self.cv))
         of_moments = [folds.of_member("moments") if with_counts else folds for folds in divisions]
@@ -416,7 +416,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 continue
             chosen = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
             terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")
-            share = f"{100.0 * (1.0 - error):.1f}" if is_regression else f"{100.0 * error:.2g}"
+            share = f"{100.0 * (1.0 - error):.1f}" if is_regression else f"{100.0 * error:.3g}"
             errors[name], shares[name] = error, f"{share} % with {terms}"
         best = min(errors, key=lambda name: errors[name], default=LassoPath.method)
         winner = next((name for name in errors if errors[name] <= (1.0 + CLOSE) * errors[best]), best)
@@ -432,7 +432,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 setattr(self, name, getattr(self.best_, name))
         is_spoilt = can_validate(divisions[0])
         why = "no error on held-out folds is finite" if is_spoilt else "the rows seen so far are in one fold"
-        choice = f"{winner}: {why}, so that nothing is compared"
+        choice = f"{winner}: {why}, so that nothing was compared"
         if errors:
             others = [
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
