@@ -38,4 +38,6 @@ def test_no_process_takes_more_than_plan_says(job: Job, tmp_path: Path) -> None:
     seen = measure(job.content(tmp_path), tmp_path)
     assert seen.peak <= seen.stated, f"{seen.peak / MIB:.0f} of {seen.stated / MIB:.0f} MiB"
     assert seen.peak_here <= seen.stated_here, f"{seen.peak_here / MIB:.0f} of {seen.stated_here / MIB:.0f} MiB"
-    assert seen.stated <= 1.5 * seen.peak, f"{seen.peak / MIB:.0f} of {seen.stated / MIB:.0f} MiB"
+    # How many partitions are read ahead and held at the same time on threads depends on what else the machine does.
+    most = 2.0 if job.cluster == "threads" else 1.5
+    assert seen.stated <= most * seen.peak, f"{seen.peak / MIB:.0f} of {seen.stated / MIB:.0f} MiB"
