@@ -223,8 +223,8 @@ class Folds(PartitionedSummary):
         if isinstance(other, Folds) and self.n_folds != other.n_folds and self.has_data and other.has_data:
             fewer, more = sorted((self, other), key=len)
             if len(more) % len(fewer) == 0:
-                united = more.united(np.arange(len(more)).reshape(len(fewer), -1).tolist())
-                return cast(Self, self.merge(united) if more is other else united.merge(other))
+                united = cast(Self, more.united(np.arange(len(more)).reshape(len(fewer), -1).tolist()))
+                return self.merge(united) if more is other else united.merge(other)
         return super().merge(other)
 
     def united(self, folds: Sequence[Sequence[int]]) -> Folds:
