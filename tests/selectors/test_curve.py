@@ -418,7 +418,7 @@ def test_a_mistake_in_the_call_is_one_line() -> None:
     assert selection_curve(X, 2, methods=["variance"], sizes=[1]).points
     chosen = AutoSelector(1, n_clusters=2, methods=["variance"]).fit(X)
     choice = chosen.selection_.diagnostics["choice"].split(" % of the variance. ")[1]
-    assert choice.startswith("variance")
+    assert "variance" in choice
     assert "1 column." in choice
 
 
