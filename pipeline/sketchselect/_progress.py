@@ -295,6 +295,14 @@ def record(level: str, message: str, **further: Any) -> str:
     return json.dumps({"time": stamp, "level": level, "message": message, **further})
 
 
+def without_traceback(entry: logging.LogRecord) -> bool:
+    """Remove the traceback of a record that reports no problem; as the filter of a handler, pass every record on."""
+    # Dask attaches one to the information that a worker has closed its connection, also at the end of a good run.
+    if entry.levelno < logging.WARNING:
+        entry.exc_info = entry.exc_text = None
+    return True
+
+
 class RecordFormatter(logging.Formatter):
     """Formats what libraries log as JSON records, with the name of the `logger`."""
 

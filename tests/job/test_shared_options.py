@@ -95,11 +95,19 @@ def test_a_verbose_command_prints_what_libraries_log(rows: Path, monkeypatch: py
     import logging
 
     def logging_inspection(*_: object) -> tuple[str, None]:
-        logging.getLogger("some.library").info("opened")
+        logger = logging.getLogger("some.library")
+        try:
+            raise ConnectionError("worker left")
+        except ConnectionError:
+            logger.info("opened", exc_info=True)
+            logger.warning("cut", exc_info=True)
         return "done", None
 
     monkeypatch.setattr("sketchselect.workflow.inspection.inspect_target", logging_inspection)
-    assert "opened" in cli("inspect", "rows.npy", "-v").stderr
+    log = cli("inspect", "rows.npy", "-v").stderr
+    # Only what reports a problem has the traceback.
+    assert log.index("opened\ncut\nTraceback") >= 0
+    assert log.count("Traceback") == 1
     assert "opened" not in cli("inspect", "rows.npy").stderr
 
 

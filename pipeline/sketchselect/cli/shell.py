@@ -122,11 +122,12 @@ def _reporting(quiet: bool, verbose: bool, logs_json: bool) -> Iterator[None]:
     """Show no progress, a brief log, or all passes and the log of libraries."""
     import logging
 
-    from sketchselect._progress import RecordFormatter, reporting
+    from sketchselect._progress import RecordFormatter, reporting, without_traceback
 
     # Of what is logged, a brief log has only that kernels are compiled.
     logger = logging.getLogger(None if verbose else "sketchselect._kernels")
     handler = logging.NullHandler() if quiet and not verbose else logging.StreamHandler(sys.stderr)
+    handler.addFilter(without_traceback)
     if logs_json:
         handler.setFormatter(RecordFormatter())
     level = logger.level

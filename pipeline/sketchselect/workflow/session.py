@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from sketchselect._blas_kernel import VARIABLE
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._progress import LOG, Laps, LogLines, Metrics, Progress, SeveralProgress, give_detail
+from sketchselect._progress import (
+    LOG,
+    Laps,
+    LogLines,
+    Metrics,
+    Progress,
+    SeveralProgress,
+    give_detail,
+    without_traceback,
+)
 from sketchselect._text import counted, format_seconds
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
@@ -500,6 +509,7 @@ class LogFile(logging.FileHandler):
 def library_logs(path: Path | None) -> Iterator[None]:
     """Send progress, and what libraries log, to a file, or nowhere, instead of to the terminal."""
     handler = logging.NullHandler() if path is None else LogFile(path, delay=True)
+    handler.addFilter(without_traceback)
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
     loggers = logging.getLogger(), LOG
     for logger in loggers:
