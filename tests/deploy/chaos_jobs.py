@@ -18,6 +18,8 @@ BLOCKS = {"method": "blocks", "block_rows": 100, "fraction": 0.25}
 
 SELECTION = ("start", "summarize:", "write features:")
 
+IN_PASSES = ("start", "summarize, other members:", "summarize, the sketch, in panels of columns:", "write features:")
+
 CLUSTERING = (*SELECTION, "load rows for k-means:", "k-means:", "inertia:", "block certificate:")
 
 
@@ -53,11 +55,11 @@ MANY_STARTS = {"n_init": 3, "certificate": BLOCKS}
 
 KINDS = {
     "clustering": Kind("sketched-ridge", SKETCHED, MANY_STARTS, CLUSTERING),
+    "greedy": Kind("greedy", {"n_features": 20}),
+    "greedy in panels": Kind("greedy", {"n_features": 4, "sketch_size": 12}, stages=IN_PASSES, in_panels=True),
     "clustering of a remote source": Kind(
         "sketched-ridge", SKETCHED, {"certificate": BLOCKS}, CLUSTERING, is_remote=True
     ),
-    "greedy in panels": Kind("greedy", {"n_features": 4, "sketch_size": 12}, in_panels=True),
-    "greedy": Kind("greedy", {"n_features": 20}),
     "deterministic": Kind("deterministic", {"n_features": 20, "partition": "kmeans++"}),
     "osinsky": Kind("osinsky", {"n_features": 12}),
     "pivoted-qr": Kind("pivoted-qr", {"n_features": 20}),
