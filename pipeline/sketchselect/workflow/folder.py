@@ -134,12 +134,12 @@ class OutputFolder:
         sync_folder(self.path)
         return final
 
-    def write(self, name: str, content: bytes | str | Iterable[Buffer]) -> Path:
+    def write(self, name: str, content: Buffer | str | Iterable[Buffer | str]) -> Path:
         """Write one file, given as a whole or in parts, under its final name, atomically and durably."""
+        parts = [content] if isinstance(content, (bytes, memoryview, str)) else content
         path = self.staging(name)
         with path.open("wb") as stream:
-            whole = content.encode() if isinstance(content, str) else content
-            stream.writelines([whole] if isinstance(whole, bytes) else whole)
+            stream.writelines(part.encode() if isinstance(part, str) else part for part in parts)
             stream.flush()
             os.fsync(stream.fileno())
         return self.publish(name)

@@ -370,7 +370,7 @@ def _read_again(
     session: Session, source: Source, description: Summary[Any], summary: Summary[Any]
 ) -> tuple[bool | None, str]:
     """Return whether all rows, read again, give the same bits."""
-    options = session.pass_options.but(checkpoint=None, keeps_panels=session.selector.selects_in_panels)
+    options = session.pass_options.but(checkpoint=None, keeps_panels=columns.selects_in_panels(session))
     again = codec.file_digest(summarize_source(source, description, options, stage="verify").value)
     same = again == codec.file_digest(summary)
     return same, f"of {source.n_rows:,} rows read again, {'every bit is the same' if same else 'the bits are others'}"
@@ -388,9 +388,10 @@ def _selection(
     evaluation.restore_target_bound(session, tables.read_selection(folder / "selection.json"))
     summary = columns.load_summary(session)
     selector = columns.fit_selector(session, codec.load(folder / origin) if origin == "columns.sks" else summary)
-    texts = {"selection.json": tables.selection_json(columns.with_bound(session, summary, selector.selection_))}
+    again = columns.with_bound(session, summary, selector.selection_)
+    texts = {"selection.json": "".join(tables.selection_json(again))}
     if "scores.csv" in content["files"]:
-        texts["scores.csv"] = tables.scores_csv(selector.selection_)
+        texts["scores.csv"] = "".join(tables.scores_csv(selector.selection_))
     if "model.json" in content["files"]:
         model = model_of(selector, tables.column_name(session.config.input.target))
         texts["model.json"] = "" if model is None else model_json(model)

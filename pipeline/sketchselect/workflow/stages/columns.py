@@ -74,7 +74,7 @@ def prepare(session: Session) -> None:
         session.steps, session.statistics = fit.steps, fit.statistics
 
 
-def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
+def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Bundle:
     """Return the bundle of all summaries that the job needs, for one pass.
 
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
@@ -133,7 +133,7 @@ def summarize(session: Session) -> Summary[Any]:
                 "every worker share"
             )
         source = _summarized(session)
-        options = session.pass_options.but(keeps_panels=session.selector.selects_in_panels)
+        options = session.pass_options.but(keeps_panels=selects_in_panels(session))
         _state_projection(session, source, bundle)
         result = summarize_source(source, bundle, options)
         session.add_statistics(entry, result.stats)
@@ -158,6 +158,12 @@ def _summarized(session: Session) -> Source:
     return session.rows if session.selects_apart else session.source
 
 
+def selects_in_panels(session: Session) -> bool:
+    """Return whether a wide sketch stays in panels of columns: the rows are sparse, and the method needs no more."""
+    bundle = description(session.config, session.selector, session.n_columns)
+    return session.selector.selects_in_panels and source_for(_summarized(session), bundle).is_sparse
+
+
 def load_summary(session: Session, held: Panels | None = None) -> Summary[Any]:
     """Return the summary in the folder.
 
@@ -165,8 +171,7 @@ def load_summary(session: Session, held: Panels | None = None) -> Summary[Any]:
     `held` are there already.
     """
     path = session.folder.path / "summary.sks"
-    bundle = description(session.config, session.selector, session.n_columns)
-    if not (session.selector.selects_in_panels and source_for(_summarized(session), bundle).is_sparse):
+    if not selects_in_panels(session):
         return codec.load(path)
     return codec.load_in_panels(path, lambda panels, edges: session.engine.hold(panels, edges), held)
 
