@@ -121,7 +121,7 @@ def _spread_out(rows: Array, weights: Floats, draws: Floats, chosen: NDArray[np.
                 owner[i] = step
         nearest, closest = closest, nearest
         chosen[step] = winner
-    return n_clusters
+    return int(n_clusters)
 
 
 _UNIT = 2.0**-53
