@@ -32,7 +32,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 
 from sketchselect._memory import peak_nbytes
-from sketchselect._progress import Result, Statistics
+from sketchselect._progress import Progress, Result, Statistics
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
     BadCluster,
@@ -495,6 +495,10 @@ class RemotePanels(Panels):
         return bool(self._client.sync(wait))
 
 
+def _same(panel: SketchPanel) -> SketchPanel:
+    return panel
+
+
 def _map_held(value: Any, function: Any, held: Sequence[Any], each: Any, shared: Any) -> list[Any]:
     return map_panels(function, [value(piece) for piece in held], each, shared)
 
@@ -686,6 +690,22 @@ class DaskEngine(Engine):
             contextlib.closing(ClusterWatch(self.client, *reports, *limits)) as watch,
         ):
             return ClusterPass(self.client, plan, watch, self.n_slots).run()
+
+    def hold(self, panels: Iterator[SketchPanel], edges: Sequence[int]) -> Panels:
+        """Return panels on the workers, evenly, to which they are sent one after the other."""
+        with self._connected():
+            workers = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+            futures = []
+            for j, panel in enumerate(panels):
+                worker = workers[j * len(workers) // (len(edges) - 1)]
+                sent = self.client.scatter(panel, workers=[worker], hash=False)
+                # In memory of its own, aligned as where it was made.
+                future = self.client.submit(
+                    canonical_record, sent, workers=[worker], allow_other_workers=True, pure=False
+                )
+                futures.append(future)
+        limits = Plan.stall_timeout, Progress(), self.worker_timeout, self.worker_ttl, self.nannies
+        return RemotePanels(self.client, futures, edges, _same, lambda stage: ClusterWatch(self.client, stage, *limits))
 
     def persist_blocks(self, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
         """Return futures of the prepared blocks of a pass, by their rows; see `persist_blocks`."""
