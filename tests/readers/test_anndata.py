@@ -193,6 +193,17 @@ def test_unsorted_and_repeated_indices_are_put_right(tmp_path, ending):
     assert block.has_canonical_format
 
 
+def test_codes_of_earlier_releases_are_their_categories(tmp_path):
+    """As anndata wrote text columns before 0.8: codes, with a reference to what they stand for."""
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file["X"] = np.eye(3)
+        file["obs/__categories/kind"] = ["b", "a"]
+        file["obs/kind"] = np.array([1, -1, 0], np.int8)
+        file["obs/kind"].attrs["categories"] = file["obs/__categories/kind"].ref
+    vector = open_vector("obs/kind", 3, matrix=open_matrix(tmp_path / "a.h5ad"))
+    assert vector.read(0, 3).tolist() == ["a", "nan", "b"]
+
+
 def test_names_in_groups_of_their_own(counts, tmp_path):
     """The index of obs and var as anndata 0.13 writes it, in a store of any release."""
     path = cells_in(tmp_path / "a.zarr", counts)

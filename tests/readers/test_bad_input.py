@@ -5,16 +5,18 @@ import json
 import os
 from functools import partial
 
+import h5py
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import zarr
 
-from sketchselect import open_matrix
+from sketchselect import Moments, open_matrix, summarize
 from sketchselect.cluster import KMeans
-from sketchselect.errors import BadParameter, EmptyInput, SourceError
+from sketchselect.errors import BadParameter, EmptyInput, SketchSelectError, SourceError
 from sketchselect.readers import open_vector
 from sketchselect.readers.zarr import metadata as zarr_metadata
 from sketchselect.selectors import GreedySelector
@@ -123,6 +125,46 @@ MASKED = np.ma.masked_equal(GOOD, 3)
 TWO = {"A": GOOD, "B": GOOD}
 
 # what, maker of the source, arguments of open_matrix, class, parts that the message must have
+MARKET = b"%%MatrixMarket matrix coordinate integer general\n% 1.0\n"
+
+
+def linked(target):
+    def make(folder):
+        with h5py.File(folder / "b.h5", "w") as other:
+            other["m"] = GOOD
+        with h5py.File(folder / "a.h5", "w") as file:
+            file["e"] = h5py.ExternalLink("b.h5", "/")
+            file["X"] = h5py.SoftLink(target)
+        return folder / "a.h5"
+
+    return make
+
+
+def archive(**arrays):
+    def make(folder):
+        rows = sp.csr_matrix(GOOD)
+        parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "shape": rows.shape}
+        np.savez(folder / "a.npz", **parts | arrays)
+        return folder / "a.npz"
+
+    return make
+
+
+def encrypted(folder):
+    np.savez(folder / "a.npz", X=GOOD)
+    content = bytearray((folder / "a.npz").read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.find(mark) + place] |= 1
+    (folder / "a.npz").write_bytes(content)
+    return folder / "a.npz"
+
+
+def misplaced(folder):
+    rows = sp.coo_matrix(GOOD)
+    rows.row[0] = 10**9
+    return rows
+
+
 CASES = [
     ("missing path", lambda d: d / "no-such.zarr", {}, SourceError, ["no-such.zarr", "no such file"]),
     ("missing folder", lambda d: d / "nowhere" / "x.zarr", {}, SourceError, ["nowhere", "nor the folder"]),
@@ -222,6 +264,17 @@ CASES = [
     ("empty text", lambda d: "", {}, SourceError, ["a source must be"]),
     ("nothing in memory", lambda d: "memory://nothing/there", {}, SourceError, ["memory://nothing/there", "not a Zarr array"]),
     ("zip", text(b"PK", "rows.zarr.zip"), {}, SourceError, ["rows.zarr.zip", "unpack it", "ZipStore("]),
+    ("link to another file", linked("/e/m"), {"key": "X"}, SourceError, ["'X'", "another file"]),
+    ("link to itself", linked("/X"), {"key": "X"}, SourceError, ["'X'", "itself"]),
+    ("hdf5 without a matrix", linked("/no"), {}, SourceError, ["a.h5", "no matrix"]),
+    ("encrypted archive", encrypted, {}, SourceError, ["a.npz", "encrypted"]),
+    ("archive of two words", archive(format=np.array(["csr", "x"])), {}, SourceError, ["'format'"]),
+    ("archive of one length", archive(format=np.array("csr"), shape=np.array(60)), {}, SourceError, ["'shape'"]),
+    ("fractions of mtx", text(MARKET + b"3 2 2\n1 1 5\n2 2 1.5\n", "a.mtx"), {}, SourceError, ["line 5 is no whole number"]),
+    ("mtx too large", text(MARKET + b"3 2 9999999999999\n1 1 5\n", "a.mtx"), {}, SourceError, ["9,999,999,999,999 entries", "memory"]),
+    ("places of coo", misplaced, {}, SourceError, ["not a valid COO matrix"]),
+    ("128 bits", lambda d: pl.DataFrame({"a": [1]}, schema={"a": pl.Int128}), {}, SourceError, ["column 'a'", "Int128"]),
+    ("frame of arrays", lambda d: pl.DataFrame({"e": GOOD}, schema={"e": pl.Array(pl.Float64, 3)}), {}, SourceError, ["column 'e'"]),
     ("remote npy", lambda d: "memory://a.npy", {}, SourceError, ["local disks only"]),
     ("zarr group object", lambda d: zarr.open_group(str(group(d)), mode="r"), {}, SourceError, ["this is a group", "counts"]),
 ]  # fmt: skip
@@ -272,6 +325,16 @@ def test_dask_arrays():
     broken = x.map_blocks(lambda block: block / [0][1], dtype=float)
     with pytest.raises(SourceError, match=r"Dask array: rows 1 to 2 could not be computed \(IndexError\)"):
         open_matrix(broken).read_rows(1, 3)
+
+
+@pytest.mark.parametrize("lie", [lambda b: b[:1], lambda b: np.vstack([b, b]), lambda b: b[:, :1]])
+def test_dask_arrays_whose_blocks_have_another_shape(lie):
+    import dask.array as da
+
+    wrong = da.from_array(GOOD, chunks=(2, 3)).map_blocks(lie, dtype=float, meta=np.empty((0, 0)))
+    for read in (lambda: open_matrix(wrong).read_rows(0, 4), lambda: summarize(wrong, Moments())):
+        with pytest.raises(SketchSelectError, match=r"^Dask array.*rows 0 to 3 came as"):
+            read()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from sketchselect import open_matrix
 from sketchselect.errors import SourceError
@@ -52,6 +53,19 @@ def test_delayed_objects_and_futures_are_refused():
             open_matrix(source)
         with pytest.raises(SourceError, match=rf"target: an object of type {name} is not a source"):
             open_vector(source, 3)
+
+
+def test_entries_stored_twice_do_not_wrap_around():
+    twice = sp.coo_array((np.array([200, 100], np.uint8), ([0, 0], [2, 2])), shape=(1, 3))
+    assert open_matrix(twice).read_rows(0, 1).toarray().tolist() == [[0, 0, 300]]
+    assert twice.nnz == 2
+
+
+@pytest.mark.parametrize("form", ["COO", "GCXS"])
+def test_arrays_of_the_package_sparse_stay_sparse(form):
+    matrix = open_matrix(getattr(pytest.importorskip("sparse"), form)(np.diag([1.0, 2, 3])))
+    assert matrix.is_sparse
+    assert matrix.read_rows(0, 3).toarray().tolist() == np.diag([1.0, 2, 3]).tolist()
 
 
 def test_sequences_and_objects_with_an_array_protocol_are_read():

@@ -151,7 +151,7 @@ class Source:
         sent, laps = sent or Block(None, None, None, start, stop), Laps() if laps is None else laps
         with laps.step("read"):
             matrix = self.matrix
-            values = matrix.read_rows(start, stop) if sent.values is None else _received(matrix, sent.values, start)
+            values = matrix.read_rows(start, stop) if sent.values is None else _received(matrix, sent)
             target = _entries(self.target, sent.target, start, stop)
             weight = _entries(self.weight, sent.weight, start, stop)
         with laps.step("prepare"):
@@ -239,11 +239,14 @@ def aligned(values: Any) -> Any:
     return out
 
 
-def _received(matrix: Matrix, values: Any, start: int) -> Any:
+def _received(matrix: Matrix, block: Block) -> Any:
     """Return rows that came with the task as the matrix itself would have read them."""
+    values = block.values
     if matrix.is_sparse:
-        return as_csr(values, matrix.address, start)
-    return finish(values.toarray() if hasattr(values, "toarray") else values, matrix.address)
+        values = as_csr(values, matrix.address, block.start)
+    else:
+        values = finish(values.toarray() if hasattr(values, "toarray") else values, matrix.address)
+    return matrix.checked(values, block.start, block.stop)
 
 
 def _entries(vector: Vector | None, entries: Any, start: int, stop: int) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock
@@ -215,6 +215,10 @@ def _converted(values: Any, name: str) -> Any:
     try:
         if hasattr(values, "check_format"):
             values.check_format(full_check=True)
+        if values.format == "coo":
+            # Made anew, which checks all places; and entries stored twice are not added up before their type is wide.
+            values = coo_array((values.data, values.coords), shape=values.shape)
+            values.has_canonical_format = True
         return values.tocsr()
     except ValueError as error:
         raise BadBlock(f"{name}: not a valid {values.format.upper()} matrix: {error}") from error

@@ -105,7 +105,7 @@ def first_nonfinite(block: Array) -> tuple[int, int, int, int] | None:
         # BLAS has no product of float16, where it would overflow besides.
         if block.dtype.itemsize >= 4 and block.flags.c_contiguous and np.isfinite(np.vdot(block, block)):
             return None
-        if np.isfinite(np.einsum("ij->j", block, dtype=np.float64)).all():
+        if np.isfinite(np.einsum("ij->j", block, dtype=np.float64, casting="same_kind")).all():
             return None
     bad = ~np.isfinite(block)
     if not bad.any():

@@ -148,7 +148,9 @@ def open_sparse(node: StoredNode, missing_chunks: MissingPolicy, nonfinite: Nonf
 def vector_of(node: StoredNode, missing_chunks: MissingPolicy = "fill", *, scanned: bool = False) -> Vector | None:
     """Return the vector of an array, or of a group that is a column of AnnData; None of other nodes."""
     if node.kind == "array":
-        return StoredVector(node.array(missing_chunks, scanned=scanned))
+        codes = StoredVector(node.array(missing_chunks, scanned=scanned))
+        names = getattr(node, "categories", None)
+        return codes if names is None else CategoricalVector(codes, StoredVector(names.array()), node.address)
     kind = encoding(node)
     if kind not in COLUMNS:
         return None

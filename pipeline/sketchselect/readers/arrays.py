@@ -265,8 +265,11 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
         column = table.frame[name]
         if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):
             column = column.cast(narwhals.Float64)
-        values = column.to_numpy()
-        if values.dtype.kind not in "fiub":
+        try:
+            values = column.to_numpy()
+        except Exception as error:  # each library has errors of its own
+            raise not_numeric(name, column.dtype, encode) from error
+        if values.dtype.kind not in "fiub" or values.ndim != 1:
             raise not_numeric(name, column.dtype, encode, is_missing=column.null_count() == len(column))
         columns.append(values)
     out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)
@@ -298,6 +301,9 @@ def _require_distinct(names: Iterable[Any]) -> None:
             raise SourceError(f"{_ADDRESS}: {count} columns are named {name!r:.80}; give each a name of its own")
 
 
+_NO_TEXT = ("duration", "list", "struct", "array", "decimal", "int", "uint", "float", "period", "time")
+
+
 def not_numeric(name: Any, dtype: Any, encode: Collection[str] = (), *, is_missing: bool = False) -> SourceError:
     """Return the error of a column that holds no numbers, nor what is to be encoded."""
     if is_missing:
@@ -305,7 +311,7 @@ def not_numeric(name: Any, dtype: Any, encode: Collection[str] = (), *, is_missi
     code, text = getattr(dtype, "kind", "O"), str(dtype)
     kind = "dates" if code == "M" or text.startswith("Date") else "text"
     cure = advice(kind)
-    if kind in encode or code in ("m", "c") or text.startswith(("Duration", "List", "Struct", "Array")):
+    if kind in encode or code in ("m", "c") or text.lower().startswith(_NO_TEXT):
         cure = "leave it out or turn it into numbers"
     return SourceError(f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: {cure}")
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
-from sketchselect.errors import BadParameter, EmptyInput, NotFinite, SourceError, warn
+from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import densify, entry_runs, is_csr, take_columns
 from sketchselect.linalg.hashing import digest, fingerprint, words_of
 from sketchselect.linalg.validation import Array, as_block, canonical, with_groups
@@ -290,7 +290,18 @@ class Matrix(ABC):
         An array, or a `scipy.sparse.csr_array` where `is_sparse`.
         """
         check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        return finish(self._rows(start, stop), self.address)
+        return self.checked(finish(self._rows(start, stop), self.address), start, stop)
+
+    def checked(self, block: Any, start: int, stop: int) -> Any:
+        """Return a block of rows `start` to `stop`; raise `ChunkReadError` if it has another shape than these have."""
+        if block.shape != (stop - start, self.shape[1]):
+            rows, columns = self.axes
+            raise ChunkReadError(
+                f"{self.address}: {rows}s {start} to {stop - 1} came as {block.shape[0]} {rows}s of {block.shape[1]} "
+                f"{columns}s, and should be {stop - start} of {self.shape[1]}; give the source the shape (of a Dask "
+                "array, the chunks) that it has"
+            )
+        return block
 
     def _rows(self, start: int, stop: int) -> Any:
         """Return rows that exist, as an array in any layout or canonical CSR (`as_csr`); what a reader implements."""

@@ -181,11 +181,26 @@ class Hdf5Node:
                 raise SourceError(
                     f"{self.location.address}: {key!r:.80} is a link to another file, which is not followed"
                 )
-            item = item.get(part)
+            try:
+                item = item.get(part)
+            except RuntimeError as error:
+                raise SourceError(
+                    f"{self.location.address}: {key!r:.80} is a link to itself; write it again"
+                ) from error
+            if item is not None and item.file != self.item.file:
+                raise SourceError(
+                    f"{self.location.address}: {key!r:.80} is a link to another file, which is not followed"
+                )
             # AnnData writes None as a dataset without a shape.
             if item is None or getattr(item, "shape", ()) is None:
                 return None
         return Hdf5Node(item, self.location, self.version)
+
+    @property
+    def categories(self) -> Hdf5Node | None:
+        """What the codes of a dataset stand for, as anndata wrote it before 0.8."""
+        place = self.item.attrs.get("categories")
+        return Hdf5Node(self.item.file[place], self.location, self.version) if place else None
 
     def array(self, missing_chunks: MissingPolicy = "fill", *, scanned: bool = False) -> Hdf5Array:
         """Return the dataset as an address; a chunk that is missing in the file holds the fill value."""
@@ -249,6 +264,9 @@ def _find_matrix(root: Hdf5Node, key: str | None) -> Hdf5Node:
     elif key is None and len(matrices) == 1:
         (key,) = matrices
     there = first_few(matrices, 12) or "none"
+    if key is None and not matrices:
+        cure = "of 10x Genomics: scanpy.read_10x_h5(...).write_h5ad(...)"
+        raise SourceError(f"{address}: there is no matrix of rows in this file ({cure})")
     if key is None:
         raise SourceError(f"{address}: choose one of its matrices with key= (or --key): {there}")
     node = root.child(key)

@@ -43,10 +43,13 @@ def read_header(file: IO[bytes], address: str) -> NpyHeader:
     """Return the header at the beginning of `file`, or raise `SourceError`."""
     try:
         version = np.lib.format.read_magic(file)
-        if version not in ((1, 0), (2, 0)):
+        if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"format version {version}")
+        # Version 3 differs in how it spells the names of fields, which are not read.
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran_order, dtype = read(file)
+        if min(shape, default=0) < 0:
+            raise ValueError("negative shape")
         offset = file.tell()
     except (ValueError, EOFError, OSError) as error:
         raise SourceError(
@@ -201,7 +204,9 @@ class Archive:
                     if name.endswith(".npy"):
                         with archive.open(name) as file:
                             headers[name[:-4]] = read_header(file, f"{address}: array {name[:-4]!r:.80}")
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+        except RuntimeError as error:
+            raise SourceError(f"{address}: the archive is encrypted; write it again without a password") from error
+        except (zipfile.BadZipFile, EOFError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
             raise SourceError(
                 f"{address}: not a NumPy archive, or it is damaged; write it again with numpy.savez"
             ) from error
@@ -352,6 +357,8 @@ def _read_sparse(archive: Archive) -> Any:
     form = "csr"
     if "format" in archive.headers:
         (text,) = archive.load("format")
+        if text.size != 1:
+            raise SourceError(f"{archive.path}: 'format' is not one word; write it again")
         form = text.item().decode() if isinstance(text.item(), bytes) else str(text.item())
     if form == "csr":
         if not archive.headers.keys() >= _CSR:
@@ -359,6 +366,8 @@ def _read_sparse(archive: Archive) -> Any:
                 f"{archive.path}: a CSR archive needs data, indices, indptr and shape; there are: {archive.listed()}"
             )
         data, indices, indptr, shape = archive.load("data", "indices", "indptr", "shape")
+        if shape.shape != (2,) or shape.dtype.kind not in "iu":
+            raise SourceError(f"{archive.path}: 'shape' is not two whole numbers; write it again")
         size = (int(shape[0]), int(shape[1]))
         require_valid_csr(data, indices, indptr, size, archive.path)
         return sp.csr_matrix((data, indices, indptr), shape=size)

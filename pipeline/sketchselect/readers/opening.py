@@ -442,7 +442,9 @@ def _open_object(
             matrix.feature_names = as_names(source.attrs.get(ATTRIBUTE), matrix.shape[1])
             return matrix
         return open_zarr_matrix(folder, None, missing, policy)
-    if hasattr(kind, "tocsr") and hasattr(kind, "nnz"):
+    if hasattr(kind, "to_scipy_sparse") and getattr(source, "ndim", 2) == 2:
+        source = source.to_scipy_sparse()
+    if issparse(source) or (hasattr(kind, "tocsr") and hasattr(kind, "nnz")):
         return SparseMatrix(source, None, policy)
     frame = frame_matrix(source, policy, encode)
     if frame is not None:

@@ -202,9 +202,13 @@ def read_footers(location: Location) -> Footers:
         schema = schema or columns
         for i, (mine, first) in enumerate(itertools.zip_longest(columns, schema)):
             if mine is None or first is None or (mine.name, mine.type) != (first.name, first.type):
+                here, there = (
+                    "nothing" if column is None else f"{column.name!r:.80} of type {column.type}"
+                    for column in (mine, first)
+                )
                 raise SourceError(
-                    f"{place.address}: its columns are not those of {locations[0].name}, the first to differ is column "
-                    f"{i}; files of one folder must have the same columns"
+                    f"{place.address}: its columns are not those of {locations[0].name}: column {i} is {here}, there "
+                    f"it is {there}; files of one folder must have the same columns, in type and order"
                 )
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
@@ -402,7 +406,9 @@ def column_of(footers: Footers, name: str, encode: Collection[str] = ()) -> tupl
         return Column(name), entry
     width = kind.list_size if types.is_fixed_size_list(kind) else _first_length(footers, name)
     if not width:
-        raise EmptyInput(f"{address}: the lists of column {name!r:.80} have no entries")
+        raise EmptyInput(
+            f"{address}: the first list of column {name!r:.80} is missing or has no entries; correct row 0"
+        )
     return Column(name, width), entry
 
 
@@ -629,6 +635,8 @@ def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
     if unknown:
         raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}")
     names = [name for name in columns if name not in (*words, *footers.index, *footers.keys)] if without else words
+    if not columns:
+        raise EmptyInput(f"{location.address}: there are no columns")
     if not names or len(set(names)) != len(names):
         raise BadParameter(f"{location.address}: key must name at least one column, and none twice")
     return names

@@ -18,6 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._memory import available_nbytes
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.linalg.hashing import digest
@@ -378,12 +380,40 @@ class MarketMatrix(LoadedMatrix):
         try:
             # Releases that have the parameter warn about its default; either kind of result will do.
             has_parameter = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
+            n_rows, _, n_entries, layout, kind, _ = scipy.io.mminfo(self.path)
+            needed = 8 * n_entries if layout == "array" else 16 * n_rows + _ENTRY_OF_MARKET * n_entries
+            if needed > available_nbytes():
+                raise SourceError(
+                    f"{self.path}: {n_rows:,} rows of {n_entries:,} entries take {format_bytes(needed)}, more than "
+                    "this machine's memory; write it in parts, or correct its second line"
+                )
+            if "integer" in kind:
+                _require_whole(self.path)
             values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
+        except SourceError:
+            raise
         except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
             raise _damaged(self.path, "a Matrix Market", error) from error
         if isinstance(values, np.ndarray):
             return ArrayMatrix(values, None, self.nonfinite, self.path)
         return SparseMatrix(values, None, self.nonfinite, self.path)
+
+
+_ENTRY_OF_MARKET = 28
+"""Bytes of an entry while it is loaded: row, column and value, and column and value in CSR."""
+
+
+def _require_whole(path: str) -> None:
+    """Raise `SourceError` naming the line of a number with a decimal point, which would be cut off."""
+    with _opened(Location(path), "rb") as file:
+        number = 1 + sum(1 for _ in itertools.takewhile(lambda line: line.startswith(b"%"), file))
+        while lines := file.readlines(_COUNTED):
+            if b"." in b"".join(lines):
+                line = number + 1 + next(i for i, line in enumerate(lines) if b"." in line)
+                raise SourceError(
+                    f"{path}: line {line} is no whole number, and the first line says integer; write real there"
+                )
+            number += len(lines)
 
 
 def open_market_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> MarketMatrix:
