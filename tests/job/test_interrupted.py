@@ -19,7 +19,7 @@ from scipy import sparse
 
 from sketchselect.job.text import write_toml
 
-from .commands import cli, refused, start, works
+from .commands import IN_PANELS, cli, refused, start, works
 
 
 def test_a_full_disk_is_named_and_leaves_no_half_file(
@@ -67,16 +67,6 @@ def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: 
     assert f"summarize: {n_parts - n_saved} partitions, " in again.stderr
     works(*run, "output.dir=whole")
     assert (tmp_path / "out" / "summary.sks").read_bytes() == (tmp_path / "whole" / "summary.sks").read_bytes()
-
-
-# Panels of the columns of narrow rows
-IN_PANELS = """
-from sketchselect.summaries import frequent_directions
-frequent_directions.PANELS_ABOVE_NBYTES, frequent_directions.PANEL_NBYTES = 1, 8 * 12 * 128
-from sketchselect.__main__ import main
-if __name__ == "__main__":
-    main()
-"""
 
 
 @pytest.mark.slow
@@ -234,10 +224,17 @@ runpy.run_module("sketchselect", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_while_the_program_is_imported_is_an_orderly_end(number: signal.Signals, code: int) -> None:
     program = IMPORTING.format(number=int(number))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # under nohup SIGHUP is ignored
+    )
     assert done.returncode == code
     assert done.stderr == "error: interrupted; run the same command again\n"
 

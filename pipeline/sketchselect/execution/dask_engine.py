@@ -11,11 +11,13 @@ import contextlib
 import functools
 import ipaddress
 import os
+import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import metadata
 from itertools import chain
 from operator import itemgetter
 from pickle import loads
@@ -31,6 +33,7 @@ from dask.task_spec import Task, TaskRef
 
 from sketchselect._memory import peak_nbytes
 from sketchselect._progress import Progress, Result, Statistics
+from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
     BadCluster,
     BadParameter,
@@ -190,7 +193,7 @@ class ClusterPass(Generic[T]):
         self.n_tasks = 0
         plan = plan.bound(remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
-        on_task_end = functools.partial(report_to_client, plan.token)
+        on_task_end = functools.partial(report_to_client, plan.token, local_versions())
         context = plan.task_context(on_task_end=on_task_end)
         if context.reads_ahead:
             context = replace(context, compute_slot=seceded)
@@ -561,10 +564,29 @@ def _compute_slots(address: str, n_threads: int) -> threading.BoundedSemaphore:
     return threading.BoundedSemaphore(n_threads)
 
 
-def report_to_client(token: str, span: Span | None) -> None:
-    """Report a partition, or with None a merge, from a worker to the client."""
+@functools.cache
+def local_versions() -> dict[str, str]:
+    """Return the versions of this process that have to be the same everywhere."""
+    python, ours = ".".join(platform.python_version_tuple()[:2]), f"{__version__} kernels {KERNEL_VERSION}"
+    return {"python": python, **{name: metadata.version(name) for name in CHECKED}, "sketchselect": ours}
+
+
+def report_to_client(token: str, versions: dict[str, str], span: Span | None) -> None:
+    """Report a partition, or with None a merge, from a worker to the client, whose `versions` it must have.
+
+    Workers that are there when a job begins were asked for theirs; others join later.
+    """
     from distributed import get_worker
 
+    ours = local_versions()
+    if ours != versions:
+        listed = "; ".join(
+            f"{name} {ours[name]}, here {versions[name]}" for name in ours if ours[name] != versions[name]
+        )
+        raise BadCluster(
+            f"worker {get_worker().address} joined during the run and has different libraries ({listed}); use the same "
+            "environment everywhere, and run the same command again"
+        )
     get_worker().log_event(TOPIC, {"token": token, "partition": None if span is None else span.partition})
 
 
@@ -614,13 +636,20 @@ class DaskEngine(Engine):
 
     def _await_workers(self) -> None:
         """Wait for a worker, and take note of all that are there."""
+        waiting = []
         try:
+            if not self.client.scheduler_info(n_workers=-1)["workers"]:
+                # A cluster that is scaled by its work starts a worker only where a task waits for one.
+                waiting.append(self.client.submit(int, pure=False))
             self.client.wait_for_workers(1, timeout=self.worker_timeout)
         except TimeoutError:
             what = f"{self._address}: no worker after"
             raise no_workers(self.client, what, self.worker_timeout, self.nannies) from None
         except OSError:
             raise self._lost() from None
+        finally:
+            for task in waiting:
+                task.release()
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         threads = [int(w["nthreads"]) for w in workers] or [1]
         limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]

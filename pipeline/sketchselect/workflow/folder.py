@@ -281,7 +281,12 @@ def require_plain(path: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the folder's lock file, with a heartbeat, as long as the context is open."""
     lock = path / LOCK
-    handle = _acquire(lock)
+    try:
+        handle = _acquire(lock)
+    except OSError as error:  # of another user, or of a file system that is read-only
+        raise SketchSelectError(
+            f"{path}: cannot be written: {error.strerror}; make it writable, or choose another output folder"
+        ) from None
     stop = threading.Event()
 
     def beat() -> None:
