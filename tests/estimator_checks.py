@@ -52,6 +52,14 @@ def exceptions(estimator: BaseEstimator) -> dict[str, str]:
     return EXCEPTIONS.get(type(estimator), {})
 
 
+def quick(estimator: BaseEstimator) -> dict[str, int]:
+    """Return a short path and few folds: they take the time, and no law over all methods asks about them."""
+    short = {"n_alphas": 10, "n_pairs": 5}
+    if not hasattr(estimator, "n_alphas"):
+        short["cv"] = 2
+    return {name: value for name, value in short.items() if getattr(estimator, name, None) is not None}
+
+
 def of_size(method: str, n_features: float, **parameters: Any) -> Any:
     """Return the selector of this many columns by a method, or with no number where the method finds it itself."""
     if "n_features_to_select" in METHODS[method]().get_params():

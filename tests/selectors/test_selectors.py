@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tests.estimator_checks import exceptions, of_size, target_for
+from tests.estimator_checks import exceptions, of_size, quick, target_for
 
 import sketchselect as sks
 from sketchselect import selectors
@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 @pytest.mark.share(130)
 @parametrize_with_checks(
-    [cls(**SMALL.get(name, {})) for name, cls in METHODS.items()],
+    [cls(**SMALL.get(name, {}), **quick(cls())) for name, cls in METHODS.items()],
     expected_failed_checks=exceptions,
 )
 def test_scikit_learn_contract(estimator, check):
@@ -191,8 +191,8 @@ def test_partial_fit_at_any_batch_size(batch, shape):
         if cls.axis == "columns" or not hasattr(cls(), "partial_fit"):
             continue
         rows = np.rint(8 * np.abs(X)) if cls.needs_counts else X
-        whole = of_size(method, 8, **SMALL.get(method, {})).fit(rows, y)
-        stream = of_size(method, 8, **SMALL.get(method, {}))
+        whole, stream = (of_size(method, 8, **SMALL.get(method, {}), **quick(cls())) for _ in range(2))
+        whole.fit(rows, y)
         for start in range(0, len(X), batch):
             stream.partial_fit(rows[start : start + batch], y[start : start + batch])
         assert np.allclose(stream.scores_, whole.scores_, rtol=1e-9)
