@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sketchselect.linalg.csr import densify, is_csr, take_columns
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.assignment import sparse_mean_products, spread_out
-from sketchselect.linalg.kmeans.kernels import lloyd_of_few
+from sketchselect.linalg.kmeans.kernels import lloyd_of_short_rows
 from sketchselect.linalg.validation import Array, Floats, Labels, read_only
 
 LEAST_ROWS, ROWS_PER_CLUSTER = 2000, 20  # Of a sample
@@ -21,7 +21,7 @@ MOST_NBYTES = 1 << 29  # Of its rows when dense: one process holds them all
 
 POLISH_ITERATIONS, POLISH_TOL = 25, 1e-4  # Most of one start; one that lowers the cost by less than this share ends it
 COST_TIE = 1e-9  # Costs of the same clusters differ by less, added up in another order or by another processor
-MOST_PRODUCTS = 1 << 18  # Products of an iteration up to which one loop is faster than calls
+SHORT = 128  # Columns up to which one loop is faster than products by BLAS (measured)
 SEEN = 1e-10  # Share of the largest squared norm of a direction below which its products are rounding
 MOST_DENSE_COLUMNS = 512  # Columns of sparse rows up to which they are taken as dense ones
 
@@ -115,16 +115,14 @@ class WeightedRows:
         _, distances = lloyd.assign(self.rows, centers)
         return float((self.weights * distances).sum()), centers
 
-    def clusters(self, centers: Floats, most: int, tol: float) -> tuple[float, Labels]:
-        """Return cost and labels at the end of `polish`, but for rounding, and sooner where rows are few."""
-        if is_csr(self.rows) or self.rows.size * len(centers) > MOST_PRODUCTS:
+    def clusters(self, centers: Floats, most: int, tol: float) -> tuple[float, Floats, Labels]:
+        """Return cost and centres at the end of `polish`, but for rounding, with labels, and sooner for short rows."""
+        if is_csr(self.rows) or self.rows.shape[1] > SHORT:
             cost, centers = self.polish(centers, most, tol)
-            return cost, self.assign(centers)
-        labels = np.empty(self.rows.shape[0], dtype=np.int32)
-        cost = lloyd_of_few(
-            read_only(self.rows), read_only(self.weights), np.array(centers, dtype=np.float64), most, tol, labels
-        )
-        return cost, labels
+            return cost, centers, self.assign(centers)
+        labels, centers = np.empty(self.rows.shape[0], dtype=np.int32), np.array(centers, dtype=np.float64)
+        cost = lloyd_of_short_rows(read_only(self.rows), read_only(self.weights), centers, most, tol, labels)
+        return cost, centers, labels
 
     def best(self, starts: Sequence[Floats], most: int = POLISH_ITERATIONS) -> Floats:
         """Return the start of lowest cost once polished, as polished; the first of several within `COST_TIE`.
