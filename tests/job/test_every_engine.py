@@ -1,6 +1,7 @@
-"""Every method, and k-means on its columns: the same bits on every scheduler."""
+"""Every method, and k-means on its columns: the same bits on every scheduler and any number of workers."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,10 @@ FILES = ("selection.json", "scores.csv", "summary.sks", "features.zarr", "labels
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[dict[str, Any]]:
-    """Schedulers by name; that of Dask has three worker processes. One and two: `test_dask.py`, `tests/bits`."""
-    with local_cluster(3) as workers:
-        yield {
-            "serial": LocalEngine(kind="serial"),
-            "threads": LocalEngine(kind="threads", n_threads=2),
-            "workers": workers,
-        }
+    """Schedulers by name; those of Dask have one, two and three worker processes."""
+    with ExitStack() as stack:
+        clusters = {f"{n} workers": stack.enter_context(local_cluster(n)) for n in (1, 2, 3)}
+        yield {"serial": LocalEngine(kind="serial"), "threads": LocalEngine(kind="threads", n_threads=2), **clusters}
 
 
 @pytest.fixture(scope="module")

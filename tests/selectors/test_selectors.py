@@ -191,8 +191,8 @@ def test_partial_fit_at_any_batch_size(batch, shape):
         if cls.axis == "columns" or not hasattr(cls(), "partial_fit"):
             continue
         rows = np.rint(8 * np.abs(X)) if cls.needs_counts else X
-        whole, stream = (of_size(method, 8, **SMALL.get(method, {}), **quick(cls())) for _ in range(2))
-        whole.fit(rows, y)
+        whole = of_size(method, 8, **SMALL.get(method, {})).fit(rows, y)
+        stream = of_size(method, 8, **SMALL.get(method, {}))
         for start in range(0, len(X), batch):
             stream.partial_fit(rows[start : start + batch], y[start : start + batch])
         assert np.allclose(stream.scores_, whole.scores_, rtol=1e-9)
