@@ -47,17 +47,17 @@ EXCEPTIONS: dict[type, dict[str, str]] = {
 }
 
 
+SHORT: dict[str, dict[str, int]] = {
+    "auto-target": {"cv": 2},
+    "stability": {"n_pairs": 5},
+    **{name: {"n_alphas": 10} for name in ("lasso", "elastic-net", "mcp", "scad")},
+}
+"""Parameters of short paths and few folds: they take the time, and no law over all methods asks about them."""
+
+
 def exceptions(estimator: BaseEstimator) -> dict[str, str]:
     """Return the checks that an estimator must fail, and why."""
     return EXCEPTIONS.get(type(estimator), {})
-
-
-def quick(estimator: BaseEstimator) -> dict[str, int]:
-    """Return a short path and few folds: they take the time, and no law over all methods asks about them."""
-    short = {"n_alphas": 10, "n_pairs": 5}
-    if not hasattr(estimator, "n_alphas"):
-        short["cv"] = 2
-    return {name: value for name, value in short.items() if getattr(estimator, name, None) is not None}
 
 
 def of_size(method: str, n_features: float, **parameters: Any) -> Any:
