@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import stat
 import sys
@@ -26,10 +27,19 @@ def ensure_writable() -> None:
 
 @functools.cache
 def is_empty() -> bool:
-    """Return whether there was no compiled kernel when this process first asked."""
+    """Return whether no kernel of this package had been compiled when this process first asked."""
     given = os.environ.get(VARIABLE)
-    folders = [Path(given)] if given else [Path(__file__).parent, _user_cache()]
-    return not any(name.endswith(".nbi") for folder in folders for *_, names in os.walk(folder) for name in names)
+    cache = Path(given) if given else _user_cache()
+    for folder, _, files in os.walk(Path(__file__).parent):
+        if any(name.endswith(".py") for name in files):
+            # Numba's name for a folder's kernels, in a cache that it shares among packages.
+            shared = (
+                cache / f"{os.path.basename(folder)}_{hashlib.sha1(folder.encode(), usedforsecurity=False).hexdigest()}"
+            )
+            places = [shared] if given else [shared, Path(folder, "__pycache__")]
+            if any(next(place.glob("*.nbi"), None) for place in places):
+                return False
+    return True
 
 
 def description() -> str:

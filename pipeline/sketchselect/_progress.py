@@ -375,10 +375,10 @@ class Metrics(Progress):
 
     def _step(self, added: Mapping[str, float] = MappingProxyType({}), **values: float) -> None:
         with self._lock:
-            now = time.time()
-            self._values |= {**values, "last_progress_timestamp_seconds": now}
+            self._values |= {**values, "last_progress_timestamp_seconds": time.time()}
             for name, amount in added.items():
                 self._values[name] += amount
+            now = time.monotonic()  # a clock that is set back would keep the file as it is until it has caught up
             if now - self._written < METRICS_SECONDS:
                 return
             self._written = now

@@ -117,9 +117,17 @@ class ClusterLost(SketchSelectError):
 class Terminated(KeyboardInterrupt):
     """SIGTERM, raised in the main thread by the command line so that it is handled like Ctrl-C."""
 
+    exit_code = 143
+
+
+class HungUp(Terminated):
+    """The same for SIGHUP: the terminal is closed, or its connection is lost."""
+
+    exit_code = 129
+
 
 class Interrupted(SketchSelectError):
-    """Ctrl-C or SIGTERM; ``exit_code`` is 130 or 143.
+    """Ctrl-C, SIGTERM or SIGHUP; ``exit_code`` is 130, 143 or 129.
 
     Parameters
     ----------

@@ -143,8 +143,10 @@ class Location:
         except Exception as error:
             raise target.failure(error) from error
 
-    def write(self, content: bytes, *, durable: bool = True) -> None:
+    def write(self, content: bytes | Iterable[Buffer], *, durable: bool = True) -> None:
         """Write a file as a whole: readers see the old content or the new, never a part; a remote folder is made.
+
+        The content may come in parts.
 
         Raises `OSError` if the disk refuses; `SourceError` if the remote file system refuses.
         """
@@ -157,7 +159,8 @@ class Location:
         try:
             # Object stores publish an object as a whole when the upload ends.
             with fsspec.open(self.url, "wb", **self.options) as file:
-                file.write(content)
+                for part in _parts(content):
+                    file.write(part)
         except OSError:
             raise
         except Exception as error:
@@ -357,7 +360,14 @@ def unwritable(error: OSError) -> str:
     )
 
 
-def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+Buffer = bytes | memoryview
+
+
+def _parts(content: bytes | Iterable[Buffer]) -> Iterable[Buffer]:
+    return [content] if isinstance(content, bytes) else content
+
+
+def write_atomically(path: Path, content: bytes | Iterable[Buffer], *, durable: bool = True) -> None:
     """Write a local file so that, whatever happens, either the old or the whole new content is under its name.
 
     Where it need not be `durable` that holds for all but a machine that fails.
@@ -365,7 +375,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("wb") as file:
-            file.write(content)
+            file.writelines(_parts(content))
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

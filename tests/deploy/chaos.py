@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ import zarr
 from tests.deploy.cluster_jobs import command
 from tests.deploy.conftest import PlainCluster, wait_until
 from tests.deploy.faults import LASTING, Fault
-from tests.deploy.links import Disk, Link
+from tests.deploy.links import Clock, Disk, Link
 
 from sketchselect.summaries import load
 
@@ -55,8 +57,9 @@ def digests(folder: Path, spoiled: Set[Path] = frozenset()) -> dict[str, str]:
         manifest = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         # What a run read and how long it took is its own account: one that resumes reads less.
         account = ("cost", "rows_read", "bytes_read")
-        proofs = [{k: v for k, v in proof.items() if k not in account} for proof in manifest["certificates"]]
-        contents["certificates"] = json.dumps([proofs, manifest["selection_bound"], manifest["objective"]]).encode()
+        proofs = [{k: v for k, v in proof.items() if k not in account} for proof in manifest.get("certificates", ())]
+        bounds = [manifest.get(name) for name in ("selection_bound", "objective")]
+        contents["certificates"] = json.dumps([proofs, *bounds]).encode()
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
 
@@ -68,7 +71,9 @@ class Stage:
     out: Path
     cluster: PlainCluster | None
     logs: Path
+    clock: Clock
     disk: Disk | None = None
+    store: Link | None = None
     links: list[Link] = field(default_factory=list)
     spoiled: set[Path] = field(default_factory=set)
     scheduler: subprocess.Popen[bytes] | None = None
@@ -98,6 +103,9 @@ class Stage:
         log = self.logs / f"run-{len(self.exits)}.log"
         address = self.cluster.address_at(self.links[2].port) if self.cluster else "local"
         words = command(self.folder, address, str(self.out), "-v")
+        if self.store is not None:
+            words += ["--set", f"input.url=http://127.0.0.1:{self.store.port}/rows.zarr"]
+            words += ["--set", "input.storage_options.allow_http=true"]
         with log.open("wb") as stream:
             driver = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=os.environ | {MARK: mark}
@@ -154,10 +162,15 @@ class Stage:
                 assert self.disk is not None
                 self.disk.fill()
                 later = self.disk.empty
-            elif fault.target == "link":
-                link = self.links[fault.which]
+            elif fault.target in ("link", "store"):
+                link = self.store if fault.target == "store" else self.links[fault.which]
+                assert link is not None
                 (link.cut if fault.action == "CUT" else link.stall)()
                 later = link.mend
+            elif fault.target == "clock":
+                self.clock.set(3600.0 if fault.action == "ADVANCE" else -3600.0)
+            elif fault.target == "source":
+                pauses.append((math.inf, change(self.folder, len(self.exits))))
             else:
                 victim = self._victim(fault, driver)
                 victim.send_signal(signal.Signals[f"SIG{fault.action}"])
@@ -178,7 +191,7 @@ class Stage:
 
     def close(self) -> None:
         """Take away links and disk."""
-        for part in (*self.links, self.disk):
+        for part in (*self.links, self.store, self.disk):
             if part is not None:
                 part.close()
 
@@ -191,6 +204,21 @@ class Stage:
             for process in groups:
                 with orphan("a process of the cluster after SIGTERM"):
                     process.wait(timeout=END_SECONDS)
+
+
+def change(folder: Path, seed: int) -> Callable[[], object]:
+    """Write the rows of one chunk of the store in place of another's; return what puts these back."""
+    chunk, other = random.Random(seed).sample(sorted((folder / "rows.zarr" / "c").glob("*/0")), 2)
+    before = chunk.read_bytes()
+    replace(chunk, other.read_bytes())
+    return partial(replace, chunk, before)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file anew in one step."""
+    beside = path.with_name("new")
+    beside.write_bytes(content)
+    os.replace(beside, path)
 
 
 def takes_signals(pid: int) -> bool:

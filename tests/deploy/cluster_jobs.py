@@ -41,20 +41,34 @@ report = false
 
 
 def write_job(folder: Path, text: str, rows: np.ndarray, chunk_rows: int) -> None:
-    """Write the rows as a store and the job beside it, and run it on threads: ``reference``."""
+    """Write the rows as a store and the job beside it, and run it on threads."""
+    write_rows(folder, rows, chunk_rows)
+    (folder / "job.toml").write_text(text, encoding="utf-8")
+    make_reference(folder)
+
+
+def write_rows(folder: Path, rows: np.ndarray, chunk_rows: int) -> None:
+    """Write the rows as a store."""
     store = zarr.create_array(folder / "rows.zarr", shape=rows.shape, chunks=(chunk_rows, rows.shape[1]), dtype="f4")
     store[:] = rows.astype("float32")
-    (folder / "job.toml").write_text(text, encoding="utf-8")
+
+
+def make_reference(folder: Path) -> None:
+    """Run the folder's job on threads, with the result in ``reference``."""
     done = run(folder, "threads", "reference")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def write_clustering_job(folder: Path, options: str, chunk_rows: int) -> Path:
-    """Write a job that selects and clusters 12,000 rows about six centres, with these lines at its end."""
+def clustered_rows() -> np.ndarray:
+    """Return 12,000 rows about six centres."""
     rng = np.random.default_rng(5)
     centres = 4 * rng.standard_normal((6, 200))
-    rows = centres[rng.integers(6, size=12_000)] + rng.standard_normal((12_000, 200))
-    write_job(folder, CLUSTERING_JOB + options, rows, chunk_rows)
+    return centres[rng.integers(6, size=12_000)] + rng.standard_normal((12_000, 200))
+
+
+def write_clustering_job(folder: Path, options: str, chunk_rows: int) -> Path:
+    """Write a job that selects and clusters rows about six centres, with these lines at its end."""
+    write_job(folder, CLUSTERING_JOB + options, clustered_rows(), chunk_rows)
     return folder
 
 
@@ -66,9 +80,13 @@ def write_selection_job(folder: Path, seed: int, n_rows: int, chunk_rows: int, p
 
 
 def command(folder: Path, cluster: str, out: str, *words: str) -> list[str]:
-    """Return the command line of the folder's job on a cluster, with the result in a folder beside it."""
+    """Return the command line of the folder's job on a cluster, with the result in a folder beside it.
+
+    A ``program.py`` in the folder takes the place of the command line.
+    """
     job = ["run", str(folder / "job.toml"), "--cluster", cluster, "--set", f"output.dir={folder / out}"]
-    return [sys.executable, "-m", "sketchselect", *job, *words]
+    program = folder / "program.py"
+    return [sys.executable, *([str(program)] if program.exists() else ["-m", "sketchselect"]), *job, *words]
 
 
 def run(folder: Path, cluster: str, out: str, *words: str) -> subprocess.CompletedProcess[str]:

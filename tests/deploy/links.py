@@ -1,11 +1,16 @@
-"""Links between processes, that can be lost: a relay of bytes that is cut or stands still, and disks that get full."""
+"""What processes need from outside and can lose: links between them, web servers, disks, and the right time."""
 
 import contextlib
+import functools
+import http.server
 import os
 import socket
+import struct
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 class Link:
@@ -114,3 +119,50 @@ class Disk:
         if self.is_mounted:
             subprocess.run(["umount", "-l", str(self.place)], check=True)
             os.rmdir(self.place)
+
+
+class Clock:
+    """A clock that can be set: what `time.time` returns in processes that are started in the `environment`.
+
+    The times of files remain those of the system.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self.environment = {
+            "PYTHONPATH": str(Path(__file__).with_name("clock")),
+            "SKETCHSELECT_CHAOS_CLOCK": str(place),
+        }
+        self.set(0.0)
+
+    def set(self, seconds: float) -> None:
+        """Let the clock go ahead by these seconds; behind, if they are negative."""
+        with self._place.open("r+b" if self._place.exists() else "wb") as stream:
+            stream.write(struct.pack("d", seconds))
+
+
+@contextlib.contextmanager
+def served(folder: Path, *headers: str) -> Iterator[int]:
+    """Serve a folder over HTTP, with these of the headers ETag and Last-Modified; yield the port."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None: ...
+
+        def send_header(self, keyword: str, value: str) -> None:
+            if keyword != "Last-Modified" or keyword in headers:
+                super().send_header(keyword, value)
+
+        def end_headers(self) -> None:
+            path = self.translate_path(self.path)
+            if "ETag" in headers and os.path.exists(path):
+                self.send_header("ETag", f'"{os.stat(path).st_mtime_ns}"')
+            super().end_headers()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()

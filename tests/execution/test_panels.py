@@ -17,6 +17,7 @@ from tests.passing import Recorder, flip, serial
 
 from sketchselect import location
 from sketchselect._progress import Progress
+from sketchselect.cluster import certify_selection
 from sketchselect.errors import (
     ClusterLost,
     DamagedFile,
@@ -42,6 +43,7 @@ from sketchselect.execution import (
 from sketchselect.execution.checkpoints import WRITE_RATE, WRITE_SECONDS, list_nodes, read_file
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.summarize import plan_summary, summary_projection
+from sketchselect.linalg import panel_columns
 from sketchselect.linalg.comoments import panel_edges
 from sketchselect.linalg.csr import as_csr
 from sketchselect.linalg.panel_columns import Factored, LocalPanels, PanelDirections, View, panel_pivots
@@ -57,7 +59,15 @@ from sketchselect.selectors import (
     base,
 )
 from sketchselect.selectors.registry import METHODS
-from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments, frequent_directions
+from sketchselect.summaries import (
+    Bundle,
+    ColumnStats,
+    ComomentPanel,
+    FrequentDirections,
+    Moments,
+    codec,
+    frequent_directions,
+)
 from sketchselect.summaries import moment_panels as tiles
 from sketchselect.summaries.codec import decode_record
 from sketchselect.summaries.frequent_directions import PanelledDirections
@@ -816,6 +826,37 @@ def test_what_needs_the_whole_sketch_gets_it(in_panels):
     both = fitted.summary_.merge(whole)
     assert (type(both), both.n_rows) == (FrequentDirections, 2400)
     assert osinsky.fit_summary(fitted.summary_).support_.size == 5
+
+
+def test_a_sketch_is_saved_and_read_in_panels(in_panels, monkeypatch, tmp_path):
+    X, path = words(), tmp_path / "words.sks"
+    whole = summarize(X, SKETCH, client="serial", **OPTIONS)
+    fitted = GreedySelector(5, sketch_size=12).fit(X, client="serial", partition_bytes=60_000)
+    monkeypatch.setattr(panel_columns, "ROWS_NBYTES", 8 * 900 * 5)
+    with monkeypatch.context() as patch:
+        never_whole(patch)
+        codec.save(fitted.summary_, path)
+        assert path.read_bytes() == codec.encode(whole)
+        held = []
+        read = codec.load_in_panels(
+            path, lambda panels, edges: held.append(LocalPanels(list(panels), edges)) or held[-1]
+        )
+        assert not held
+        again = GreedySelector(5, sketch_size=12).fit_summary(read)
+        assert again.scores_.tobytes() == fitted.scores_.tobytes()
+        bound = certify_selection(read, again.support_, 4)
+        read.panels.let_go()
+        assert certify_selection(read, again.support_, 4) == bound
+        assert len(held) == 1
+        assert codec.file_digest(read) == codec.file_digest(whole)
+        assert len(held) == 2
+    exact = certify_selection(whole, again.support_, 4)
+    assert (bound.excess, bound.lower_bound) == pytest.approx((exact.excess, exact.lower_bound), rel=1e-9)
+    for damage in (flip, cut):
+        codec.save(whole, path)
+        damage(path)
+        with pytest.raises(DamagedFile, match=r"words\.sks"):
+            codec.load_in_panels(path, held.append)
 
 
 def test_a_sketch_that_cannot_be_put_together_is_refused_before_the_pass(in_panels, monkeypatch):

@@ -54,6 +54,7 @@ SILENT = "faults/test_silent_workers.py::test_"
 CHANGING = "faults/test_changing_sources.py::test_"
 DISKS = "faults/test_full_disks.py::test_"
 UNATTENDED = "faults/test_unattended.py::test_"
+OPERATORS = "faults/test_operators.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
 
 
@@ -93,6 +94,10 @@ FAULTS = (
         PLAIN + "worker_with_another_version_does_not_join"),
     row("worker", "none at all", "an error after `worker_timeout`, exit code 75",
         DEATHS + "no_workers_is_an_error_and_not_a_wait"),
+    row("worker", "none yet, on a cluster that is scaled by its work", "a task that waits has one started",
+        OPERATORS + "a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet"),
+    row("worker", "of other libraries, joining during the run", "an error with its address and versions; nothing that it computed is used",
+        OPERATORS + "a_worker_of_other_libraries_that_joins_late_is_named"),
     row("worker", "`SystemExit` or `KeyboardInterrupt` in a task", "an ordinary error; no worker dies",
         DEATHS + "leaving_inside_a_task_does_not_kill_the_worker"),
     row("cluster", "the scheduler dies, between passes or within", "exit code 75; the same command resumes, also where it is not back yet",
@@ -104,9 +109,11 @@ FAULTS = (
     row("cluster", "the driver of a pass in panels of columns is killed or interrupted", "goes on from the last state that is whole; the same bits",
         INTERRUPTED + "a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits", PANELS + "a_pass_that_was_stopped_goes_on_with_the_same_bits",
         PANELS + "a_selector_goes_on_in_panels"),
-    row("cluster", "Ctrl-C, SIGTERM", "130 or 143 within seconds; what was finished is there",
+    row("cluster", "Ctrl-C, SIGTERM, a terminal that is closed (SIGHUP)", "130, 143 or 129 within seconds; what was finished is there",
         INTERRUPTED + "interrupted_runs_say_how_to_resume_and_do",
         INTERRUPTED + "a_signal_while_the_program_is_imported_is_an_orderly_end", PROCESSES + "ctrl_c_ends_a_job_quickly_and_it_resumes"),
+    row("cluster", "the driver is suspended for minutes", "it goes on; time in which it was suspended is nobody's silence",
+        OPERATORS + "a_driver_that_was_suspended_goes_on", CHAOS),
     row("cluster", "a daemonic parent process", "one line with the cure", PROCESSES + "a_daemonic_process_is_told_what_to_use_instead"),
     row("cluster", "a script without a main guard", "the two lines that cure it",
         PROCESSES + "a_script_without_a_main_guard_is_told_the_cure"),
@@ -139,6 +146,7 @@ FAULTS = (
         "the rows as they were, or as they are, or an error",
         CHANGING + "rows_are_appended_while_it_is_read", CHANGING + "it_is_shortened_while_it_is_read",
         CHANGING + "it_is_swapped_while_it_is_read", CHANGING + "it_changes_between_kill_and_resume"),
+    row("data", "a web server that cannot be reached for a while, or for long", "read again; an error, from which the same command goes on", CHAOS),
     row("data", "a server that states no versions of its files",
         "the first and last chunk are read again at the end; the manifest says that the source was not watched",
         CHANGING + "a_job_says_whether_its_source_was_watched"),
@@ -246,6 +254,8 @@ FAULTS = (
         HOSTILE + "nothing_that_is_read_runs_code", HOSTILE + "no_module_unpickles_what_it_reads"),
     row("code", "a folder whose manifest names a scheduler, which could answer with code", "never asked",
         HOSTILE + "the_scheduler_that_a_manifest_names_is_not_asked"),
+    row("time", "a clock that jumps by an hour", "the same bits; limits are counted by a clock that cannot be set",
+        UNATTENDED + "metrics_go_on_when_the_clock_is_set_back", CHAOS),
     row("time", "nobody watches", "exit codes, a last line of JSON also when stopped, records as log, a file of metrics",
         UNATTENDED + "an_error_is_one_line_with_its_exit_code", UNATTENDED + "so_is_the_end_of_a_job_that_is_stopped",
         UNATTENDED + "a_log_of_records", UNATTENDED + "a_file_of_metrics",

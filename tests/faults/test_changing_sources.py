@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import http.server
 import os
 import shutil
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import zarr
+from tests.deploy.links import served
 
 import sketchselect as sks
 from sketchselect._progress import Progress
@@ -76,19 +75,6 @@ def web(folder: Path, *headers: str) -> Iterator[Place]:
     """Serve a folder, with these headers for the versions of files."""
     pytest.importorskip("aiohttp")
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None: ...
-
-        def send_header(self, keyword: str, value: str) -> None:
-            if keyword != "Last-Modified" or keyword in headers:
-                super().send_header(keyword, value)
-
-        def end_headers(self) -> None:
-            path = self.translate_path(self.path)
-            if "ETag" in headers and os.path.exists(path):
-                self.send_header("ETag", f'"{os.stat(path).st_mtime_ns}"')
-            super().end_headers()
-
     def send(folder: Path) -> None:
         # The time in Last-Modified has whole seconds; here every write is in a second of its own.
         seconds[0] += 1
@@ -97,15 +83,9 @@ def web(folder: Path, *headers: str) -> Iterator[Place]:
                 os.utime(file, (seconds[0], seconds[0]))
 
     seconds = [10**8]
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/rows.zarr"
-        try:
-            yield Place(url, folder / "rows.zarr", send, {"allow_http": True}, has_versions=bool(headers))
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(folder, *headers) as port:
+        url = f"http://127.0.0.1:{port}/rows.zarr"
+        yield Place(url, folder / "rows.zarr", send, {"allow_http": True}, has_versions=bool(headers))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,15 @@ from typer.testing import CliRunner, Result
 
 from sketchselect.cli import app
 
+IN_PANELS = """
+from sketchselect.summaries import frequent_directions
+frequent_directions.PANELS_ABOVE_NBYTES, frequent_directions.PANEL_NBYTES = 1, 8 * 12 * 128
+from sketchselect.__main__ import main
+if __name__ == "__main__":
+    main()
+"""
+"""The command line as a program that keeps sketches of narrow sparse rows in panels of columns."""
+
 
 def cli(*arguments: object) -> Result:
     """Run the command line in this process."""

@@ -1,8 +1,10 @@
 """The output folder: ours or not touched, one process at a time, whole files or none."""
 
+import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -279,3 +281,15 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
             pass
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_a_folder_of_ours_that_became_read_only_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "out" / LOCK))
+
+    with open_folder(tmp_path / "out"):
+        pass
+    monkeypatch.setattr("sketchselect.workflow.folder._guard", read_only)
+    expected = f"{re.escape(str(tmp_path / 'out'))}: .*{os.strerror(errno.EROFS)}.*another output folder"
+    with pytest.raises(SketchSelectError, match=expected), open_folder(tmp_path / "out"):
+        pass

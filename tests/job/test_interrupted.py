@@ -19,7 +19,7 @@ from scipy import sparse
 
 from sketchselect.job.text import write_toml
 
-from .commands import cli, refused, start, works
+from .commands import IN_PANELS, cli, refused, start, works
 
 
 def test_a_full_disk_is_named_and_leaves_no_half_file(
@@ -69,16 +69,6 @@ def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: 
     assert (tmp_path / "out" / "summary.sks").read_bytes() == (tmp_path / "whole" / "summary.sks").read_bytes()
 
 
-# Panels of the columns of narrow rows
-IN_PANELS = """
-from sketchselect.summaries import frequent_directions
-frequent_directions.PANELS_ABOVE_NBYTES, frequent_directions.PANEL_NBYTES = 1, 8 * 12 * 128
-from sketchselect.__main__ import main
-if __name__ == "__main__":
-    main()
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "number", "code"),
@@ -95,9 +85,9 @@ def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
     (tmp_path / "job.toml").write_text(write_toml(job))
     (tmp_path / "panels.py").write_text(IN_PANELS)
 
-    def run(out: str) -> subprocess.Popen[str]:
+    def run(out: str, *options: str) -> subprocess.Popen[str]:
         command = [sys.executable, tmp_path / "panels.py", "run", tmp_path / "job.toml", "-v"]
-        command += ["--set", f"output.dir={tmp_path / out}"]
+        command += ["--set", f"output.dir={tmp_path / out}", *options]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     process = run("out")
@@ -111,7 +101,7 @@ def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
         assert re.search(r"[1-9]\d* of \d+ partitions are in checkpoints", said)
     texts = {}
     for out in ("out", "whole"):
-        process = run(out)
+        process = run(out, *(["--set", "execution.cluster=threads"] if out == "whole" else []))
         _, texts[out] = process.communicate(timeout=600)
         assert process.returncode == 0, texts[out]
     found = re.search(r"in panels of columns: resuming, (\d+) of (\d+) partitions", texts["out"])
@@ -119,11 +109,18 @@ def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
     n_saved, n_parts = map(int, found.groups())
     assert 0 < n_saved < n_parts
     assert "resuming" not in texts["whole"]
-    summaries = [(tmp_path / out / "summary.sks").read_bytes() for out in ("out", "whole")]
-    assert summaries[0] == summaries[1]
+    names = "summary.sks", "selection.json", "scores.csv"
+    whole = [(tmp_path / "whole" / name).read_bytes() for name in names]
+    assert [(tmp_path / "out" / name).read_bytes() for name in names] == whole
     # The pass in panels, and the one before it
     stages = json.loads((tmp_path / "out" / "manifest.json").read_text())["stages"]
     assert {stage["name"]: stage for stage in stages}["summarize"]["n_resumed"] == 2
+    # As if ended after the pass: the panels come from the file.
+    for name in names[1:]:
+        (tmp_path / "out" / name).unlink()
+    process = run("out")
+    assert "summarize: already done" in "".join(process.communicate(timeout=600))
+    assert [(tmp_path / "out" / name).read_bytes() for name in names] == whole
 
 
 def test_a_full_disk_names_the_folder(
@@ -227,10 +224,17 @@ runpy.run_module("sketchselect", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_while_the_program_is_imported_is_an_orderly_end(number: signal.Signals, code: int) -> None:
     program = IMPORTING.format(number=int(number))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # under nohup SIGHUP is ignored
+    )
     assert done.returncode == code
     assert done.stderr == "error: interrupted; run the same command again\n"
 

@@ -162,7 +162,7 @@ def selection(**changes: Any) -> Selection:
 
 
 def test_scores_table_is_safe_and_ordered() -> None:
-    lines = list(csv.reader(tables.scores_csv(selection()).splitlines()))
+    lines = list(csv.reader("".join(tables.scores_csv(selection())).splitlines()))
     assert lines[0] == ["rank", "column", "name", "score", "selected"]
     assert [line[1] for line in lines[1:]] == ["1", "2", "3", "0"]
     assert [line[4] for line in lines[1:]] == ["1", "1", "0", "0"]
@@ -174,7 +174,7 @@ def test_scores_table_is_safe_and_ordered() -> None:
 
 def test_selection_file_round_trip_and_damage(tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
-    path.write_text(tables.selection_json(selection()))
+    path.write_text("".join(tables.selection_json(selection())))
     again = tables.read_selection(path)
     assert again.support.tolist() == [1, 2]
     assert np.isnan(again.scores[[0, 3]]).all()

@@ -351,16 +351,36 @@ def test_any_number_of_rounds_is_valid():
 
 
 @pytest.mark.parametrize(("most", "tol"), [(0, 1e-4), (1, 1e-4), (100, 1e-6), (5, -np.inf)])
-def test_runs_of_few_rows_end_where_others_do(monkeypatch: pytest.MonkeyPatch, most: int, tol: float) -> None:
-    """With weights, among them zeros, a row of great length, and a centre that attracts nothing."""
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_runs_of_short_rows_end_where_others_do(
+    monkeypatch: pytest.MonkeyPatch, most: int, tol: float, dtype: type
+) -> None:
+    """With weights, among them zeros, a row of great length, equal rows, and a centre that attracts nothing."""
     rng = np.random.default_rng(most)
-    rows = rng.standard_normal((200, 7)).astype(np.float32) + 3.0 * rng.integers(0, 3, (200, 1)).astype(np.float32)
+    rows = (rng.standard_normal((200, 7)) + 3.0 * rng.integers(0, 3, (200, 1))).astype(dtype)
     rows[17] *= 1e4
+    rows[:150:10] = rows[150]
     points = WeightedRows(rows, rng.integers(0, 3, 200).astype(float))
     centers = np.vstack([rows[:4], np.full((1, 7), 1e9)]).astype(np.float64)
-    cost, labels = points.clusters(centers, most, tol)
-    monkeypatch.setattr("sketchselect.linalg.kmeans.sample.MOST_PRODUCTS", 0)
-    other, others = points.clusters(centers, most, tol)
+    cost, ends, labels = points.clusters(centers, most, tol)
+    monkeypatch.setattr("sketchselect.linalg.kmeans.sample.SHORT", 0)
+    other, other_ends, others = points.clusters(centers, most, tol)
     assert cost == pytest.approx(other, rel=1e-12)
+    np.testing.assert_allclose(ends, other_ends, rtol=1e-10)
     assert labels.tolist() == others.tolist()
     assert centers[:4].tolist() == rows[:4].tolist()  # Arguments stay
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e18, 1e30])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_labels_of_short_rows_are_those_of_float64(scale: float, shift: float) -> None:
+    """Centres that differ by less than float32 sees, and ties: the filter in float32 must decide neither."""
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((130, 9)) + shift
+    centers = np.repeat(rows[:4], 3, axis=0) + np.tile([0.0, 1e-9, 0.0], 4)[:, None] * (1.0 + shift)
+    rows, centers = rows * scale, centers * scale
+    _, _, labels = WeightedRows(rows, np.ones(130)).clusters(centers, 0, 0.0)
+    squares = ((rows[:, None] - centers) ** 2).sum(axis=2)
+    least = squares.min(axis=1)
+    assert (squares[np.arange(130), labels] <= least * (1 + 1e-12)).all()
+    assert (labels % 3 != 2).all()  # Of equal centres the first

@@ -144,7 +144,51 @@ def test_columns_left_out_of_text(tmp_path):
         convert(path, tmp_path / "no.zarr", key="-no")
 
 
+ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9.0]]
+DIALECTS = {
+    "a table of pandas with its index, without names": (",0,1,2\n0,1,2,3\n1,4,5,6\n2,7,8,9\n", ("0", "1", "2")),
+    "spaces": ("1.0 2.0  3.0\n4 5 6\n7 8 9\n", None),
+    "bars": ("a|b|c\n1|2|3\n4|5|6\n7|8|9\n", "abc"),
+    "a separator at the end": ("a,b,c,\n1,2,3,\n4,5,6,\n7,8,9,\n", "abc"),
+    "spaces before quotation marks": ('a, "b", c\n1, "2", 3\n4, "5", 6\n7, "8", 9\n', "abc"),
+    "commas in quoted names": ('"a, x";"b, y, z";c\n1;2;3\n4;5;6\n7;8;9\n', ("a, x", "b, y, z", "c")),
+    "commas in names between tabs": ("a, x\tb, y, z\tc\n1\t2\t3\n4\t5\t6\n7\t8\t9\n", ("a, x", "b, y, z", "c")),
+    "a line break in a name": ('"a\nx",b,c\n1,2,3\n4,5,6\n7,8,9\n', ("a\nx", "b", "c")),
+    "carriage returns": ("a,b,c\r1,2,3\r4,5,6\r7,8,9\r", "abc"),
+    "line ends of all kinds": ("a,b,c\n1,2,3\r4,5,6\n7,8,9\r\n", "abc"),
+    "line breaks in fields": ('id,a,b,c\n"x\ny",1,2,3\n"z\n\nw",4,5,6\nk,7,8,9\n', "abc"),
+    "line breaks in last fields": ('a,b,c,id\n1,2,3,"x\ny"\n4,5,6,"z\n\nw"\n7,8,9,k\n', "abc"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is text and not used")
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects_of_text(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("sketchselect.readers.writing.BLOCK_BYTES", 32)
+    content, names = DIALECTS[name]
+    (tmp_path / "a.csv").write_text(content, newline="")
+    out = convert(tmp_path / "a.csv", tmp_path / "out.zarr", chunks=(1, 4))
+    matrix = open_matrix(out, key="X" if (out / "X").exists() else None)
+    assert np.array_equal(matrix.read_rows(0, matrix.shape[0]), ROWS)
+    assert matrix.feature_names == (None if names is None else tuple(names))
+
+
+@pytest.mark.filterwarnings("ignore:.*is text and not used")
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [("0,1,2\n5,6,1\n", "read as a row"), ("a;b;c\n1,5;2;3\n4,5;5;6\n", "looks like numbers in 'a'")],
+)
+def test_text_that_may_mean_something_else_is_a_warning(tmp_path, content, part):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.warns(UserWarning, match=part):
+        convert(tmp_path / "a.csv", tmp_path / "out.zarr")
+
+
 BAD_TEXT = [
+    (b"1,5;2,5;3,5\n4,1;5,1;6,1\n", ["no column holds numbers", "';'", "decimal point"]),
+    (b"sep=;\na;b\n1;2\n", ["remove the lines before"]),
+    (b'id,a\nx,1\n"y,2\nz,3\n', ["line 3", "not closed"]),
+    (b'a,id\n1,x\n2,"y\n3,z\n', ["line 3", "not closed"]),
     (b"a,b\n1,2\n3,secret\n", ["line 3", "column 2 ('b')", "is not a number"]),
     (b"1,2\n3,secret\n", ["line 2", "column 2 is not"]),
     (b"a,b\n1,2\n3\n", ["line 3 has 1 fields", "first line has 2"]),

@@ -121,7 +121,9 @@ def test_several_classes_have_intervals_for_all_at_once_and_separation_has_limit
 
 def test_the_table_of_all_columns_has_the_limits(rows: tuple[Any, Any]) -> None:
     selector = UnivariateSelector().fit(*rows)
-    table = sorted(csv.DictReader(scores_csv(selector.selection_).splitlines()), key=lambda row: int(row["column"]))
+    table = sorted(
+        csv.DictReader("".join(scores_csv(selector.selection_)).splitlines()), key=lambda row: int(row["column"])
+    )
     for row, (low, high) in zip(table, selector.confint_, strict=True):
         if row["column"] != "3":
             assert (float(row["confint_low"]), float(row["confint_high"])) == (low, high)

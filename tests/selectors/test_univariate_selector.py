@@ -158,7 +158,7 @@ def test_numbers_of_columns_are_in_the_selection_and_in_its_table(classes: Any) 
     again = Selection.from_dict(json.loads(json.dumps(selection.to_dict())))
     for name, values in selection.columns.items():
         np.testing.assert_array_equal(again.columns[name], values)
-    rows = list(csv.DictReader(scores_csv(again).splitlines()))
+    rows = list(csv.DictReader("".join(scores_csv(again)).splitlines()))
     names = ["confint_high", "confint_low", "effects", "log_pvalues", "pvalues", "qvalues"]
     assert list(rows[0])[-6:] == names
     assert float(rows[0]["pvalues"]) == np.nanmin(selection.columns["pvalues"])

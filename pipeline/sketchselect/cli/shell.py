@@ -20,15 +20,18 @@ import typer.core
 
 from sketchselect._progress import log_line
 from sketchselect._text import printable
-from sketchselect.errors import BadParameter, SketchSelectError, Terminated
+from sketchselect.errors import BadParameter, HungUp, Interrupted, SketchSelectError, Terminated
 
 INTERRUPTED = "interrupted; run the same command again"
 RESUMABLE = "interrupted; finished work is kept: run the same command again to resume"
 RESUMING = ("run", "cluster", "compare", "demo")
 """Commands that keep finished stages; so does any that is given a folder for checkpoints."""
 
+STOPPING = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
+"""Signals that end a command in good order, and what they raise; whoever starts it may have it ignore some."""
+
 GRACE_SECONDS = 3.5
-"""Seconds to clean up after Ctrl-C or SIGTERM before the process is ended."""
+"""Seconds to clean up after such a signal before the process is ended."""
 
 EXIT_MESSAGE_SECONDS = 0.5
 """Seconds to write the exit message."""
@@ -186,10 +189,10 @@ class Command(typer.core.TyperCommand):
 
 @contextlib.contextmanager
 def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUPTED) -> Iterator[None]:
-    """Turn an error into one readable line and the right exit code, and SIGTERM into an orderly end.
+    """Turn an error into one readable line and the right exit code, and signals into an orderly end.
 
     With `as_json` standard output has the error too, as a line of JSON with its exit code.
-    `interrupted`: The line after Ctrl-C or SIGTERM.
+    `interrupted`: The line after such a signal.
     """
     with _orderly_signals(as_json, interrupted), _plain_warnings():
         try:
@@ -238,7 +241,7 @@ def _plain_warnings() -> Iterator[None]:
 def _end(error: BaseException, as_json: bool, interrupted: str) -> NoReturn:
     code = 1
     if isinstance(error, KeyboardInterrupt):
-        lines, code = [interrupted], 143 if isinstance(error, Terminated) else 130
+        lines, code = [interrupted], getattr(error, "exit_code", Interrupted.exit_code)
     elif isinstance(error, SketchSelectError):
         # A parameter that a lower layer refuses came from the job file or the command line.
         lines, code = str(error).splitlines(), 2 if isinstance(error, BadParameter) else error.exit_code
@@ -260,7 +263,8 @@ def _print_failure(lines: list[str], code: int, as_json: bool) -> None:
     for line in lines:
         print(log_line("error", printable(line)), file=sys.stderr, flush=True)
     if as_json:
-        _print_json({"error": "\n".join(lines), "exit_code": code})
+        with contextlib.suppress(OSError):  # whoever would read it is gone, and the exit code is not
+            _print_json({"error": "\n".join(lines), "exit_code": code})
 
 
 def _print_json(data: Any) -> None:
@@ -276,22 +280,22 @@ def _one_line(error: BaseException | str) -> str:
 
 @contextlib.contextmanager
 def _orderly_signals(as_json: bool, interrupted: str) -> Iterator[None]:
-    """Raise in the main thread on Ctrl-C and SIGTERM, and end the process if cleaning up takes too long."""
+    """Raise in the main thread on the signals of `STOPPING`, and end the process if cleaning up takes too long."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received: list[int] = []
+    received: list[signal.Signals] = []
     was_lost = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
         if received and not was_lost.is_set():
             return
         if not received:
-            received.append(number)
+            received.append(signal.Signals(number))
             end = functools.partial(contextvars.copy_context().run, _end_soon, 128 + number, as_json, interrupted)
             threading.Thread(target=end, daemon=True).start()
         was_lost.clear()
-        raise Terminated if received[0] == signal.SIGTERM else KeyboardInterrupt
+        raise STOPPING[received[0]]
 
     def raise_again(unraisable: Any) -> None:
         # A callback of the garbage collector, or a finaliser, in which the signal arrives ignores what is raised there.
@@ -301,7 +305,7 @@ def _orderly_signals(as_json: bool, interrupted: str) -> Iterator[None]:
         was_lost.set()
         threading.Timer(0.01, os.kill, (os.getpid(), received[0])).start()
 
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    numbers = [n for n in STOPPING if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in numbers}
     report, sys.unraisablehook = sys.unraisablehook, raise_again
     try:

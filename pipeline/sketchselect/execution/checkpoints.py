@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from sketchselect.errors import BadParameter, DamagedFile, SketchSelectError, So
 from sketchselect.execution.source import Source
 from sketchselect.execution.tree import MergeTree, Node
 from sketchselect.linalg.hashing import fingerprint
-from sketchselect.location import is_url, location_of
+from sketchselect.location import is_url, location_of, sync_folder
 from sketchselect.readers.base import Partitions, Vector
 from sketchselect.summaries import codec
 
@@ -111,8 +112,10 @@ def write_file(raw: bytes, directory: str | os.PathLike[str], name: str) -> tupl
     path = path_of(directory, name, raw[-ENDING:])
     file = location_of(path)
     try:
-        if file.is_local:
-            os.makedirs(os.path.dirname(file.url), exist_ok=True)
+        folder = os.path.dirname(file.url)
+        if file.is_local and not os.path.isdir(folder):
+            os.makedirs(folder, exist_ok=True)
+            sync_folder(Path(folder).parent)
         file.write(raw)
     except (OSError, SourceError) as error:
         number = getattr(error, "errno", None)

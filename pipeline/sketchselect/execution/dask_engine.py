@@ -11,11 +11,13 @@ import contextlib
 import functools
 import ipaddress
 import os
+import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import metadata
 from itertools import chain
 from operator import itemgetter
 from pickle import loads
@@ -30,7 +32,8 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 
 from sketchselect._memory import peak_nbytes
-from sketchselect._progress import Result, Statistics
+from sketchselect._progress import Progress, Result, Statistics
+from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
     BadCluster,
     BadParameter,
@@ -190,7 +193,7 @@ class ClusterPass(Generic[T]):
         self.n_tasks = 0
         plan = plan.bound(remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
-        on_task_end = functools.partial(report_to_client, plan.token)
+        on_task_end = functools.partial(report_to_client, plan.token, local_versions())
         context = plan.task_context(on_task_end=on_task_end)
         if context.reads_ahead:
             context = replace(context, compute_slot=seceded)
@@ -492,6 +495,10 @@ class RemotePanels(Panels):
         return bool(self._client.sync(wait))
 
 
+def _same(panel: SketchPanel) -> SketchPanel:
+    return panel
+
+
 def _map_held(value: Any, function: Any, held: Sequence[Any], each: Any, shared: Any) -> list[Any]:
     return map_panels(function, [value(piece) for piece in held], each, shared)
 
@@ -557,10 +564,29 @@ def _compute_slots(address: str, n_threads: int) -> threading.BoundedSemaphore:
     return threading.BoundedSemaphore(n_threads)
 
 
-def report_to_client(token: str, span: Span | None) -> None:
-    """Report a partition, or with None a merge, from a worker to the client."""
+@functools.cache
+def local_versions() -> dict[str, str]:
+    """Return the versions of this process that have to be the same everywhere."""
+    python, ours = ".".join(platform.python_version_tuple()[:2]), f"{__version__} kernels {KERNEL_VERSION}"
+    return {"python": python, **{name: metadata.version(name) for name in CHECKED}, "sketchselect": ours}
+
+
+def report_to_client(token: str, versions: dict[str, str], span: Span | None) -> None:
+    """Report a partition, or with None a merge, from a worker to the client, whose `versions` it must have.
+
+    Workers that are there when a job begins were asked for theirs; others join later.
+    """
     from distributed import get_worker
 
+    ours = local_versions()
+    if ours != versions:
+        listed = "; ".join(
+            f"{name} {ours[name]}, here {versions[name]}" for name in ours if ours[name] != versions[name]
+        )
+        raise BadCluster(
+            f"worker {get_worker().address} joined during the run and has different libraries ({listed}); use the same "
+            "environment everywhere, and run the same command again"
+        )
     get_worker().log_event(TOPIC, {"token": token, "partition": None if span is None else span.partition})
 
 
@@ -610,13 +636,20 @@ class DaskEngine(Engine):
 
     def _await_workers(self) -> None:
         """Wait for a worker, and take note of all that are there."""
+        waiting = []
         try:
+            if not self.client.scheduler_info(n_workers=-1)["workers"]:
+                # A cluster that is scaled by its work starts a worker only where a task waits for one.
+                waiting.append(self.client.submit(int, pure=False))
             self.client.wait_for_workers(1, timeout=self.worker_timeout)
         except TimeoutError:
             what = f"{self._address}: no worker after"
             raise no_workers(self.client, what, self.worker_timeout, self.nannies) from None
         except OSError:
             raise self._lost() from None
+        finally:
+            for task in waiting:
+                task.release()
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         threads = [int(w["nthreads"]) for w in workers] or [1]
         limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
@@ -657,6 +690,22 @@ class DaskEngine(Engine):
             contextlib.closing(ClusterWatch(self.client, *reports, *limits)) as watch,
         ):
             return ClusterPass(self.client, plan, watch, self.n_slots).run()
+
+    def hold(self, panels: Iterator[SketchPanel], edges: Sequence[int]) -> Panels:
+        """Return panels on the workers, evenly, to which they are sent one after the other."""
+        with self._connected():
+            workers = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+            futures = []
+            for j, panel in enumerate(panels):
+                worker = workers[j * len(workers) // (len(edges) - 1)]
+                sent = self.client.scatter(panel, workers=[worker], hash=False)
+                # In memory of its own, aligned as where it was made.
+                future = self.client.submit(
+                    canonical_record, sent, workers=[worker], allow_other_workers=True, pure=False
+                )
+                futures.append(future)
+        limits = Plan.stall_timeout, Progress(), self.worker_timeout, self.worker_ttl, self.nannies
+        return RemotePanels(self.client, futures, edges, _same, lambda stage: ClusterWatch(self.client, stage, *limits))
 
     def persist_blocks(self, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
         """Return futures of the prepared blocks of a pass, by their rows; see `persist_blocks`."""

@@ -15,7 +15,7 @@ from dask.system import CPU_COUNT
 
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect._progress import Progress, Result, Statistics
-from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged, Terminated
+from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
 from sketchselect.execution.plan import Engine, LocalPieces, Plan, projection, require_fit
 from sketchselect.execution.source import Block, Source
@@ -292,8 +292,7 @@ def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
         saved = f"{plan.stage}: {n_saved} of {len(plan.partitions)} partitions are in checkpoints"
         then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
         interrupted = Interrupted(f"interrupted; {saved}; {then}", saved)
-        if isinstance(error, Terminated):
-            interrupted.exit_code = 143
+        interrupted.exit_code = getattr(error, "exit_code", Interrupted.exit_code)
         raise interrupted from None
     finally:
         progress.finish(plan.stage)

@@ -38,7 +38,17 @@ from sketchselect.execution.checkpoints import (
     touch,
     write_file,
 )
-from sketchselect.execution.plan import Engine, Graph, Pieces, Plan, Projection, process_nbytes, sparse_reading
+from sketchselect.execution.plan import (
+    Engine,
+    Graph,
+    Pieces,
+    Plan,
+    Projection,
+    entry_nbytes,
+    largest_partition,
+    process_nbytes,
+    sparse_reading,
+)
 from sketchselect.execution.source import Block, Source, aligned
 from sketchselect.execution.tasks import Span, TaskContext, naming, read_block
 from sketchselect.execution.tree import MergeTree, Node
@@ -68,10 +78,9 @@ READ_AHEAD = 2
 
 
 class Step(NamedTuple):
-    """The rows of one shrink: their panels, their products with each other, and their weights."""
+    """The rows of one shrink: their panels, and their weights."""
 
     panels: list[Piece]
-    gram: Floats
     weights: Floats
 
 
@@ -91,7 +100,7 @@ class Steps(list[Step]):
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return sum(step.gram.nbytes + sum(map(sys.getsizeof, step.panels)) for step in self)
+        return sum(step.weights.nbytes + sum(map(sys.getsizeof, step.panels)) for step in self)
 
 
 class Made(NamedTuple):
@@ -282,13 +291,14 @@ class SketchPlan(Plan[Any]):
             for s in range(count):
                 step += 1
                 ends = s + 1 == count
+                early = late if step - 2 < self._steps[done] else TaskRef(self._key("total", step - 2))
                 weights = add(self._key("weights", step), _piece, read, s, "weights")
                 pieces = [add(self._key("rows", step, j), _piece, read, s, "panels", j) for j in columns]
                 products = [
                     add(self._key("products", step, j), _products, context, span, panels[j], pieces[j], total, weights)
                     for j in columns
                 ]
-                gram = add(self._key("gram", step), _piece, read, s, "gram")
+                gram = add(self._key("gram", step), _gram, context, span, List(*pieces), weights, early)
                 before, key, of_rows = total, self._key("total", step), (statistics, name) if ends else (None, None)
                 total = add(key, _total, context, span, *of_rows, before, gram, weights, List(*products), size)
                 states = before, total
@@ -345,16 +355,25 @@ def _projection(
     slots, size, n_panels = engine.slots_per_process, description.size, len(edges) - 1
     heights = [b - a for a, b in pairwise(partitions.edges)]
     tallest = max(-(-n // n_steps(n, size)) for n in heights)
-    grams = 8 * tallest * tallest * max(n_steps(n, size) for n in heights)
     panel = 8 * int(np.diff(edges).max()) * (size + 2)
     here = -(-n_panels // engine.n_workers) if engine.kind == "dask" else n_panels
     return Projection(
         process=process_nbytes(source.matrix, engine.kind),
-        reading=int(min(slots + READ_AHEAD, len(partitions)) * (sparse_reading(source, partitions) + grams)),
+        reading=int(
+            min(slots, len(partitions)) * sparse_reading(source, partitions)
+            + min(1 + READ_AHEAD, len(partitions)) * rows_nbytes(source, partitions, n_panels)
+        ),
         # Every task makes another panel of one, and some vectors of its length.
         states=(here + 2 * slots) * panel,
-        working=6 * 8 * (tallest + size) ** 2,
+        # Besides what a shrink needs, products of the rows of the shrinks that are next.
+        working=(6 + 2) * 8 * (tallest + size) ** 2,
     )
+
+
+def rows_nbytes(source: Source, partitions: Partitions, n_panels: int) -> float:
+    """Return the bytes of the rows of a partition in panels, and of the same cut into the pieces of shrinks."""
+    entries, height = largest_partition(source, partitions)
+    return 2.0 * (entry_nbytes(source) * entries + 8 * (n_panels + 1) * height)
 
 
 def read_steps(
@@ -380,7 +399,7 @@ def read_steps(
             for a, b in pairwise(map(int, bounds)):
                 panels = column_panels(take_rows(block.values, a, b), edges)
                 w = np.ones(b - a) if weights is None else weights[a:b]
-                steps.append(Step(list(map(Piece, panels)), rows_gram(panels, w), w))
+                steps.append(Step(list(map(Piece, panels)), w))
     if context.on_task_end is not None:
         context.on_task_end(None)
     changed = identity is not None and source.matrix.identity(span.start, span.stop) != identity
@@ -453,6 +472,13 @@ def _loaded_panel(path: str, shape: tuple[int, int]) -> Made:
         ) from None
 
 
+def _gram(context: TaskContext[Any], span: Span, pieces: Sequence[Piece], weights: Floats, late: Any) -> Made:
+    """Return the products of the rows of a shrink with each other; `late` is only waited for, as they are large."""
+    with _kernel(context, span) as laps:
+        gram = rows_gram([aligned(piece.rows) for piece in pieces], canonical(weights))
+    return Made(gram, _spent(laps))
+
+
 def _products(context: TaskContext[Any], span: Span, panel: Made, rows: Piece, state: State, weights: Floats) -> Made:
     with _kernel(context, span) as laps:
         value = panel_products(canonical_record(panel.value), aligned(rows.rows), state.total, canonical(weights))
@@ -465,7 +491,7 @@ def _total(
     of_rows: Statistics | None,
     name: str | None,
     before: State,
-    gram: Floats,
+    gram: Made,
     weights: Floats,
     parts: Sequence[Made],
     size: int,
@@ -477,8 +503,8 @@ def _total(
     before = indexed(context, before, parts)
     with _kernel(context, span) as laps:
         products = [canonical_record(part.value) for part in parts]
-        total = shrink_panels(before.total, canonical(gram), canonical(weights), products, size)
-    stats = before.stats + _spent(laps)
+        total = shrink_panels(before.total, canonical(gram.value), canonical(weights), products, size)
+    stats = before.stats + gram.stats + _spent(laps)
     if of_rows is not None:
         stats += of_rows
     if context.on_task_end is not None:

@@ -95,6 +95,12 @@ class Engine(ABC):
         """Return the versions that decide the bits: of the libraries, BLAS builds and CPU kernels."""
         return local_build()
 
+    def hold(self, panels: Iterator[SketchPanel], edges: Sequence[int]) -> Panels:
+        """Return panels in the memory of the processes that run tasks."""
+        from sketchselect.linalg.panel_columns import LocalPanels
+
+        return LocalPanels(list(panels), edges)
+
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that a process which runs tasks ever had; None where it is unknown."""
         return peak_nbytes()
@@ -212,23 +218,36 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
 
 def sparse_reading(source: Source, partitions: Partitions) -> float:
     """Return the bytes that one task needs for a block that stays sparse."""
-    offsets = source.matrix.entry_offsets
-    rows = int(np.diff(partitions.edges).max())
-    if offsets is None:
-        entries = min(UNKNOWN_ENTRIES, rows * source.matrix.shape[1])
-    else:
-        entries = int(np.diff(offsets[list(partitions.edges)]).max())
+    entries, rows = largest_partition(source, partitions)
     # Decoded, or copied where all of it is in memory; prepared, and split by column. An entry has a value and an index.
     matrix = source.matrix
     reads = 1 if matrix.in_memory or matrix.loaded_nbytes else matrix.read_factor
-    stored = matrix.dtype.itemsize + (4 if matrix.shape[1] < 1 << 31 else 8)
-    prepared = max(stored, 12) if matrix.dtype.kind != "f" else stored
-    per_entry = (1 + len(source.prepare)) * prepared + SPLIT_FACTOR * ENTRY_NBYTES
+    stored = _stored_entry(matrix)
+    per_entry = (1 + len(source.prepare)) * entry_nbytes(source) + SPLIT_FACTOR * ENTRY_NBYTES
     # Whole chunks are decoded, the first and the last for a few of their entries.
     nbytes = reads * stored * (entries + matrix.chunk_entries) + per_entry * entries + 64.0 * rows
     if source.columns is not None:
         nbytes += 8 * rows * len(source.columns)
     return nbytes
+
+
+def largest_partition(source: Source, partitions: Partitions) -> tuple[int, int]:
+    """Return the most entries, assumed where they are unknown, and the most rows of a partition of sparse rows."""
+    offsets = source.matrix.entry_offsets
+    rows = int(np.diff(partitions.edges).max())
+    if offsets is None:
+        return min(UNKNOWN_ENTRIES, rows * source.matrix.shape[1]), rows
+    return int(np.diff(offsets[list(partitions.edges)]).max()), rows
+
+
+def entry_nbytes(source: Source) -> int:
+    """Return the bytes of a prepared entry of sparse rows, with its index."""
+    stored = _stored_entry(source.matrix)
+    return stored if source.matrix.dtype.kind == "f" else max(stored, 12)
+
+
+def _stored_entry(matrix: Matrix) -> int:
+    return int(matrix.dtype.itemsize) + (4 if matrix.shape[1] < 1 << 31 else 8)
 
 
 def require_fit(projected: Projection, limit: int | None, address: str) -> None:

@@ -37,6 +37,9 @@ WORKER_TTL = 30.0
 KILL_SECONDS = 10.0
 """Seconds that the nanny of a silent worker has to kill it before the scheduler drops both."""
 
+MOST_STEP = 10.0
+"""Longest time between two looks at the clock that counts: in a longer one this process was suspended."""
+
 SHOWN_WORKERS = 8
 
 Events = SimpleQueue[tuple[str, Any, Any]]
@@ -44,6 +47,21 @@ Events = SimpleQueue[tuple[str, Any, Any]]
 _listeners: dict[str, list[Events]] = {}
 """A client has one handler a topic; several passes may run with it at the same time."""
 _lock = threading.Lock()
+
+
+class WakingClock:
+    """Counts the seconds in which this process looks at it every now and then; one that is suspended does not."""
+
+    def __init__(self) -> None:
+        self._last, self._seconds, self._lock = time.monotonic(), 0.0, threading.Lock()
+
+    def now(self) -> float:
+        """Return the seconds since the beginning."""
+        with self._lock:
+            now = time.monotonic()
+            self._seconds += min(now - self._last, MOST_STEP)
+            self._last = now
+            return self._seconds
 
 
 class ClusterWatch:
@@ -67,12 +85,13 @@ class ClusterWatch:
         self.client = client
         self.worker_timeout, self.worker_ttl, self.nannies = worker_timeout, worker_ttl, nannies
         self.events: Events = SimpleQueue()
+        self._clock = WakingClock()
         self.deaths = self.memory_kills = 0
         self._stage, self._stall_timeout, self._progress = stage, stall_timeout, progress
         self._signs: dict[str, tuple[Any, float]] = {}  # The last sign of life of each worker, and when it was new
         self._quiet: set[str] = set()
         self._given_up: set[str] = set()
-        self._last_progress = self._last_answer = time.monotonic()
+        self._last_progress = self._last_answer = self._clock.now()
         self._without_workers: float | None = None
         self._workers: dict[str, dict[str, Any]] = {}
         self._seen: dict[str, dict[str, Any]] = {}
@@ -95,12 +114,12 @@ class ClusterWatch:
 
     def progressed(self) -> None:
         """A partition, or a merge, is done."""
-        self._last_progress = time.monotonic()
+        self._last_progress = self._clock.now()
 
     def check(self) -> None:
         """Raise `ClusterLost`, `NoWorkers` or `Stalled` where it is time to."""
         self.require_scheduler()
-        now = time.monotonic()
+        now = self._clock.now()
         empty = self._without_workers
         if empty is not None and now - empty > self.worker_timeout:
             raise no_workers(
@@ -115,7 +134,7 @@ class ClusterWatch:
 
     def require_scheduler(self) -> None:
         """Raise `ClusterLost` if the scheduler is gone."""
-        silent = time.monotonic() - self._last_answer
+        silent = self._clock.now() - self._last_answer
         if self.client.status != "running" or silent > SILENT_SECONDS:
             raise ClusterLost(
                 f"{self._stage}: the scheduler went away or does not answer; running the same command again "
@@ -158,18 +177,18 @@ class ClusterWatch:
             except Exception:
                 # `check` notices it by the client's status or by the silence.
                 continue
-            self._last_answer = time.monotonic()
+            self._last_answer = self._clock.now()
             self._workers = {address: dict(info) for address, info in workers.items()}
             self._seen |= self._workers
             self._look_for_silence()
             if workers:
                 self._without_workers = None
             elif self._without_workers is None:
-                self._without_workers = time.monotonic()
+                self._without_workers = self._clock.now()
 
     def _look_for_silence(self) -> None:
         """Name workers that give no sign of life, and replace those that have given none for too long."""
-        now = time.monotonic()
+        now = self._clock.now()
         for address, info in self._workers.items():
             sign = (info.get("last_seen"), self._cpu_seconds(address))
             if self._signs.get(address, (None, now))[0] != sign:

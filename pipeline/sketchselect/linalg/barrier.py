@@ -111,26 +111,31 @@ def sample_spectral(
     start = rise * np.sqrt(size * n_iterations)
     rows = None if others is None else np.ascontiguousarray(others.T)
     gathered = np.zeros((0, 0)) if rows is None else np.zeros((size, size))
-    picked: dict[int, float] = {}
+    # Of B as a diagonal matrix: columns picked, in their order, and its entries: 0 first, then theirs.
+    places, columns, entries, counts = np.full(n, -1), np.empty(n, dtype=np.int64), np.zeros(n + 1), np.ones(n + 1)
+    n_picked = 0
     latest = np.empty(n)
 
     def upper(step: int) -> Floats:
         level = start + rise * step
         if rows is None:
-            # B is diagonal, and 0 except at the columns picked.
-            values = np.array([0.0, *picked.values()])
-            counts = np.array([n - len(picked), *(1 for _ in picked)])
-            coefficients = _upper_coefficients(values, counts, level, rise)
+            counts[0] = n - n_picked
+            coefficients = _upper_coefficients(entries[: n_picked + 1], counts[: n_picked + 1], level, rise)
             latest.fill(coefficients[0])
-            latest[list(picked)] = coefficients[1:]
+            latest[columns[:n_picked]] = coefficients[1:]
         else:
             values, basis = np.linalg.eigh(gathered)
             latest[:] = _quadratic_forms(rows, basis, _upper_coefficients(values, np.ones(size), level, rise))
         return latest
 
     def update(i: int, t: float) -> None:
+        nonlocal n_picked
         if rows is None:
-            picked[i] = picked.get(i, 0.0) + t
+            if places[i] < 0:
+                columns[n_picked] = i
+                n_picked += 1
+                places[i] = n_picked
+            entries[places[i]] += t
         else:
             gathered[:] += np.outer(t * rows[:, i], rows[:, i])
 

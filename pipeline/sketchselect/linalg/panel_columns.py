@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
@@ -28,6 +28,9 @@ from sketchselect.linalg.validation import Floats
 
 BAND = 4096
 """Columns of a panel whose vectors are made at a time."""
+
+ROWS_NBYTES = 64 << 20
+"""Bytes of rows of a sketch that are put together at a time."""
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -109,6 +112,62 @@ class LocalPanels(Panels):
         return step_panels(function, self._panels, states, each, shared)
 
 
+class StoredPanels(Panels):
+    """Panels in a file, brought to where an engine computes when they are needed, and let go of when they are not.
+
+    `read` yields them from the file; `hold` brings them to the engine; `held` are the same there already.
+    """
+
+    def __init__(
+        self,
+        edges: Sequence[int],
+        read: Callable[[], Iterator[SketchPanel]],
+        hold: Callable[[Iterator[SketchPanel], Sequence[int]], Panels],
+        held: Panels | None = None,
+    ) -> None:
+        super().__init__(edges)
+        self._read, self._hold, self._held = read, hold, held
+
+    def let_go(self) -> None:
+        """Free the memory that the panels take where the engine computes."""
+        self._held = None
+
+    def drained(self) -> Iterator[SketchPanel]:
+        """Yield the panels from the file."""
+        yield from self._read()
+
+    @property
+    def _here(self) -> Panels:
+        if self._held is None:
+            self._held = self._hold(self._read(), self.edges)
+        return self._held
+
+    def _map(self, function: Callable[..., Any], places: Sequence[int], each: Each, shared: Any) -> list[Any]:
+        return self._here._map(function, places, each, shared)
+
+    def _step(self, function: Step, states: Any, each: Each, shared: Any) -> tuple[Any, list[Any]]:
+        return self._here._step(function, states, each, shared)
+
+
+class PanelRows:
+    """The matrix of the rows of a sketch in panels, `height` of them."""
+
+    def __init__(self, panels: Panels, height: int) -> None:
+        self.panels = panels
+        self.shape = (height, panels.edges[-1])
+
+    def __iter__(self) -> Iterator[Floats]:
+        """Yield some rows at a time, whole: they come from all panels."""
+        n_rows, n_columns = self.shape
+        count = max(1, ROWS_NBYTES // (8 * n_columns))
+        for a in range(0, n_rows, count):
+            yield np.concatenate(self.panels.map(_some_rows, a, min(a + count, n_rows)), axis=1)
+
+
+def _some_rows(panel: SketchPanel, first: int, last: int) -> Floats:
+    return np.ascontiguousarray(panel.rows[:, first:last].T)
+
+
 class NoPanels(Panels):
     """The place of panels that are gone: whoever asks for them is told why."""
 
@@ -157,7 +216,7 @@ def sliced(edges: Sequence[int], *columns: NDArray[Any]) -> list[tuple[NDArray[A
     return [tuple(values[..., a:b] for values in columns) for a, b in pairwise(edges)]
 
 
-def _by_panel(edges: Sequence[int], columns: Indices) -> list[tuple[Indices]]:
+def _by_panel(edges: Sequence[int], columns: NDArray[np.integer]) -> list[tuple[Any]]:
     """Return some columns, ascending, by the panel that they are in, counted from its first one."""
     cuts = np.searchsorted(columns, edges)
     return [(columns[a:b] - first,) for (a, b), first in zip(pairwise(cuts), edges[:-1], strict=True)]
@@ -232,6 +291,8 @@ class PanelDirections:
     turn: Floats  # shape (m, rows of the sketch)
     view: View
     panels: Panels
+    # Answers that are a few vectors, so that whoever asks again needs no panels
+    _known: dict[Any, Floats] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, panels: Panels, view: View) -> PanelDirections:
@@ -254,9 +315,43 @@ class PanelDirections:
         )
         return np.concatenate(self.panels.map(applied, each=each), axis=-1)
 
+    def remembered(self, function: Callable[..., Floats], **arguments: float) -> Floats:
+        """Return ``apply(function)`` with these arguments, computed once."""
+        key = (function, *arguments.items())
+        if key not in self._known:
+            self._known[key] = self.apply(partial(function, **arguments))
+        return self._known[key]
+
+    def columns(self, columns: NDArray[np.integer]) -> Floats:
+        """Return the entries of the vectors in some columns, shape (m, len(columns))."""
+        key = columns.tobytes()
+        if key not in self._known:
+            order = np.argsort(columns)
+            each = _by_panel(self.panels.edges, columns[order])
+            only = [k for k, (own,) in enumerate(each) if own.size]
+            vectors = np.empty((columns.size, self.squares.size))
+            if only:
+                vectors[order] = np.concatenate(
+                    self.panels.map(_vectors_of, self.view, self.turn, each=each, only=only)
+                )
+            self._known[key] = np.ascontiguousarray(vectors.T)
+        return self._known[key]
+
     def scaled(self, roots: Floats) -> Floats:
         """Return the matrix whose products with the sketch are ``roots_i v_i``."""
         return roots[:, None] * self.turn[: roots.size]
+
+
+def _vectors_of(panel: SketchPanel, columns: Indices, view: View, turn: Floats) -> Floats:
+    vectors: Floats = view.columns(panel, columns) @ turn.T
+    return vectors
+
+
+def centered_in_place(summary: Spectrum) -> Directions | PanelDirections:
+    """Return the directions about the means; those of a sketch in panels stay there, and have no constant columns."""
+    return (
+        column_directions(summary, "mean") if hasattr(summary, "directions_in_panels") else summary.centered_directions
+    )
 
 
 def column_directions(summary: Spectrum, about: About) -> Directions | PanelDirections:

@@ -35,6 +35,23 @@ class Directions:
         """Return ``function(self, *columns)``; of a sketch in panels, each panel makes its own columns of that."""
         return function(self, *columns)
 
+    def remembered(self, function: Callable[..., Floats], **arguments: float) -> Floats:
+        """Return ``function(self, **arguments)``; directions of a sketch in panels compute it once."""
+        return function(self, **arguments)
+
+    def columns(self, columns: NDArray[np.integer]) -> Floats:
+        """Return the entries of the vectors in some columns, shape (m, len(columns))."""
+        return self.vectors[:, columns]
+
+    def column_norms(self, scale: float) -> Floats:
+        """Return the squared norms over `scale` of the columns of the matrix with these directions."""
+        norms: Floats = np.einsum("i,ij,ij->j", self.squares / scale, self.vectors, self.vectors)
+        return norms
+
+    def top(self) -> Floats:
+        """Return the first two vectors."""
+        return self.vectors[:2]
+
 
 class Spectrum(Protocol):
     """Knowledge of the spectrum of rows A that a summary gives, by a sketch of them or by their moments.

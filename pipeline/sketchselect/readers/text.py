@@ -30,6 +30,13 @@ from sketchselect.readers.tables import is_missing_field
 
 _COUNTED = 1 << 22
 _OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
+_SEPARATED_DIGITS = re.compile(r"[-+]?\d[\d.' ]*[,.' ][\d.,' ]*")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_SEPARATORS = ",;\t|"
+_SPACES = " "
+_LINES_OF_HEAD = 20
+_END = "\0end of the file\0"
 
 
 @contextlib.contextmanager
@@ -46,14 +53,20 @@ def _opened(location: Location, mode: str = "rt") -> Iterator[IO[Any]]:
 csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # by default 131,072 characters, and there is only one
 
 
-def _rows_of(lines: Iterable[str], delimiter: str | None = None) -> list[list[str]]:
-    """Return the fields of some lines; without a `delimiter`, by that which is most frequent in the first line."""
-    lines = list(lines)
-    return list(csv.reader(lines, delimiter=delimiter or _delimiter(lines[0])))
+def _separator(lines: list[str]) -> str:
+    """Return the separator of fields that the first lines, with text, have most of outside quotation marks."""
+    bare = [line for line in _QUOTED.sub("", "".join(lines)).splitlines() if line.strip()][:2] or [""]
+    counts = {sign: min(line.count(sign) for line in bare) for sign in _SEPARATORS}
+    best = max(_SEPARATORS, key=counts.__getitem__)
+    # 1,5;2,5 is two numbers, and has as many commas as semicolons or more.
+    commas = best == "," and counts[";"] and (field.strip() for line in bare for field in line.split(";"))
+    return ";" if commas and all(map(_DECIMAL_COMMA.fullmatch, commas)) else best
 
 
-def _delimiter(line: str) -> str:
-    return max(",;\t", key=line.count)
+def _is_spaced(lines: list[str]) -> bool:
+    """Return whether fields are separated by spaces: as many in both of the first lines, numbers in the second."""
+    words = [line.split() for line in lines if line.strip()][:2]
+    return len({len(line) for line in words}) == 1 and len(words[0]) > 1 and all(map(_is_number, words[-1][1:]))
 
 
 def _is_number(field: str) -> bool:
@@ -70,8 +83,8 @@ class CsvRows:
     A column is text if its first entry that is not missing is no number, or if it comes first and has no name (an index
     that pandas wrote); other columns are numbers. Missing are empty fields, NA, N/A, NaN, null and None.
 
-    `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab,
-        whichever is most frequent in the first line.
+    `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon, tab or |,
+        whichever is most frequent in the first two lines; where there is none, by spaces.
     `left_out`: Names of columns that are kept apart as text columns are; beside the first one, numbers stay numbers.
 
     Attributes
@@ -81,7 +94,9 @@ class CsvRows:
     n_columns : int
         Columns of numbers.
     names : tuple of str or None
-        Their names: the first line, if it is not all numbers or missing.
+        Their names: the first line, if it is not all numbers or missing, or numbers the columns of a table of pandas.
+    may_be_names : bool
+        Whether the first line, read as a row, rises by whole numbers, as names may.
     texts : dict of str to int
         Name -> place of each column of text, or left out.
     measured : list of int
@@ -104,26 +119,42 @@ class CsvRows:
         self.address = location.address
         self._location = location
         with _opened(location) as file:
-            first = file.readline()
-        if not first.strip():
+            lines = list(itertools.islice(file, _LINES_OF_HEAD))
+        if not lines or not lines[0].strip():
             raise EmptyInput(f"{self.address}: the first line is empty; begin the file with column names or numbers")
-        self._delimiter = _delimiter(first)
-        fields = [field.strip() for field in _rows_of([first])[0]]
+        self._separator = _separator(lines)
+        if not any(sign in lines[0] for sign in _SEPARATORS) and _is_spaced(lines):
+            self._separator = _SPACES
+        _, first, self._n_lines_of_names = next(self._records(lines, [], 0))
+        fields = [field.strip() for field in first]
         self._width = len(fields)
-        self._header = None if all(_is_number(field) or is_missing_field(field) for field in fields) else fields
-        self.n_rows = self._count_lines() - (self._header is not None)
+        in_order = [str(j) for j in range(self._width - 1)]
+        if all(_is_number(field) or is_missing_field(field) for field in fields) and fields != ["", *in_order]:
+            self._header, self._n_lines_of_names = None, 0
+        else:
+            self._header = fields
+        whole = [int(field) for field in fields if field.isdecimal()]
+        self.may_be_names = self._header is None and 2 < len(whole) == self._width and whole == sorted(set(whole))
+        self.n_rows = self._count_lines() - self._n_lines_of_names
         if self.n_rows < 1:
             raise EmptyInput(f"{self.address}: no rows under the line of column names")
         self._look_like_numbers: set[int] = set()
-        text = self._text_columns()
+        text, empty = self._text_columns()
+        # A separator at the end of every line.
+        no_column = {self._width - 1} if self._header and not self._header[-1] and self._width - 1 in empty else set()
         if unknown := sorted(set(left_out) - set(self._header or ())):
             raise BadParameter(f"{self.address}: no column is named {unknown[0]!r:.80}; the first line has the names")
         apart = {j for j, name in enumerate(self._header or ()) if name in left_out}
         self.measured = sorted(apart - {0, *text})
         text = sorted(apart.union(text))
-        self._numbers = [j for j in range(self._width) if j not in text]
+        self._numbers = [j for j in range(self._width) if j not in (*text, *no_column)]
         if not self._numbers:
-            raise SourceError(f"{self.address}: no column holds numbers; encode the columns as numbers first")
+            cure = "encode the columns as numbers first"
+            if lines[0].startswith(("#", "sep=")):
+                cure = "remove the lines before that of the column names"
+            elif self._look_like_numbers:
+                cure = "write numbers with a decimal point, and without separators and units"
+            raise SourceError(f"{self.address}: no column holds numbers (separated by {self._separator!r}); {cure}")
         self.n_columns, self.has_row_names, self.n_missing = len(self._numbers), 0 in text, 0
         self.names = None if self._header is None else tuple(self._header[j] for j in self._numbers)
         self.texts: dict[str, int] = {}
@@ -131,7 +162,7 @@ class CsvRows:
             name = "" if self._header is None else self._header[j].replace("/", "_")
             usable = name.strip(".") and not name.startswith("__") and name not in self.texts
             self.texts[name if usable else f"column {j + 1}"] = j
-        self.like_numbers = [name for name, j in self.texts.items() if j and j in self._look_like_numbers]
+        self.like_numbers = [name for name, j in self.texts.items() if j in self._look_like_numbers]
 
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.
@@ -140,85 +171,102 @@ class CsvRows:
         another length.
         """
         with _opened(self._location) as file:
-            line = 1
-            if self._header is not None:
-                file.readline()
-                line = 2
+            line = 1 + len(list(itertools.islice(file, self._n_lines_of_names)))
             while lines := list(itertools.islice(file, n_lines)):
-                if any(map(str.strip, lines)):
-                    yield self._parse(lines, line)
-                line += len(lines)
+                block, n_read = self._parse(lines, file, line)
+                if len(block[0]):
+                    yield block
+                line += n_read
+
+    def _records(self, lines: list[str], rest: Iterable[str], before: int) -> Iterator[tuple[int, list[str], int]]:
+        """Yield line, fields and last line of every row that begins in some lines, all counted from `before` on.
+
+        `rest`: The lines after them, for a row with a line break within quotation marks.
+        Raises `SourceError` if quotation marks are not closed before the end of the file.
+        """
+        if self._separator == _SPACES:
+            yield from ((before + i, line.split(), before + i) for i, line in enumerate(lines, start=1) if line.strip())
+            return
+        first = 1
+        reader = csv.reader(itertools.chain(lines, rest, [_END]), delimiter=self._separator, skipinitialspace=True)
+        for fields in reader:
+            if fields and fields[-1].endswith(_END):
+                raise SourceError(
+                    f"{self.address}: quotation marks that open in line {before + first} are not closed; correct it"
+                )
+            if len(fields) > 1 or any(map(str.strip, fields)):
+                yield before + first, fields, before + reader.line_num
+            if reader.line_num >= len(lines):
+                return
+            first = reader.line_num + 1
 
     def _count_lines(self) -> int:
-        count, last = 0, b"\n"
+        count, last = 0, b""
         with _opened(self._location, "rb") as file:
             while piece := file.read(_COUNTED):
-                count += piece.count(b"\n")
+                # Lines end as in text that is read: by a line feed, a carriage return, or both.
+                count += piece.count(b"\n") + piece.count(b"\r") - piece.count(b"\r\n")
+                count -= last == b"\r" and piece[:1] == b"\n"
                 last = piece[-1:]
-        return count + (last != b"\n")
+        return count + (last not in b"\r\n")
 
-    def _text_columns(self) -> list[int]:
+    def _text_columns(self) -> tuple[list[int], set[int]]:
+        """Return the columns of text, and those without an entry."""
         undecided = set(range(self._width))
         text = {0} if self._header is not None and not self._header[0] else set()
         with _opened(self._location) as file:
-            for fields in csv.reader(itertools.islice(file, self._header is not None, None), delimiter=self._delimiter):
-                seen = {j for j in undecided if j < len(fields) and not is_missing_field(fields[j])}
-                text |= {j for j in seen if not _is_number(fields[j])}
-                self._look_like_numbers |= {j for j in seen & text if _OTHER_NOTATION.fullmatch(fields[j].strip())}
-                undecided -= seen
-                if not undecided:
-                    break
-        return sorted(text)
+            lines = itertools.islice(file, self._n_lines_of_names, None)
+            last = self._n_lines_of_names
+            while undecided and (some := list(itertools.islice(lines, _LINES_OF_HEAD))):
+                before, last = last, last + len(some)
+                for _, fields, end in self._records(some, lines, before):
+                    last = max(last, end)
+                    seen = {j for j in undecided if j < len(fields) and not is_missing_field(fields[j])}
+                    text |= {j for j in seen if not _is_number(fields[j])}
+                    notations = {j: _OTHER_NOTATION if j else _SEPARATED_DIGITS for j in seen & text}
+                    self._look_like_numbers |= {
+                        j for j, notation in notations.items() if notation.fullmatch(fields[j].strip())
+                    }
+                    undecided -= seen
+        return sorted(text), undecided
 
-    def _parse(self, lines: list[str], first_line: int) -> tuple[Array, ...]:
-        if not self.texts:
+    def _parse(self, lines: list[str], rest: Iterable[str], first_line: int) -> tuple[tuple[Array, ...], int]:
+        """Return a block of the rows that begin in some lines, and the number of lines that they end in."""
+        if not self.texts and len(self._numbers) == self._width and any(map(str.strip, lines)):
+            separator = None if self._separator == _SPACES else self._separator
             with contextlib.suppress(ValueError):
-                block: Array = np.loadtxt(
-                    lines, self.dtype, comments=None, delimiter=self._delimiter, quotechar='"', ndmin=2
-                )
+                block: Array = np.loadtxt(lines, self.dtype, comments=None, delimiter=separator, quotechar='"', ndmin=2)
                 if block.shape[1] == self.n_columns:
-                    return (block,)
-        rows = _rows_of(filter(str.strip, lines), self._delimiter)
-        if any(len(fields) != self._width for fields in rows):
-            raise self._fault(lines, first_line)
-        values = np.empty((len(rows), self.n_columns))
-        for place, j in enumerate(self._numbers):
-            values[:, place] = self._entries(rows, j, lines, first_line)
-            self.n_missing += int(np.isnan(values[:, place]).sum())
-        return values, *(
-            self._entries(rows, j, lines, first_line)
-            if j in self.measured
-            else np.array([fields[j].strip() for fields in rows], object)
-            for j in self.texts.values()
-        )
-
-    def _entries(self, rows: list[list[str]], j: int, lines: list[str], first_line: int) -> Array:
-        """Return a column of numbers, NaN where a field is missing."""
-        missing = [is_missing_field(fields[j]) for fields in rows]
-        if not all(absent or _is_number(fields[j]) for absent, fields in zip(missing, rows, strict=True)):
-            raise self._fault(lines, first_line)
-        return np.array([np.nan if absent else float(fields[j]) for absent, fields in zip(missing, rows, strict=True)])
-
-    def _fault(self, lines: list[str], first_line: int) -> SourceError:
-        """Return the error for the first line that is wrong, without its content."""
-        for number, line in enumerate(lines, start=first_line):
-            if not line.strip():
-                continue
-            fields = _rows_of([line], self._delimiter)[0]
+                    return (block,), len(lines)
+        records = list(self._records(lines, rest, first_line - 1))
+        rows = [fields for _, fields, _ in records]
+        for number, fields, _ in records:
             if len(fields) != self._width:
-                return SourceError(
+                raise SourceError(
                     f"{self.address}: line {number} has {len(fields)} fields, the first line has {self._width}; "
                     "correct the line"
                 )
-            for column in self._numbers:
-                if not (_is_number(fields[column]) or is_missing_field(fields[column])):
-                    name = f" ({self._header[column]!r:.80})" if self._header is not None else ""
-                    return SourceError(
-                        f"{self.address}: line {number}, column {column + 1}{name} is not a number, as it is above; "
+            for j in (*self._numbers, *self.measured):
+                if not (_is_number(fields[j]) or is_missing_field(fields[j])):
+                    name = f" ({self._header[j]!r:.80})" if self._header is not None else ""
+                    raise SourceError(
+                        f"{self.address}: line {number}, column {j + 1}{name} is not a number, as it is above; "
                         "correct it, or leave the field empty where the value is missing"
                     )
-        last_line = first_line + len(lines) - 1
-        return SourceError(f"{self.address}: lines {first_line} to {last_line} are not all numbers; correct them")
+        values = np.empty((len(rows), self.n_columns))
+        for place, j in enumerate(self._numbers):
+            values[:, place] = _numbers(rows, j)
+            self.n_missing += int(np.isnan(values[:, place]).sum())
+        texts = (
+            _numbers(rows, j) if j in self.measured else np.array([fields[j].strip() for fields in rows], object)
+            for j in self.texts.values()
+        )
+        return (values, *texts), max(len(lines), records[-1][2] - first_line + 1 if records else 0)
+
+
+def _numbers(rows: list[list[str]], j: int) -> Array:
+    """Return a column of fields as numbers, NaN where one is missing."""
+    return np.array([np.nan if is_missing_field(fields[j]) else float(fields[j]) for fields in rows], dtype=np.float64)
 
 
 TARGET = "target"
@@ -386,7 +434,7 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
         lines = [line for line in file.read().splitlines() if line.strip()]
     if not lines:
         raise EmptyInput(f"{name} {location.address}: the file is empty")
-    table = _rows_of(lines)
+    table = list(csv.reader(lines, delimiter=_separator(lines[:1])))
     width = len(table[0])
     for number, row in enumerate(table, start=1):
         if len(row) != width:

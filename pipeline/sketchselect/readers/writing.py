@@ -462,6 +462,11 @@ def _is_in(target: Location, source: Location) -> bool:
 
 def _warn_of(rows: CsvRows, counting: Array) -> None:
     """Warn of a text file's entries that are not numbers, and of columns that number the rows."""
+    if rows.may_be_names:
+        warn(
+            f"{rows.address}: the first line rises by whole numbers and is read as a row; if these are names of "
+            "columns, put a letter before one of them and convert again",
+        )
     for name in [rows.names[j] for j in counting[:8]] if rows.names else ():
         warn(
             f"{rows.address}: column {name!r:.80} rises by whole numbers, as identifiers do, and is a feature; "

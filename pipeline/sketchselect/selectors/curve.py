@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sketchselect._text import html_table
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
-from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, WeightedRows, row_products
+from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, POLISH_TOL, WeightedRows, row_products
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, Labels
 from sketchselect.plots import SelectionCurveDisplay
@@ -51,6 +51,7 @@ class SampledClusters:
     # The same, to means of the half of the sample that the row is not in, clustered without it
     unseen: float
     starts: tuple[tuple[float, Labels], ...] = ()  # Cost on the columns, and labels, of every start
+    halves: tuple[Labels, ...] = ()  # Clusters of all rows by the even rows, and by the odd ones
 
     @property
     def spread(self) -> float:
@@ -104,6 +105,8 @@ class Coreset:
         A few starts, and after those of `before`, of the same columns, as many as a run has. Which of them is the best
         of ten, the cost on these columns decides, as in a run that knows no others.
         """
+        if before is not None and len(before.starts) >= ALL_STARTS:
+            return before
         # Starts are compared where rows are short.
         if columns is None:
             whole, points, work, most = self.rows.single(), self.short, BASELINE_FLOPS, MOST_STARTS
@@ -118,29 +121,33 @@ class Coreset:
         known, points = () if before is None else before.starts, points.dense()
         seeds = (derive_seed(self.seed, "curve", start) for start in range(len(known), n_starts))
         drawn = points.starts(self.n_clusters, seeds)
-        starts = (*known, *(points.clusters(centers, POLISH_ITERATIONS, COARSE_TOL) for centers in drawn))
+        ends = (points.clusters(centers, POLISH_ITERATIONS, COARSE_TOL) for centers in drawn)
+        starts = (*known, *((cost, labels) for cost, _, labels in ends))
         best = min(range(len(starts)), key=lambda start: starts[start][0])
+        if before is not None and best < len(known):
+            # Further starts were no better: the clusters stay, and only their number tells more.
+            return self._costs_of(before.labels, best, starts, before.halves)
         labels = self._refined(points, starts[best][1])[1]
         if whole is not points:
             # Where rows are long, the end of a run takes too long.
-            labels = whole.assign(whole.polish(whole.means([labels], self.n_clusters)[0][0])[1])
-        return self._costs_of(points, labels, best, starts)
+            labels = whole.clusters(whole.means([labels], self.n_clusters)[0][0], POLISH_ITERATIONS, POLISH_TOL)[2]
+        return self._costs_of(labels, best, starts, self._halves(points, labels))
 
     def clustered_from(self, labels: Labels, columns: Columns) -> SampledClusters:
         """Return the clustering on these columns at which k-means ends from the means of other clusters."""
         points = self.sampled.single(columns)
         start = self._refined(points, labels)
-        return self._costs_of(points, start[1], 0, (start,))
+        return self._costs_of(start[1], 0, (start,), self._halves(points, start[1]))
 
     def _refined(self, points: WeightedRows, labels: Labels) -> tuple[float, Labels]:
-        return points.clusters(points.means([labels], self.n_clusters)[0][0], MAX_ITER, TOL)
+        cost, _, labels = points.clusters(points.means([labels], self.n_clusters)[0][0], MAX_ITER, TOL)
+        return cost, labels
 
     def _costs_of(
-        self, points: WeightedRows, labels: Labels, best: int, starts: tuple[tuple[float, Labels], ...]
+        self, labels: Labels, best: int, starts: tuple[tuple[float, Labels], ...], parts: tuple[Labels, ...]
     ) -> SampledClusters:
         """Return clusters, refined from those of the best start, and their costs."""
         k, ends = self.n_clusters, [start for _, start in starts]
-        parts = [] if self.is_complete else self._halves(points, labels)
         totals, norms, cross_norms, products = self.rows.mean_products([*ends, labels, *parts], 2 * k, len(ends))
         # The objective is the sum of squares less that of the means.
         square = float(self.weights @ self.squares)
@@ -161,20 +168,24 @@ class Coreset:
             mean -= float(np.log(objectives[best]))
         level = self.unit * float(np.exp(mean))
         below, above = START_FACTOR * below, START_FACTOR * above
-        return SampledClusters(labels, self.unit * costs, below, above, level * objective, level * unseen, starts)
+        return SampledClusters(
+            labels, self.unit * costs, below, above, level * objective, level * unseen, starts, parts
+        )
 
-    def _halves(self, points: WeightedRows, labels: Labels) -> list[Labels]:
+    def _halves(self, points: WeightedRows, labels: Labels) -> tuple[Labels, ...]:
         """Return the clusters of all rows by the even rows, which are clustered alone, and by the odd ones.
 
-        A cluster is one of the even rows, or k later one of the odd ones.
+        A cluster is one of the even rows, or k later one of the odd ones. None are needed if these are all rows.
         """
+        if self.is_complete:
+            return ()
         even = np.arange(labels.size) % 2 == 0
         halves = [np.where(even, labels, -1), np.where(even, -1, labels)]
         nearest = []
         for start, first in zip(points.means(halves, self.n_clusters)[0], (0, 1), strict=True):
             half = WeightedRows(points.rows[first::2], self.weights[first::2])
-            nearest.append(points.assign(half.polish(start, tol=COARSE_TOL)[1]))
-        return [near + self.n_clusters * ~even for near in nearest]
+            nearest.append(points.assign(half.clusters(start, POLISH_ITERATIONS, COARSE_TOL)[1]))
+        return tuple(near + self.n_clusters * ~even for near in nearest)
 
 
 def best_of_starts(costs: Floats, values: Floats) -> tuple[float, float, float]:
@@ -400,6 +411,8 @@ class Curve:
         self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
         self.alternatives = {} if alternatives is None else alternatives
         self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
+        # Of the same columns there is one clustering, whichever method selects them.
+        self._known: dict[tuple[bytes, bool], SampledClusters] = {}
         self._settled: set[tuple[str, int]] = set()
         self._tried: set[tuple[str, int]] = set()
         with one_blas_thread():
@@ -408,7 +421,7 @@ class Curve:
 
     def clear(self) -> None:
         """Drop the points, and keep what does not depend on them."""
-        self._points, self._settled, self._tried = {}, set(), set()
+        self._points, self._known, self._settled, self._tried = {}, {}, set(), set()
 
     def from_centers(self) -> Curve:
         """Return a curve of the runs that start from the clusters on all columns: of these each has one start."""
@@ -432,10 +445,14 @@ class Curve:
     def _clusters(self, selection: Selection, before: SampledClusters | None = None) -> SampledClusters:
         if selection.support.size >= self.sample.n_features:
             return self.everything
-        with one_blas_thread():
-            if self.drawn:
-                return self.coreset.clustered(selection.support, before)
-            return self.coreset.clustered_from(self.everything.labels, selection.support)
+        key = selection.support.tobytes(), before is None
+        if key not in self._known:
+            with one_blas_thread():
+                if self.drawn:
+                    self._known[key] = self.coreset.clustered(selection.support, before)
+                else:
+                    self._known[key] = self.coreset.clustered_from(self.everything.labels, selection.support)
+        return self._known[key]
 
     def settle(self, size: int) -> bool:
         """Cluster from all ten starts where that decides; return whether there were such points.

@@ -20,18 +20,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from sketchselect.errors import DamagedFile, NoData, SourceError
-from sketchselect.linalg.validation import Array
+from sketchselect.linalg.panel_columns import PanelRows, Panels, StoredPanels
+from sketchselect.linalg.sparse_shrink import SketchPanel
+from sketchselect.linalg.validation import Array, Floats
 from sketchselect.location import location_of
 from sketchselect.summaries.base import KINDS, Context, Summary, stored_name, union
 from sketchselect.summaries.containers import Container, MembersRecord
+from sketchselect.summaries.frequent_directions import DirectionsRecord, FrequentDirections
 
 T = TypeVar("T")
 
@@ -49,30 +56,41 @@ class _Writer:
     """The arrays of a file under construction."""
 
     def __init__(self) -> None:
-        self.chunks: list[bytes | memoryview] = []
+        self.chunks: list[bytes | memoryview | PanelRows] = []
         self.size = 0
 
     def add(self, value: Any) -> dict[str, Any]:
-        """Append an array and return its entry in the header."""
+        """Append an array, or rows that come a few at a time, and return its entry in the header."""
+        if isinstance(value, PanelRows):
+            entry = {"dtype": "<f8", "shape": list(value.shape), "offset": self.size}
+            nbytes = 8 * math.prod(value.shape)
+            self.chunks += [value, bytes(-nbytes % _ALIGN)]
+            self.size += nbytes + -nbytes % _ALIGN
+            return entry
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"only real numbers go into a summary file, got {array.dtype}")
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
         entry = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": self.size}
-        raw = array.reshape(-1).view(np.uint8).data
+        raw = _raw(array)
         self.chunks += [raw, bytes(-raw.nbytes % _ALIGN)]
         self.size += raw.nbytes + -raw.nbytes % _ALIGN
         return entry
 
-    def file(self, header: Mapping[str, Any], version: int) -> bytes:
-        """Return the file; the arrays are copied once."""
+    def file(self, header: Mapping[str, Any], version: int) -> Iterator[bytes | memoryview]:
+        """Yield the parts of the file."""
         text = json.dumps(header, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
         head = MAGIC + version.to_bytes(4, "little") + bytes(4) + len(text).to_bytes(8, "little") + text
-        parts = [head, bytes(-len(head) % _ALIGN), *self.chunks]
         digest = hashlib.blake2b(digest_size=_DIGEST)
-        for part in parts:
-            digest.update(part)
-        return b"".join([*parts, digest.digest()])
+        for chunk in (head, bytes(-len(head) % _ALIGN), *self.chunks):
+            for part in map(_raw, chunk) if isinstance(chunk, PanelRows) else (chunk,):
+                digest.update(part)
+                yield part
+        yield digest.digest()
+
+
+def _raw(array: Array) -> memoryview:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
 def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
@@ -82,7 +100,8 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     header["feature_names"] = None if names is None else list(names)
     if summary.context.rows is not None:
         header["rows"] = summary.context.rows
-    record = summary.record
+    # Not `record`, for which a sketch in panels is put together.
+    record: Any = summary._record
     if isinstance(record, MembersRecord):
         # Column names are the same for all members and stored once.
         header["members"] = {
@@ -116,11 +135,24 @@ def encode(summary: Summary[Any]) -> bytes:
     NoData
         For a description.
     """
+    return b"".join(encoded_parts(summary))
+
+
+def encoded_parts(summary: Summary[Any]) -> Iterator[bytes | memoryview]:
+    """Return an iterator over the bytes of a `.sks` file, for which no sketch in panels is put together."""
     if not summary.has_data:
         raise NoData(f"a {summary.kind} description has no data to save; use from_block or sketchselect.summarize")
     writer = _Writer()
     described = _describe(summary, writer)
     return writer.file(described, CONTAINER_VERSION if _has_rows(described) else 1)
+
+
+def file_digest(summary: Summary[Any]) -> str:
+    """Return the SHA-256 of the `.sks` file of a summary."""
+    digest = hashlib.sha256()
+    for part in encoded_parts(summary):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
@@ -138,7 +170,7 @@ def encode_record(kind: str, record: Any) -> bytes:
     """Return the bytes of a file of a record, a dataclass of numbers and arrays, that is not a summary."""
     writer = _Writer()
     arrays = {field.name: writer.add(getattr(record, field.name)) for field in fields(record)}
-    return writer.file({"kind": kind, "arrays": arrays}, 1)
+    return b"".join(writer.file({"kind": kind, "arrays": arrays}, 1))
 
 
 def decode_record(raw: bytes, kind: str, record_type: type[T], name: str) -> T:
@@ -152,14 +184,19 @@ def decode_record(raw: bytes, kind: str, record_type: type[T], name: str) -> T:
     return _opened(raw, name, rebuild)
 
 
-def _opened(raw: bytes, name: str, rebuild: Callable[[Mapping[str, Any], memoryview, str], T]) -> T:
-    """Return what `rebuild` makes of the header and the arrays of a file whose digest is right."""
-    if len(raw) < _FIXED + _DIGEST or not raw.startswith(MAGIC):
+def _opened(
+    raw: bytes | mmap.mmap,
+    name: str,
+    rebuild: Callable[[Mapping[str, Any], memoryview, str], T],
+    digest: bytes | None = None,
+) -> T:
+    """Return what `rebuild` makes of the header and the arrays of a file whose digest is right, or is `digest`."""
+    if len(raw) < _FIXED + _DIGEST or raw[: len(MAGIC)] != MAGIC:
         raise DamagedFile(
             f"{name}: not a summary file, or truncated ({len(raw)} bytes); `sketchselect summarize` makes one"
         )
     body = memoryview(raw)[:-_DIGEST]
-    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != raw[-_DIGEST:]:
+    if (digest or hashlib.blake2b(body, digest_size=_DIGEST).digest()) != raw[-_DIGEST:]:
         raise DamagedFile(f"{name}: the checksum does not match, the file is damaged; create it again from the data")
     version = int.from_bytes(raw[8:12], "little")
     if not 1 <= version <= CONTAINER_VERSION:
@@ -181,7 +218,8 @@ def _opened(raw: bytes, name: str, rebuild: Callable[[Mapping[str, Any], memoryv
         raise DamagedFile(f"{name}: malformed header ({type(error).__name__})") from error
 
 
-def _array(entry: Mapping[str, Any], body: memoryview, name: str) -> Array:
+def _place(entry: Mapping[str, Any], body: memoryview, name: str) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """Return type, shape, offset and bytes of an array in a file."""
     dtype = np.dtype(entry["dtype"])
     shape = tuple(entry["shape"])
     if dtype.kind not in "fiub" or not all(isinstance(s, int) and s >= 0 for s in shape):
@@ -189,12 +227,26 @@ def _array(entry: Mapping[str, Any], body: memoryview, name: str) -> Array:
     offset, size = entry["offset"], math.prod(shape) * dtype.itemsize
     if not isinstance(offset, int) or offset < 0 or offset + size > len(body):
         raise DamagedFile(f"{name}: an array reaches beyond the end of the file")
+    return dtype, shape, offset, size
+
+
+def _array(entry: Mapping[str, Any], body: memoryview, name: str) -> Array:
+    dtype, shape, offset, size = _place(entry, body, name)
     flat = np.frombuffer(body[offset : offset + size], dtype=dtype)
     # A copy, which is aligned and native and does not keep the whole file alive.
     return flat.astype(dtype.newbyteorder("=")).reshape(shape)
 
 
-def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[Any]:
+def _rebuild(
+    header: Mapping[str, Any],
+    body: memoryview,
+    name: str,
+    in_panels: Callable[[DirectionsRecord, Sequence[int], int, int], PanelRows] | None = None,
+) -> Summary[Any]:
+    """Return a summary; with `in_panels` the rows of a wide sketch are what it makes of a record without them.
+
+    Its other arguments are the edges of the panels, and the number of rows and their offset in `body`.
+    """
     unknown = set(header) - _HEADER_KEYS
     if unknown:
         raise DamagedFile(f"{name}: unknown header field {sorted(unknown)[0]!r}")
@@ -211,7 +263,7 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
     rows = None if "rows" not in header else union((), tuple((int(a), int(b)) for a, b in header["rows"]))
     context = Context(tuple(header["prepare"]), None if names is None else tuple(names), rows)
     if issubclass(cls, Container):
-        members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}
+        members = {key: _rebuild(part, body, name, in_panels) for key, part in header["members"].items()}
         members = {
             k: m.with_context(prepare=m.prepare, feature_names=context.feature_names) for k, m in members.items()
         }
@@ -221,10 +273,20 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
         key: _array(value["array"], body, name) if isinstance(value, dict) else value
         for key, value in header["parameters"].items()
     }
-    values = _fields(cls.record_type, header["arrays"], body, name)
-    summary = cls(**arguments)
-    record = cls.record_type(**values)
+    summary, arrays = cls(**arguments), header["arrays"]
+    edges = None
+    if in_panels is not None and isinstance(summary, FrequentDirections):
+        edges = summary.column_panels(arrays["mean"]["shape"][0])
+    if edges is not None:
+        entry = arrays["rows"]
+        _, (height, n_columns), offset, _ = _place(entry, body, name)
+        arrays = {**arrays, "rows": {**entry, "shape": [0, n_columns]}}
+    record = cls.record_type(**_fields(cls.record_type, arrays, body, name))
     _check_shapes(summary, record, name)
+    if edges is not None:
+        assert in_panels is not None
+        sketch, in_file = cast(FrequentDirections, summary), cast(Any, in_panels(record, edges, height, offset))
+        return sketch.with_panel_rows(replace(record, rows=in_file), context)
     return summary._with(record, context)
 
 
@@ -280,7 +342,7 @@ def save(summary: Summary[Any], path: str | os.PathLike[str]) -> None:
     parent = location.parent()
     if location.is_local and parent is not None and not os.path.isdir(parent.url):
         raise SourceError(f"{path}: the folder {parent.address} does not exist; make it first")
-    location.write(encode(summary))
+    location.write(encoded_parts(summary))
 
 
 def load(path: str | os.PathLike[str]) -> Summary[Any]:
@@ -310,3 +372,51 @@ def load(path: str | os.PathLike[str]) -> Summary[Any]:
             raise SourceError(f"{path}: a folder, not a summary file")
         raise location.not_found()
     return decode(raw, str(path))
+
+
+_READ_NBYTES = 1 << 22  # Bytes of a file that are in memory at a time, where it is read from its beginning to its end
+
+Hold = Callable[[Iterator[SketchPanel], Sequence[int]], Panels]
+
+
+def load_in_panels(path: Path, hold: Hold, held: Panels | None = None) -> Summary[Any]:
+    """Read a summary from a local file, in which the rows of a wide sketch of sparse rows stay.
+
+    Its panels of columns are brought by `hold` to where they are needed; `held` are the same there already. Raises as
+    `load`, and `DamagedFile` later if the file changes.
+    """
+    size = path.stat().st_size if path.is_file() else 0
+    if size < _FIXED + _DIGEST:
+        return load(path)
+    digest, left = hashlib.blake2b(digest_size=_DIGEST), size - _DIGEST
+    with path.open("rb") as stream:
+        while left and (part := stream.read(min(left, _READ_NBYTES))):
+            digest.update(part)
+            left -= len(part)
+        raw = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[Any]:
+        def in_panels(record: DirectionsRecord, edges: Sequence[int], height: int, offset: int) -> PanelRows:
+            start = size - _DIGEST - len(body) + offset
+            read = partial(_stored_panels, path, start, height, edges, record.mean, record.column_squares)
+            return PanelRows(StoredPanels(edges, read, hold, held), height)
+
+        return _rebuild(header, body, name, in_panels)
+
+    return _opened(raw, str(path), rebuild, digest.digest())
+
+
+def _stored_panels(
+    path: Path, start: int, height: int, edges: Sequence[int], mean: Floats, squares: Floats
+) -> Iterator[SketchPanel]:
+    """Yield the panels of a sketch whose rows are in a file from `start` on."""
+    with path.open("rb") as stream:
+        for a, b in pairwise(edges):
+            rows = np.empty((b - a, height))
+            for i in range(height):
+                stream.seek(start + 8 * (i * edges[-1] + a))
+                row = np.fromfile(stream, "<f8", b - a)
+                if row.size < b - a:
+                    raise DamagedFile(f"{path}: shorter than it was; run again")
+                rows[:, i] = row
+            yield SketchPanel(rows, mean[a:b].copy(), squares[a:b].copy())

@@ -27,7 +27,7 @@ from sketchselect.linalg.validation import PIECE_ROWS, Array, Floats, require_po
 from sketchselect.summaries.base import Context, DecayingSummary, Summary, register
 
 if TYPE_CHECKING:
-    from sketchselect.linalg.panel_columns import PanelDirections, Panels
+    from sketchselect.linalg.panel_columns import PanelDirections, PanelRows, Panels
     from sketchselect.linalg.sparse_shrink import SketchPanel, Total
     from sketchselect.linalg.spectrum import About
 
@@ -158,9 +158,18 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     def in_panels(self, total: Total, panels: Panels) -> PanelledDirections:
         """Return the summary of a sketch whose panels stay where they are."""
+        from sketchselect.linalg.panel_columns import PanelRows
+
         mean, squares = (np.concatenate(panels.map(attrgetter(name))) for name in ("mean", "squares"))
-        record = PanelledRecord(total, mean, squares, panels)
-        return cast(PanelledDirections, PanelledDirections(self.size)._with(record, Context()))
+        rows: Any = PanelRows(panels, total.norms.size)
+        record = DirectionsRecord(
+            total.n_rows, total.weight, mean, squares, total.shrinkage, rows, gram=np.zeros((0, 0))
+        )
+        return self.with_panel_rows(record, Context())
+
+    def with_panel_rows(self, record: DirectionsRecord, context: Context) -> PanelledDirections:
+        """Return the summary of a record whose rows are `PanelRows`."""
+        return cast(PanelledDirections, PanelledDirections(self.size)._with(record, context))
 
     def of_panels(self, total: Total, panels: Iterator[SketchPanel], n_features: int) -> Self:
         """Return the summary of a sketch in panels."""
@@ -393,27 +402,22 @@ class DecayedDirections(FrequentDirections):
         self._require_decay()
 
 
-@dataclass(frozen=True)
-class PanelledRecord:
-    """What is known of a sketch besides its panels."""
-
-    total: Total
-    mean: Floats
-    column_squares: Floats
-    panels: Panels
-
-
 class PanelledDirections(FrequentDirections):
     """The sketch of wide sparse rows, in panels of columns that stay on the workers that made them.
 
-    Methods of selection that can work on panels do, so that no process holds the sketch. Whatever else needs it, such
-    as `merge`, saving and pickling, puts it together in this process: 8 l p bytes. Workers keep their panels as long as
-    this summary is there, and lose them when they end.
+    Methods of selection that can work on panels do, and saving reads some rows at a time, so that no process holds the
+    sketch. Whatever else needs it, such as `merge` and pickling, puts it together in this process: 8 l p bytes. Workers
+    keep their panels as long as this summary is there, and lose them when they end.
     """
 
     @property
-    def _panelled(self) -> PanelledRecord:
-        return cast(PanelledRecord, self._record)
+    def _panelled(self) -> DirectionsRecord:
+        """The record, whose rows are in panels."""
+        return cast(DirectionsRecord, self._record)
+
+    @property
+    def _rows(self) -> PanelRows:
+        return cast("PanelRows", self._panelled.rows)
 
     @property
     def record(self) -> DirectionsRecord:
@@ -422,14 +426,15 @@ class PanelledDirections(FrequentDirections):
 
     @cached_property
     def _gathered(self) -> FrequentDirections:
-        known = self._panelled
-        whole = FrequentDirections(self.size).of_panels(known.total, known.panels.drained(), known.mean.size)
-        return whole._with(whole.record, self.context)
+        from sketchselect.linalg.sparse_shrink import joined
+
+        rows, _, _ = joined(self.panels.drained(), self.n_features, self.height)
+        return FrequentDirections(self.size)._with(replace(self._panelled, rows=rows), self.context)
 
     def _with(self, record: Any, context: Context) -> Any:
-        if isinstance(record, PanelledRecord):
-            return super()._with(cast(Any, record), context)
-        return FrequentDirections(self.size)._with(record, context)
+        if record is None or isinstance(record.rows, np.ndarray):
+            return FrequentDirections(self.size)._with(record, context)
+        return super()._with(record, context)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         from sketchselect.linalg.panel_columns import NoPanels
@@ -445,12 +450,12 @@ class PanelledDirections(FrequentDirections):
 
         A sketch that was put together already is returned whole.
         """
-        from sketchselect.linalg.panel_columns import NoPanels
+        from sketchselect.linalg.panel_columns import NoPanels, PanelRows
 
         if "_gathered" in self.__dict__ or isinstance(self.panels, NoPanels):
             return cast(FrequentDirections, self.__dict__.get("_gathered", self))
-        known = replace(self._panelled, panels=NoPanels(self.panels.edges, why))
-        return cast(FrequentDirections, self._with(known, self.context))
+        rows: Any = PanelRows(NoPanels(self.panels.edges, why), self.height)
+        return self.with_panel_rows(replace(self._panelled, rows=rows), self.context)
 
     def directions_in_panels(self, about: About) -> PanelDirections:
         """Return the directions about the means or about zero, whose vectors the panels make."""
@@ -472,12 +477,12 @@ class PanelledDirections(FrequentDirections):
     @property
     def panels(self) -> Panels:
         """The panels, wherever they are."""
-        return self._panelled.panels
+        return self._rows.panels
 
     @property
     def height(self) -> int:
         """Rows of the sketch about the means."""
-        return int(self._panelled.total.norms.size)
+        return self._rows.shape[0]
 
     @property
     def n_features(self) -> int:
@@ -487,7 +492,7 @@ class PanelledDirections(FrequentDirections):
     @property
     def n_rows(self) -> int:
         """Number of rows summarised."""
-        return self._panelled.total.n_rows
+        return self._panelled.n_rows
 
     @property
     def nbytes(self) -> int:
@@ -497,7 +502,7 @@ class PanelledDirections(FrequentDirections):
     @property
     def weight(self) -> float:
         """Total weight of the rows; their number by default."""
-        return self._panelled.total.weight
+        return self._panelled.weight
 
     @property
     def mean(self) -> Floats:
@@ -507,7 +512,7 @@ class PanelledDirections(FrequentDirections):
     @property
     def shrinkage(self) -> float:
         """Delta: the sketch loses at most this in any direction of A'A, and gains in none."""
-        return self._panelled.total.shrinkage
+        return self._panelled.shrinkage
 
     @property
     def single_rounding(self) -> float:

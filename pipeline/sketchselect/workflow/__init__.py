@@ -49,7 +49,8 @@ def select(job: Job) -> Path:
         # The files of `summarize` show whether the method read the rows once more.
         more = session.selector.makes_passes or (session.folder.path / "columns.sks").exists()
         name = "columns.sks" if more else "summary.sks"
-        summary = load(_needed(session.folder.path / "summary.sks", "summarize"))
+        _needed(session.folder.path / "summary.sks", "summarize")
+        summary = column_stage.load_summary(session)
         columns = load(_needed(session.folder.path / name, "summarize")) if more else summary
         column_stage.select(session, columns, summary)
         return session.folder.path / "selection.json"

@@ -11,12 +11,12 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from sketchselect.errors import DamagedFile, Incompatible, NotOurFolder, RunInProgress, SketchSelectError, SourceError
-from sketchselect.location import sync_folder
+from sketchselect.location import Buffer, sync_folder
 
 
 def parsed(text: str) -> Any:
@@ -134,11 +134,12 @@ class OutputFolder:
         sync_folder(self.path)
         return final
 
-    def write(self, name: str, content: bytes | str) -> Path:
-        """Write one file under its final name, atomically and durably."""
+    def write(self, name: str, content: Buffer | str | Iterable[Buffer | str]) -> Path:
+        """Write one file, given as a whole or in parts, under its final name, atomically and durably."""
+        parts = [content] if isinstance(content, (bytes, memoryview, str)) else content
         path = self.staging(name)
         with path.open("wb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.writelines(part.encode() if isinstance(part, str) else part for part in parts)
             stream.flush()
             os.fsync(stream.fileno())
         return self.publish(name)
@@ -280,7 +281,12 @@ def require_plain(path: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the folder's lock file, with a heartbeat, as long as the context is open."""
     lock = path / LOCK
-    handle = _acquire(lock)
+    try:
+        handle = _acquire(lock)
+    except OSError as error:  # of another user, or of a file system that is read-only
+        raise SketchSelectError(
+            f"{path}: cannot be written: {error.strerror}; make it writable, or choose another output folder"
+        ) from None
     stop = threading.Event()
 
     def beat() -> None:

@@ -20,6 +20,7 @@ from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError, DamagedFile, NotOurFolder, SourceError, WillNotFit
 from sketchselect.job.load import job_toml, load_job
 from sketchselect.job.schema import JobConfig
+from sketchselect.linalg.panel_columns import centered_in_place
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url
@@ -272,6 +273,7 @@ def run_config(
             k_means: Clustering | None = None
             evaluation: Evaluation | None = None
             if config.cluster is not None:
+                column_stage.let_go(summary)
                 candidates = clustering.cluster(session, summary_to_select_from, summary, features, selection)
                 assert features is not None  # `cluster` refuses to work without
                 k_means, evaluation = evaluate(session, summary, selection, features, candidates)
@@ -295,6 +297,8 @@ def run_config(
 
 def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
+    # The view may take the panels of a sketch on the workers.
+    figures = page_figures(session, results) if session.config.output.report else None
     peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
     # Certificates that `certify` added were of the former labels.
@@ -311,8 +315,8 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     content["stages"] = session.stages
     # The page states it too, so it is measured before the page is drawn.
     content["seconds"] = round(time.perf_counter() - began, 3)
-    if session.config.output.report:
-        publish_report(session.folder, content, results.selection, page_figures(session, results))
+    if figures is not None:
+        publish_report(session.folder, content, results.selection, figures)
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
@@ -508,7 +512,7 @@ def page_figures(session: Session, results: JobResults) -> dict[str, Any]:
         "cluster_count": results.cluster_count,
     }
     if sketch is not None:
-        figures["singular_values"] = np.sqrt(sketch.centered_directions.squares[:MAX_SPECTRUM]).tolist()
+        figures["singular_values"] = np.sqrt(centered_in_place(sketch).squares[:MAX_SPECTRUM]).tolist()
         figures["shrinkage"] = float(sketch.shrinkage)
         figures["squared_norm"] = float(sketch.centered_squared_norm)
     if results.sample is not None and view is not None:

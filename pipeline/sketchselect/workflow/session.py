@@ -42,7 +42,6 @@ from sketchselect.errors import (
     OutputFailed,
     SketchSelectError,
     SourceChanged,
-    Terminated,
 )
 from sketchselect.job.load import estimator, in_words_of_job
 from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
@@ -715,5 +714,5 @@ def _interrupted(session: Session, error: BaseException) -> Interrupted:
         "run the same command again to resume",
         saved_note,
     )
-    interrupt.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
+    interrupt.exit_code = getattr(error, "exit_code", Interrupted.exit_code)
     return interrupt

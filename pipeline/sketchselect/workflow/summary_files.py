@@ -179,7 +179,7 @@ def select_from_file(
             hint += f"; for a target take --method {TargetAutoSelector.method}"
         raise type(error)(f"{file}: {error}{hint}") from None
     selection = selector.selection_
-    write_atomically(output, selection_json(selection).encode())
+    write_atomically(output, map(str.encode, selection_json(selection)))
     choice = selection.diagnostics.get("choice")
     lines = [] if choice is None else [choice]
     model = model_of(selector)

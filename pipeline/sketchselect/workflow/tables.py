@@ -7,7 +7,8 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,16 @@ _ROWS_PER_CHUNK = 1 << 20
 _NAMES_AT_ONCE = 1 << 16
 
 
-def selection_json(selection: Selection) -> str:
-    """Return a selection as JSON: a function of the selection alone, so the same answer gives the same bytes."""
-    return json.dumps(plain_value(selection.to_dict()), indent=1, allow_nan=False) + "\n"
+PART_ROWS = 1 << 16
+"""Columns whose lines of text are in memory at a time."""
+
+
+def selection_json(selection: Selection) -> Iterator[str]:
+    """Yield a selection as JSON, in parts; a function of the selection alone: the same answer gives the same bytes."""
+    tokens = json.JSONEncoder(indent=1, allow_nan=False).iterencode(plain_value(selection.to_dict()))
+    while part := "".join(islice(tokens, PART_ROWS)):
+        yield part
+    yield "\n"
 
 
 def read_selection(path: Path) -> Selection:
@@ -51,21 +59,24 @@ def read_selection(path: Path) -> Selection:
     return selection
 
 
-def scores_csv(selection: Selection) -> str:
-    """Return all columns, best first, as CSV: rank, column, name, score, selected, and further numbers of the method.
+def scores_csv(selection: Selection) -> Iterator[str]:
+    """Yield all columns, best first, as CSV: rank, column, name, score, selected, and further numbers of the method.
 
+    The text comes in parts, because that of millions of columns is larger than the scores.
     Ties are in column order, columns without a score (NaN) last. Names that a spreadsheet would run are disarmed.
     """
     scores = np.asarray(selection.scores, dtype=np.float64)
     selected = {int(j) for j in selection.support}
-    names = selection.feature_names
-    rows: list[list[Any]] = [["rank", "column", "name", "score", "selected", *sorted(selection.columns)]]
-    for position, j in enumerate(rank(scores).tolist(), 1):
-        name = "" if names is None else disarmed(names[j])
-        numbers = [scores[j], *(selection.columns[key][j] for key in sorted(selection.columns))]
-        score, *more = ("" if np.isnan(number) else repr(float(number)) for number in numbers)
-        rows.append([position, j, name, score, int(j in selected), *more])
-    return csv_text(rows)
+    names, order = selection.feature_names, rank(scores)
+    yield csv_text([["rank", "column", "name", "score", "selected", *sorted(selection.columns)]])
+    for first in range(0, order.size, PART_ROWS):
+        rows = []
+        for position, j in enumerate(order[first : first + PART_ROWS].tolist(), first + 1):
+            name = "" if names is None else disarmed(names[j])
+            numbers = [scores[j], *(selection.columns[key][j] for key in sorted(selection.columns))]
+            score, *more = ("" if np.isnan(number) else repr(float(number)) for number in numbers)
+            rows.append([position, j, name, score, int(j in selected), *more])
+        yield csv_text(rows)
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

@@ -97,7 +97,7 @@ def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
         refuse("for --method blocks", {f"--{name}": value for name, value in chosen.items()})
     blocks = BlockOptions(**{"random_state": settings.random_state, **chosen})
     rows = session.labelled_rows("labels.zarr")
-    spectrum = codec.load(session.folder.path / "summary.sks")
+    spectrum = columns.load_summary(session)
     options = session.pass_options
     certificate = bound_from_rows(rows, None, settings.n_clusters, method, blocks, options, spectrum=spectrum)
     session.require_unchanged()
@@ -261,7 +261,7 @@ def verify_run(
             steps = ", ".join(session.prepare) or "no steps"
             add(same, steps if same else f"{steps}; the run's are {', '.join(content['prepare'])}")
         with _checking(checks, "summary.sks") as add:
-            summary = codec.load(path / "summary.sks")
+            summary = columns.load_summary(session)
             description = columns.description(session.config, session.selector, session.n_columns)
             source = session.rows if session.selects_apart else session.source
             if not (source_holds and same_build):
@@ -370,8 +370,9 @@ def _read_again(
     session: Session, source: Source, description: Summary[Any], summary: Summary[Any]
 ) -> tuple[bool | None, str]:
     """Return whether all rows, read again, give the same bits."""
-    again = summarize_source(source, description, session.pass_options.but(checkpoint=None), stage="verify").value
-    same = codec.encode(again) == codec.encode(summary)
+    options = session.pass_options.but(checkpoint=None, keeps_panels=columns.selects_in_panels(session))
+    again = codec.file_digest(summarize_source(source, description, options, stage="verify").value)
+    same = again == codec.file_digest(summary)
     return same, f"of {source.n_rows:,} rows read again, {'every bit is the same' if same else 'the bits are others'}"
 
 
@@ -385,11 +386,12 @@ def _selection(
         return
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
     evaluation.restore_target_bound(session, tables.read_selection(folder / "selection.json"))
-    selector = columns.fit_selector(session, codec.load(folder / origin))
-    summary = codec.load(folder / "summary.sks")
-    texts = {"selection.json": tables.selection_json(columns.with_bound(session, summary, selector.selection_))}
+    summary = columns.load_summary(session)
+    selector = columns.fit_selector(session, codec.load(folder / origin) if origin == "columns.sks" else summary)
+    again = columns.with_bound(session, summary, selector.selection_)
+    texts = {"selection.json": "".join(tables.selection_json(again))}
     if "scores.csv" in content["files"]:
-        texts["scores.csv"] = tables.scores_csv(selector.selection_)
+        texts["scores.csv"] = "".join(tables.scores_csv(selector.selection_))
     if "model.json" in content["files"]:
         model = model_of(selector, tables.column_name(session.config.input.target))
         texts["model.json"] = "" if model is None else model_json(model)
@@ -449,7 +451,7 @@ def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
 def _certificate(session: Session, content: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[bool | None, str]:
     """Return whether summary and objective give a certificate again; None for one from a pass over the rows."""
     folder, k = session.folder.path, content["job"]["cluster"]["n_clusters"]
-    summary = codec.load(folder / "summary.sks")
+    summary = columns.load_summary(session)
     support = tables.read_selection(folder / "selection.json").support
     inertia = content["clustering"]["inertia_selected_columns"]
     cheap: list[Certificate] = [

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect._text import counted
 from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.spectrum import Spectrum
+from sketchselect.linalg.panel_columns import centered_in_place
+from sketchselect.linalg.spectrum import Directions, Spectrum
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, require_positive
 from sketchselect.summaries import BlockBound, pick_spectrum
@@ -52,7 +53,7 @@ def spectral_bound(summary: Spectrum, n_clusters: int) -> tuple[float, dict[str,
             "summarise the complete rows"
         )
     total = summary.centered_squared_norm
-    squares: Floats = summary.centered_directions.squares
+    squares: Floats = centered_in_place(summary).squares
     delta = summary.shrinkage
     lost = max(total - float(squares.sum()), 0.0)
     top = float(squares[: n_clusters - 1].sum())
@@ -477,13 +478,13 @@ def predict_columns(summary: Spectrum, columns: NDArray[np.integer], rounding: f
     if r == p or scatter == 0:
         return Prediction(0.0 if r == p else rounding, np.eye(r), 1.0, 0.0)
     # In units of the scatter, so that no product overflows or vanishes.
-    directions, delta, single = summary.centered_directions, summary.shrinkage, summary.single_rounding / scatter
+    directions, delta, single = centered_in_place(summary), summary.shrinkage, summary.single_rounding / scatter
     squares, delta = directions.squares / scatter, delta / scatter
-    chosen = np.sqrt(squares)[:, None] * directions.vectors[:, columns]
+    chosen = np.sqrt(squares)[:, None] * directions.columns(columns)
     # What the sketch lost in all, and of each column; products in float32 may also have added that much to all.
     total, lost = max(1.0 - float(squares.sum()), 0.0), np.zeros(p)
     if delta > 0:
-        seen_norms = np.einsum("i,ij,ij->j", squares, directions.vectors, directions.vectors)
+        seen_norms = directions.remembered(Directions.column_norms, scale=scatter)
         lost = np.maximum(summary.centered_column_squared_norms / scatter - seen_norms, 0.0)
     lost_chosen = float(lost[columns].sum())
     # The directions are orthonormal to some units a column, and so is what follows from that.

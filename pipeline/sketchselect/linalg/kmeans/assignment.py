@@ -37,15 +37,6 @@ def as_float_rows(block: Array) -> Array:
 
 
 @kernel(error_model="numpy")
-def _closer(rows: Array, center: Floats, weights: Floats, nearest: Floats, out: Floats) -> float:
-    total = 0.0
-    for i in range(rows.shape[0]):
-        out[i] = min(nearest[i], squared_distance(rows[i], center))
-        total += weights[i] * out[i]
-    return total
-
-
-@kernel(error_model="numpy")
 def _distances(rows: Array, centers: Floats, out: Floats) -> None:
     for i in range(rows.shape[0]):
         for c in range(centers.shape[0]):
@@ -72,31 +63,65 @@ def spread_out(rows: Floats, weights: Floats, n_clusters: int, seed: int) -> NDA
     Cost: n k (2 + log k) distances.
     Source: Arthur and Vassilvitskii 2007, section 5; the greedy form as in scikit-learn.
     """
-    rows, weights = read_only(rows), read_only(weights)
-    n_rows = rows.shape[0]
     n_trials = 2 + int(np.log(n_clusters))
     draws = uniforms(seed, np.arange(n_clusters * n_trials, dtype=np.uint64)).reshape(n_clusters, n_trials)
-    nearest = np.full(n_rows, np.inf)
-    chosen: list[int] = []
-    pull = weights
+    chosen = np.empty(n_clusters, dtype=np.int64)
+    count: int = _spread_out(read_only(rows), read_only(weights), draws, chosen)
+    return chosen[:count]
+
+
+# A row this much closer to its nearest choice than half the way from there to a candidate is not closer to that one.
+_HALF_WAY = 4.0 * (1.0 + 1e-9)
+
+
+@kernel(error_model="numpy")
+def _spread_out(rows: Array, weights: Floats, draws: Floats, chosen: NDArray[np.int64]) -> int:
+    """Write the rows that are chosen, and return their number."""
+    (n_clusters, n_trials), (n_rows, n_features) = draws.shape, rows.shape
+    nearest, owner = np.full(n_rows, np.inf), np.zeros(n_rows, dtype=np.int32)
+    out, closest = np.empty(n_rows), np.empty(n_rows)
+    cumulative, center = np.empty(n_rows), np.empty(n_features)
+    # Squared distances from a candidate to the rows chosen before.
+    away = np.empty(n_clusters)
     for step in range(n_clusters):
-        cumulative = np.cumsum(pull)
-        if not cumulative[-1] > 0:
-            break
+        total, last = 0.0, -1
+        for i in range(n_rows):
+            pull = weights[i] * nearest[i] if step else weights[i]
+            total += pull
+            cumulative[i] = total
+            if pull != 0.0:
+                last = i
+        if not total > 0:
+            return step
         # The first row is drawn once, because there is no cost yet to lower.
-        picks = np.searchsorted(cumulative, draws[step, : n_trials if step else 1] * cumulative[-1], side="right")
+        picks = np.searchsorted(cumulative, draws[step, : n_trials if step else 1] * total, side="right")
         # Rounding may carry a draw past the last row of positive weight.
-        picks = np.unique(np.minimum(picks, np.flatnonzero(pull)[-1]))
-        best, closest = np.inf, nearest
+        picks = np.unique(np.minimum(picks, last))
+        best, winner = np.inf, -1
         for pick in picks:
-            out = np.empty(n_rows)
-            cost = _closer(rows, rows[pick].astype(np.float64), weights, nearest, out)
+            for j in range(n_features):
+                center[j] = rows[pick, j]
+            for c in range(step):
+                away[c] = squared_distance(rows[chosen[c]], center)
+            cost = 0.0
+            for i in range(n_rows):
+                before = nearest[i]
+                if step and away[owner[i]] > _HALF_WAY * before:
+                    out[i] = before
+                else:
+                    out[i] = min(before, squared_distance(rows[i], center))
+                cost += weights[i] * out[i]
             if cost < best:
-                best, closest, winner = cost, out, int(pick)
-        chosen.append(winner)
-        nearest = closest
-        pull = weights * nearest
-    return np.array(chosen, dtype=np.int64)
+                best, winner = cost, pick
+                out, closest = closest, out
+        if winner < 0:
+            return step
+        for i in range(n_rows):
+            if closest[i] < nearest[i]:
+                owner[i] = step
+        nearest, closest = closest, nearest
+        chosen[step] = winner
+    return int(n_clusters)
 
 
 _UNIT = 2.0**-53

@@ -17,6 +17,7 @@ _UP = np.float32(1.0 + 2.0**-20)
 # Below the first float32 loses relative precision; above the second it is infinite.
 _SMALLEST, _LARGEST = np.float32(1e-30), np.float32(1e38)
 _ZERO = np.float32(0.0)
+_UNIT = 2.0**-24  # Rounding of float32
 
 
 @kernel(error_model="numpy")
@@ -399,39 +400,133 @@ def sweep(
     return compared
 
 
+_SIDE = 64  # Rows that are compared with a centre side by side
+
+
 @kernel(error_model="numpy")
-def lloyd_of_few(rows: Array, weights: Floats, centers: Floats, most: int, tol: float, labels: Labels) -> float:
+def _turned(rows: Array, tiles: Array, errors: Array) -> None:
+    """Write the rows in float32, `_SIDE` of them side by side, and the length of what that rounds off each row."""
+    for i in range(rows.shape[0]):
+        tile, place, square = tiles[i // _SIDE], i % _SIDE, 0.0
+        for j in range(rows.shape[1]):
+            tile[j, place] = rows[i, j]
+            away = np.float64(rows[i, j]) - np.float64(tile[j, place])
+            square += away * away
+        errors[i] = np.sqrt(square)
+
+
+@kernel(error_model="numpy")
+def _two_nearest(tile: Array, centers: Array, squares: Array, best: Array, runner: Array, chosen: Labels) -> None:
+    """Write the two least squared distances of each row of a tile, and the index of the least, all in float32."""
+    d = tile.shape[0]
+    best[:] = np.inf
+    runner[:] = np.inf
+    chosen[:] = 0
+    for c in range(centers.shape[0]):
+        center = centers[c]
+        squares[:] = 0.0
+        j = 0
+        while j + 4 <= d:  # Four columns at once: `squares` is read and written a quarter as often.
+            c0, c1, c2, c3 = center[j], center[j + 1], center[j + 2], center[j + 3]
+            x0, x1, x2, x3 = tile[j], tile[j + 1], tile[j + 2], tile[j + 3]
+            for f in range(_SIDE):
+                s0, s1, s2, s3 = x0[f] - c0, x1[f] - c1, x2[f] - c2, x3[f] - c3
+                squares[f] += (s0 * s0 + s1 * s1) + (s2 * s2 + s3 * s3)
+            j += 4
+        while j < d:
+            c0, x0 = center[j], tile[j]
+            for f in range(_SIDE):
+                s0 = x0[f] - c0
+                squares[f] += s0 * s0
+            j += 1
+        for f in range(_SIDE):
+            value, before = squares[f], best[f]
+            higher = value if value > before else before
+            runner[f] = higher if higher < runner[f] else runner[f]
+            chosen[f] = c if value < before else chosen[f]
+            best[f] = value if value < before else before
+
+
+@kernel(error_model="numpy")
+def _added(row: Array, center: Floats, weight: float, sums: Floats) -> float:
+    """Add the row, with its weight, to the sums; return its squared distance to the centre, added up in one order."""
+    d = row.shape[0]
+    s0 = s1 = s2 = s3 = 0.0
+    j = 0
+    while j + 4 <= d:  # Four sums: each addition would wait for the one before.
+        x0, x1, x2, x3 = np.float64(row[j]), np.float64(row[j + 1]), np.float64(row[j + 2]), np.float64(row[j + 3])
+        y0, y1, y2, y3 = x0 - center[j], x1 - center[j + 1], x2 - center[j + 2], x3 - center[j + 3]
+        s0 += y0 * y0
+        s1 += y1 * y1
+        s2 += y2 * y2
+        s3 += y3 * y3
+        sums[j] += weight * x0
+        sums[j + 1] += weight * x1
+        sums[j + 2] += weight * x2
+        sums[j + 3] += weight * x3
+        j += 4
+    while j < d:
+        x0 = np.float64(row[j])
+        s0 += (x0 - center[j]) * (x0 - center[j])
+        sums[j] += weight * x0
+        j += 1
+    return (s0 + s1) + (s2 + s3)
+
+
+@kernel(error_model="numpy")
+def _settled(row: Array, centers: Floats) -> int:
+    """Return the nearest centre by float64 distances, each added up in one order; ties go to the lowest index."""
+    label, least = 0, np.inf
+    for c in range(centers.shape[0]):
+        square = 0.0
+        for j in range(row.shape[0]):
+            away = np.float64(row[j]) - centers[c, j]
+            square += away * away
+        if square < least:
+            label, least = c, square
+    return label
+
+
+@kernel(error_model="numpy")
+def lloyd_of_short_rows(rows: Array, weights: Floats, centers: Floats, most: int, tol: float, labels: Labels) -> float:
     """Make at most some Lloyd iterations, change centres and labels in place, and return the cost of the last labels.
 
-    All in float64 without BLAS: the same bits on any processor, and for few rows and columns faster than products,
-    whose calls take longer than their work. The labels are those of the centres.
+    Without BLAS, whose calls take longer than the products of few columns. Distances in float32 only exclude centres
+    that cannot be the nearest, by the error of these distances: labels, which are those of the centres, and costs are
+    those of float64, and have the same bits on any processor.
     """
     (n_rows, d), k = rows.shape, centers.shape[0]
-    turned, squares = np.empty((d, k)), np.empty(k)
-    sums, totals = np.empty((k, d)), np.empty(k)
+    n_tiles = (n_rows + _SIDE - 1) // _SIDE
+    tiles, errors, single = np.zeros((n_tiles, d, _SIDE), np.float32), np.empty(n_rows), np.empty((k, d), np.float32)
+    squares, best, runner = np.empty(_SIDE, np.float32), np.empty(_SIDE, np.float32), np.empty(_SIDE, np.float32)
+    chosen, sums, totals = np.empty(_SIDE, np.int32), np.empty((k, d)), np.empty(k)
+    _turned(rows, tiles, errors)
+    # Of the sums of two distances, of d terms each.
+    slope = 2.0 * _UNIT * (d + 8)
     before, cost = np.inf, np.inf
     for step in range(most + 1):
+        longest = 0.0
         for c in range(k):
+            square = 0.0
             for j in range(d):
-                turned[j, c] = centers[c, j]
+                single[c, j] = centers[c, j]
+                square += centers[c, j] * centers[c, j]
+            longest = max(longest, square)
+        longest = _UNIT * np.sqrt(longest)
         sums[:], totals[:], cost = 0.0, 0.0, 0.0
-        for i in range(n_rows):
-            squares[:] = 0.0
-            for j in range(d):
-                value = np.float64(rows[i, j])
-                for c in range(k):
-                    away = value - turned[j, c]
-                    squares[c] += away * away
-            nearest = 0
-            for c in range(1, k):
-                if squares[c] < squares[nearest]:
-                    nearest = c
-            labels[i] = nearest
-            weight = weights[i]
-            cost += weight * squares[nearest]
-            totals[nearest] += weight
-            for j in range(d):
-                sums[nearest, j] += weight * rows[i, j]
+        for a in range(0, n_rows, _SIDE):
+            _two_nearest(tiles[a // _SIDE], single, squares, best, runner, chosen)
+            for f in range(min(_SIDE, n_rows - a)):
+                # Row and centre are rounded to float32; below 1e-30 squares lose digits.
+                shift, square = longest + errors[a + f], np.float64(runner[f])
+                error = slope * square + 8.0 * shift * (np.sqrt(square) + shift) + 1e-30
+                # An infinite distance, or NaN, decides nothing.
+                clear = square - best[f] > error
+                label = chosen[f] if clear else _settled(rows[a + f], centers)
+                labels[a + f] = label
+                weight = weights[a + f]
+                totals[label] += weight
+                cost += weight * _added(rows[a + f], centers[label], weight, sums[label])
         if step == most or cost >= before * (1.0 - tol):
             break
         before = cost

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sketchselect.linalg.csr import densify, is_csr, take_columns
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.assignment import sparse_mean_products, spread_out
-from sketchselect.linalg.kmeans.kernels import lloyd_of_few
+from sketchselect.linalg.kmeans.kernels import lloyd_of_short_rows
 from sketchselect.linalg.validation import Array, Floats, Labels, read_only
 
 LEAST_ROWS, ROWS_PER_CLUSTER = 2000, 20  # Of a sample
@@ -21,7 +21,7 @@ MOST_NBYTES = 1 << 29  # Of its rows when dense: one process holds them all
 
 POLISH_ITERATIONS, POLISH_TOL = 25, 1e-4  # Most of one start; one that lowers the cost by less than this share ends it
 COST_TIE = 1e-9  # Costs of the same clusters differ by less, added up in another order or by another processor
-MOST_PRODUCTS = 1 << 18  # Products of an iteration up to which one loop is faster than calls
+SHORT = 128  # Columns up to which one loop is faster than products by BLAS (measured)
 SEEN = 1e-10  # Share of the largest squared norm of a direction below which its products are rounding
 MOST_DENSE_COLUMNS = 512  # Columns of sparse rows up to which they are taken as dense ones
 
@@ -101,30 +101,32 @@ class WeightedRows:
 
         `tol`: The share of the cost by which the last iteration lowers it; -inf for all iterations that move a centre.
         """
+        cost, centers, _ = self._iterated(centers, most, tol)
+        return cost, centers
+
+    def _iterated(self, centers: Floats, most: int, tol: float) -> tuple[float, Floats, Labels]:
+        """Return what `polish` does, and the labels of these centres."""
         before, memory = np.inf, None if is_csr(self.rows) else lloyd.RowMemory(self.rows.shape[0])
         for _ in range(most):
-            _, distances, sums = lloyd.assign_and_sum(self.rows, centers, self.weights, memory=memory)
+            labels, distances, sums = lloyd.assign_and_sum(self.rows, centers, self.weights, memory=memory)
             cost = float((self.weights * distances).sum())
             if cost >= before * (1 - tol):
-                return cost, centers
+                return cost, centers, labels
             before = cost
             moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)
             if (moved == centers).all():
-                return cost, centers
+                return cost, centers, labels
             centers = moved
-        _, distances = lloyd.assign(self.rows, centers)
-        return float((self.weights * distances).sum()), centers
+        labels, distances = lloyd.assign(self.rows, centers)
+        return float((self.weights * distances).sum()), centers, labels
 
-    def clusters(self, centers: Floats, most: int, tol: float) -> tuple[float, Labels]:
-        """Return cost and labels at the end of `polish`, but for rounding, and sooner where rows are few."""
-        if is_csr(self.rows) or self.rows.size * len(centers) > MOST_PRODUCTS:
-            cost, centers = self.polish(centers, most, tol)
-            return cost, self.assign(centers)
-        labels = np.empty(self.rows.shape[0], dtype=np.int32)
-        cost = lloyd_of_few(
-            read_only(self.rows), read_only(self.weights), np.array(centers, dtype=np.float64), most, tol, labels
-        )
-        return cost, labels
+    def clusters(self, centers: Floats, most: int, tol: float) -> tuple[float, Floats, Labels]:
+        """Return cost and centres at the end of `polish`, but for rounding, with labels, and sooner for short rows."""
+        if is_csr(self.rows) or self.rows.shape[1] > SHORT:
+            return self._iterated(centers, most, tol)
+        labels, centers = np.empty(self.rows.shape[0], dtype=np.int32), np.array(centers, dtype=np.float64)
+        cost = lloyd_of_short_rows(read_only(self.rows), read_only(self.weights), centers, most, tol, labels)
+        return cost, centers, labels
 
     def best(self, starts: Sequence[Floats], most: int = POLISH_ITERATIONS) -> Floats:
         """Return the start of lowest cost once polished, as polished; the first of several within `COST_TIE`.

@@ -53,12 +53,14 @@ from sketchselect.execution.tree import FAN_IN, MergeTree
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ClusterSettings, JobConfig
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.panel_columns import ROWS_NBYTES
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.selectors.timelines import scan_plan
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
-from sketchselect.summaries.moment_panels import ComomentPanel
+from sketchselect.summaries.frequent_directions import PANEL_NBYTES
+from sketchselect.summaries.moment_panels import ComomentPanel, is_wide_sketch
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
 from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
@@ -69,6 +71,9 @@ from sketchselect.workflow.stages.evaluation import solved_blocks
 from sketchselect.workflow.stages.features import feature_pass
 
 T = TypeVar("T")
+
+VECTORS = 48
+"""Vectors of all columns that the process which selects on the panels of a sketch has at most, with its text files."""
 
 TASK_SECONDS = 0.002
 """Time of a Dask scheduler and client for a task, one after the other; measured values are around 1 to 2 ms."""
@@ -622,7 +627,15 @@ class _Walk:
         session.selector.inspect_rows(session.source)
         bundle = column_stage.description(self.config, session.selector, session.n_columns)
         # A summary is there as it is received, too, and methods derive others of about its size from it.
-        summarized = 4 * bundle.projected_nbytes(session.n_columns, session.source.n_targets)
+        columns, in_panels = session.n_columns, column_stage.selects_in_panels(session)
+        panels = [member for member in bundle.values() if in_panels and is_wide_sketch(member, columns)]
+        whole = sum(member.projected_nbytes(columns) for member in panels)
+        summarized = 4 * (bundle.projected_nbytes(columns, session.source.n_targets) - whole)
+        if panels:
+            summarized += 8 * columns * VECTORS + 4 * ROWS_NBYTES
+            if self.engine.kind != "dask":
+                # All panels, and one that is read from the file.
+                summarized += sum(8 * (member.size + 2) * columns + 2 * PANEL_NBYTES for member in panels)
         self.client_nbytes = max(summarized, session.selector.selecting_nbytes(session.source))
         passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
@@ -638,8 +651,7 @@ class _Walk:
                     reduction = replace(plan.context.reduction, stage=f"summarize, {label}")
                     plan = replace(plan, context=replace(plan.context, reduction=reduction))
                     compute_plan(plan, session.pass_options, source_identities(plan.source))
-                if member is not None:
-                    columns = session.n_columns
+                if member is not None and last not in panels:
                     whole = 8 * last.stop**2 if isinstance(last, ComomentPanel) else last.projected_nbytes(columns)
                     self.client_nbytes = max(self.client_nbytes, 2 * whole)
         return None

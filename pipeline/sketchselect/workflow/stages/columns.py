@@ -17,13 +17,15 @@ from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, fit_steps, summarize_source
-from sketchselect.execution.summarize import summary_key, summary_projection
+from sketchselect.execution.summarize import source_for, summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
-from sketchselect.linalg.spectrum import Spectrum
+from sketchselect.linalg.panel_columns import Panels, StoredPanels, centered_in_place
+from sketchselect.linalg.spectrum import Directions, Spectrum
 from sketchselect.prepare.fitted import Standardise
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
+from sketchselect.summaries.frequent_directions import PanelledDirections
 from sketchselect.workflow import tables
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.session import Session, column_partition_bytes, names_digest, require_weights
@@ -72,7 +74,7 @@ def prepare(session: Session) -> None:
         session.steps, session.statistics = fit.steps, fit.statistics
 
 
-def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
+def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Bundle:
     """Return the bundle of all summaries that the job needs, for one pass.
 
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
@@ -108,7 +110,7 @@ def summarize(session: Session) -> Summary[Any]:
     fingerprint = session.source_fingerprint(summaries=summary_key(bundle), target=session.target_fingerprint)
     with session.stage("summarize") as entry:
         if session.reusable("summarize", fingerprint, entry):
-            summary = codec.load(folder.path / "summary.sks")
+            summary = load_summary(session)
             session.note_dropped(session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows)
             _note_units(session, summary)
             return summary
@@ -133,19 +135,55 @@ def summarize(session: Session) -> Summary[Any]:
                 f"{folder.path}: the workers cannot write there; output.dir must be a folder that this process and "
                 "every worker share"
             )
-        source = session.rows if session.selects_apart else session.source
+        source = _summarized(session)
+        options = session.pass_options.but(keeps_panels=selects_in_panels(session))
         _state_projection(session, source, bundle)
-        result = summarize_source(source, bundle, session.pass_options)
+        result = summarize_source(source, bundle, options)
         session.add_statistics(entry, result.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read must not cost the files of the earlier run.
         session.folder.invalidate_results()
         if session.statistics is None:
             folder.discard((STEPS_FILE,))
-        folder.write("summary.sks", codec.encode(result.value))
+        folder.write("summary.sks", codec.encoded_parts(result.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
-        _note_units(session, result.value)
-        return result.value
+        sketch = sketch_of(result.value)
+        summary = result.value
+        if isinstance(sketch, PanelledDirections):
+            # As a run that goes on from the file has it, with panels that are in place already.
+            summary = load_summary(session, sketch.panels)
+        _note_units(session, summary)
+        return summary
+
+
+def _summarized(session: Session) -> Source:
+    """Return the rows of ``summary.sks``."""
+    return session.rows if session.selects_apart else session.source
+
+
+def selects_in_panels(session: Session) -> bool:
+    """Return whether a wide sketch stays in panels of columns: the rows are sparse, and the method needs no more."""
+    bundle = description(session.config, session.selector, session.n_columns)
+    return session.selector.selects_in_panels and source_for(_summarized(session), bundle).is_sparse
+
+
+def load_summary(session: Session, held: Panels | None = None) -> Summary[Any]:
+    """Return the summary in the folder.
+
+    Where the method selects on the panels of a sketch they stay in the file, and come to the workers when needed;
+    `held` are there already.
+    """
+    path = session.folder.path / "summary.sks"
+    if not selects_in_panels(session):
+        return codec.load(path)
+    return codec.load_in_panels(path, lambda panels, edges: session.engine.hold(panels, edges), held)
+
+
+def let_go(summary: Summary[Any]) -> None:
+    """Free the memory of panels, for the passes over the rows that follow; what needs them again reads them again."""
+    sketch = sketch_of(summary)
+    if isinstance(sketch, PanelledDirections) and isinstance(sketch.panels, StoredPanels):
+        sketch.panels.let_go()
 
 
 def _require_same_names(session: Session) -> None:
@@ -336,7 +374,7 @@ def view_of(summary: Summary[Any]) -> View | None:
     if sketch is None:
         return None
     axes = np.zeros((2, sketch.n_features))
-    top = sketch.centered_directions.vectors[:2]
+    top = centered_in_place(sketch).remembered(Directions.top)
     axes[: len(top)] = top
     largest = np.abs(axes).argmax(axis=1)
     signs = np.where(axes[np.arange(2), largest] < 0, -1.0, 1.0)

@@ -1,0 +1,70 @@
+"""What operators do to a job on a cluster: suspend it, take its workers away, add one that does not belong there."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from tests.deploy.conftest import wait_until
+from tests.execution.on_dask import Slowly, run, spans
+from tests.passing import Recorder
+
+from sketchselect.errors import BadCluster
+from sketchselect.execution import Source, dask_engine, local_cluster, watch
+from sketchselect.execution.dask_engine import DaskEngine
+from sketchselect.readers import open_matrix
+
+pytestmark = pytest.mark.slow
+
+
+class Once(Recorder):
+    """Calls a function when the first partition is done."""
+
+    def __init__(self, function):
+        super().__init__()
+        self._functions = [function]
+
+    def advance(self, nbytes):
+        super().advance(nbytes)
+        while self._functions:
+            self._functions.pop()()
+
+
+@pytest.fixture
+def source():
+    return Source(open_matrix(np.ones((1000, 4))))
+
+
+def test_a_driver_that_was_suspended_goes_on(source, monkeypatch):
+    clock = SimpleNamespace(monotonic=watch.time.monotonic)
+    monkeypatch.setattr(watch, "time", clock)
+
+    def suspend():
+        before = clock.monotonic
+        clock.monotonic = lambda: before() + 200.0
+
+    with local_cluster(2) as engine:
+        assert run(source, engine, leaf=Slowly(0.05), progress=Once(suspend), stall_timeout=100.0).value == spans()
+
+
+def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source):
+    quiet = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, **quiet) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=1, interval="100ms", wait_count=1)
+        for _ in range(2):
+            wait_until(lambda: not client.scheduler_info()["workers"], "the cluster has no workers")
+            assert run(source, DaskEngine(client, worker_timeout=60.0)).value == spans()
+
+
+def test_a_worker_of_other_libraries_that_joins_late_is_named(source):
+    def joined_late():
+        other = {**dask_engine.local_versions(), "numpy": "1.0"}
+        dask_engine.local_versions = lambda: other
+
+    with local_cluster(2) as engine:
+        replace_worker = Once(lambda: engine.client.run(joined_late))
+        with pytest.raises(BadCluster, match=r"worker tcp://.* libraries \(numpy 1\.0, here"):
+            run(source, engine, leaf=Slowly(0.05), progress=replace_worker)
