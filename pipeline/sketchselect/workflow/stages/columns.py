@@ -118,7 +118,8 @@ def summarize(session: Session) -> Summary[Any]:
         names = [step.name for step in session.steps]
         own, more = names[: (count := len(session.config.prepare.entries))], names[count:]
         if more:
-            meaning = " (every row scaled to length 1)" if more == ["l2"] else ""
+            unit_rows = all(step.normalizes_rows for step in session.steps[count:])
+            meaning = " (every row scaled to length 1)" if unit_rows else ""
             where = f"after your own steps ({', '.join(own)}), " if own else ""
             session.progress.note(
                 f"{', '.join(more)}{meaning} is applied to the rows {where}here and in all later stages, because of "
