@@ -231,7 +231,7 @@ def test_the_projection_counts_the_result_where_it_is_held(narrow, data):
     tight = summarize_source(source, Moments(), PassOptions(engine, partition_bytes=20_000))
     assert tight.stats.projected_nbytes <= engine.memory_limit
     less = LocalEngine(1, memory_limit=tight.stats.projected_nbytes - 1)
-    with pytest.raises(WillNotFit, match="results that are kept"):
+    with pytest.raises(WillNotFit, match="cached rows and for results"):
         summarize_source(source, Moments(), PassOptions(less, partition_bytes=20_000))
 
 
