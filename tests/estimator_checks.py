@@ -47,6 +47,14 @@ EXCEPTIONS: dict[type, dict[str, str]] = {
 }
 
 
+SHORT: dict[str, dict[str, int]] = {
+    "auto-target": {"cv": 2},
+    "stability": {"n_pairs": 5},
+    **{name: {"n_alphas": 10} for name in ("lasso", "elastic-net", "mcp", "scad")},
+}
+"""Parameters of short paths and few folds: they take the time, and no law over all methods asks about them."""
+
+
 def exceptions(estimator: BaseEstimator) -> dict[str, str]:
     """Return the checks that an estimator must fail, and why."""
     return EXCEPTIONS.get(type(estimator), {})

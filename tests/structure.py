@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import io
 import statistics
@@ -31,7 +32,7 @@ class Module:
     text: str
     is_package: bool = False
 
-    @property
+    @functools.cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 

@@ -111,15 +111,20 @@ RULES: dict[str, Callable[[Module], list[str]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    """Return the modules of the package, each of which is parsed once."""
+    return list(package_modules())
+
+
 @pytest.mark.parametrize("rule", RULES)
-def test_package_keeps_the_rule(rule: str) -> None:
-    modules = list(package_modules())
+def test_package_keeps_the_rule(modules: list[Module], rule: str) -> None:
     assert len(modules) > 20
     assert [line for module in modules for line in RULES[rule](module)] == []
 
 
-def test_every_layer_of_the_order_exists() -> None:
-    assert set(RANKS) == {layer_of(module.name) for module in package_modules()}
+def test_every_layer_of_the_order_exists(modules: list[Module]) -> None:
+    assert set(RANKS) == {layer_of(module.name) for module in modules}
 
 
 def test_lines_are_counted_by_folder() -> None:
@@ -127,8 +132,8 @@ def test_lines_are_counted_by_folder() -> None:
     assert (lines_of(modules, "execution"), lines_of(modules)) == (3, 4)
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    assert import_circles(import_graph(list(package_modules()))) == []
+def test_no_module_imports_itself_by_way_of_others(modules: list[Module]) -> None:
+    assert import_circles(import_graph(modules)) == []
 
 
 def test_a_circle_is_found_wherever_the_import_stands() -> None:

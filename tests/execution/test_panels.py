@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.covering import every_pair, same
 from tests.passing import Recorder, flip, serial
 
 from sketchselect import location
@@ -230,7 +231,7 @@ def test_the_projection_counts_the_result_where_it_is_held(narrow, data):
     tight = summarize_source(source, Moments(), PassOptions(engine, partition_bytes=20_000))
     assert tight.stats.projected_nbytes <= engine.memory_limit
     less = LocalEngine(1, memory_limit=tight.stats.projected_nbytes - 1)
-    with pytest.raises(WillNotFit, match="results that are kept"):
+    with pytest.raises(WillNotFit, match="cached rows and for results"):
         summarize_source(source, Moments(), PassOptions(less, partition_bytes=20_000))
 
 
@@ -732,13 +733,14 @@ def columns_of_one():
     return as_csr(sp.csr_array(np.tile(np.eye(60), (4, 15))))
 
 
-SELECTORS = [
-    pytest.param(GreedySelector, {}, id="greedy"),
-    pytest.param(GreedySelector, {"noise": None}, id="greedy-without-noise"),
-    pytest.param(PivotedQRSelector, {}, id="pivoted-qr"),
-    pytest.param(LeverageSelector, {"choice": "sampled"}, id="leverage"),
-    pytest.param(SketchedRidgeSelector, {"combine": "l2"}, id="sketched-ridge"),
-]
+SELECTORS = {
+    "greedy": (GreedySelector, {}),
+    "greedy-without-noise": (GreedySelector, {"noise": None}),
+    "pivoted-qr": (PivotedQRSelector, {}),
+    "leverage": (LeverageSelector, {"choice": "sampled"}),
+    "sketched-ridge": (SketchedRidgeSelector, {"combine": "l2"}),
+}
+MATRICES = {"words": lambda: with_copies(words()), "rank": low_rank, "ties": columns_of_one}
 
 
 def never_whole(monkeypatch):
@@ -748,14 +750,10 @@ def never_whole(monkeypatch):
     monkeypatch.setattr(PanelledDirections, "record", property(refuse))
 
 
-@pytest.mark.share(16)
-@pytest.mark.parametrize("width", [128, 61])
-@pytest.mark.parametrize("about", ["mean", "zero"])
-@pytest.mark.parametrize(
-    "make", [lambda: with_copies(words()), low_rank, columns_of_one], ids=["words", "rank", "ties"]
-)
-@pytest.mark.parametrize(("selector", "options"), SELECTORS)
-def test_columns_are_chosen_in_panels_as_from_the_whole(monkeypatch, selector, options, make, about, width):
+@pytest.mark.share(5)
+@every_pair("method,make,about,width", SELECTORS, MATRICES, same("mean", "zero"), same(128, 61))
+def test_columns_are_chosen_in_panels_as_from_the_whole(monkeypatch, method, make, about, width):
+    selector, options = method
     monkeypatch.setattr(frequent_directions, "PANELS_ABOVE_NBYTES", 1)
     monkeypatch.setattr(frequent_directions, "PANEL_NBYTES", 8 * 12 * width)
     X = make()

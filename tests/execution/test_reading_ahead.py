@@ -70,18 +70,18 @@ def test_workers_read_the_next_partition_while_they_compute_one(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("state_nbytes", [0, 100, 1000])
-def test_every_engine_gives_the_same_answer(state_nbytes):
+def test_every_engine_gives_the_same_answer():
     source = Source(RemoteMatrix(1003))
     expected = [*spans(), (1000, 1003)]
     pair = lambda a, b: [a, b]  # noqa: E731
-    tree = run(source, LocalEngine(kind="serial"), merge=pair, state_nbytes=state_nbytes).value
-    with local_cluster(2) as engine:
-        for one in (LocalEngine(kind="serial"), LocalEngine(2), LocalEngine(5), engine):
-            reduced = run(source, one, state_nbytes=state_nbytes)
-            assert reduced.value == expected
-            assert (reduced.stats.rows_read, reduced.stats.bytes_read) == (1003, 1003 * 32)
-            assert run(source, one, merge=pair, state_nbytes=state_nbytes).value == tree
+    with local_cluster(2) as cluster:
+        for state_nbytes in (0, 100, 1000):
+            tree = run(source, LocalEngine(kind="serial"), merge=pair, state_nbytes=state_nbytes).value
+            for engine in (LocalEngine(kind="serial"), LocalEngine(2), LocalEngine(5), cluster):
+                reduced = run(source, engine, state_nbytes=state_nbytes)
+                assert reduced.value == expected, (state_nbytes, engine)
+                assert (reduced.stats.rows_read, reduced.stats.bytes_read) == (1003, 1003 * 32)
+                assert run(source, engine, merge=pair, state_nbytes=state_nbytes).value == tree, (state_nbytes, engine)
 
 
 @pytest.mark.parametrize("matrix", [TinyMatrix, RemoteMatrix])

@@ -330,6 +330,7 @@ def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
     assert result.manifest["range_of_clusters"]["recommended"] == 3
     assert result.centers.tobytes() == plain.centers.tobytes()
     assert result.labels.max() == 4
+    assert "into 5, by cluster.n_clusters" in result.summary()
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Number of clusters" in page
     assert "3 clusters: the sharpest elbow from 2 to 6" in page

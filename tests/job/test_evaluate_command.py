@@ -128,3 +128,10 @@ def test_what_cannot_be_compared_is_said(job: Job, tmp_path: Path) -> None:
     assert "clustered nothing" in refused(tmp_path / "out", "--labels", tmp_path / "a.npy")
     (tmp_path / "out" / "manifest.json").write_text("{")
     assert "damaged" in refused(tmp_path / "out", "--labels", tmp_path / "a.npy")
+
+
+def test_a_folder_that_is_not_there_is_named_before_its_labels(tmp_path: Path) -> None:
+    told = shell(tmp_path / "nowhere")
+    assert told.exit_code == 1
+    assert "nowhere" in told.stderr
+    assert "--labels" not in told.stderr

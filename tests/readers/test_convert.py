@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tests.readers.conftest import NAMED
 
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, EmptyInput, NotOurFolder, SketchSelectError, SourceError
-from sketchselect.readers import convert
+from sketchselect.readers import convert, open_vector
 from sketchselect.testing.readers import MatrixConformance
 
 NAMES = tuple(f"c{i}" for i in range(17))
@@ -318,3 +319,12 @@ def test_killed_in_the_middle(values, tmp_path):
     assert np.array_equal(open_matrix(target).read_rows(0, 103), values)
     assert leftovers(tmp_path) == [foreign.name], "only what a dead process of this machine left is removed"
     assert os.path.exists(foreign)
+
+
+def test_a_text_column_of_a_converted_file_is_suggested_by_its_place(tmp_path):
+    (tmp_path / "days.csv").write_text("when,a,b\n2026-01-01,1,2.5\n2026-01-01,3,4.5\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        convert(tmp_path / "days.csv", tmp_path / "days.zarr")
+    with pytest.raises(SourceError, match="did you mean 'obs/when'"):
+        open_vector("when", 2, matrix=open_matrix(tmp_path / "days.zarr"), name="dates", dates=True)

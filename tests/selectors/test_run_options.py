@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import zarr
-from tests.estimator_checks import target_for
+from tests.estimator_checks import SHORT, target_for
 from tests.passing import Recorder
 
 import sketchselect as sks
@@ -16,7 +16,10 @@ N_ROWS, N_COLUMNS = 60, 12
 PARTITION = 20 * N_COLUMNS * 8
 
 ESTIMATORS = {
-    **{name: cls(**({"trend": "quadratic"} if name == "hvg" else {})) for name, cls in METHODS.items()},
+    **{
+        name: cls(**({"trend": "quadratic"} if name == "hvg" else {}), **SHORT.get(name, {}))
+        for name, cls in METHODS.items()
+    },
     "k-means": sks.KMeans(3),
     "pca": SketchedPCA(2),
 }

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tests.estimator_checks import exceptions, of_size, target_for
+from tests.estimator_checks import SHORT, exceptions, of_size, target_for
 
 import sketchselect as sks
 from sketchselect import selectors
@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 @pytest.mark.share(130)
 @parametrize_with_checks(
-    [cls(**SMALL.get(name, {})) for name, cls in METHODS.items()],
+    [cls(**SMALL.get(name, {}), **SHORT.get(name, {})) for name, cls in METHODS.items()],
     expected_failed_checks=exceptions,
 )
 def test_scikit_learn_contract(estimator, check):

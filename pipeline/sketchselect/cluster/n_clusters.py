@@ -213,8 +213,8 @@ class ClusterRange:
         indices = f" Best by index: {best}." if best else ""
         if k is None:
             return (
-                f"No number of clusters from {first} to {last} stands out: none has an elbow (the inertia falls "
-                f"{ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
+                f"No number of clusters from {first} to {last} stands out: none has all three of an elbow (the inertia "
+                f"falls {ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
                 f"times as many as at their means).{indices}"
             )

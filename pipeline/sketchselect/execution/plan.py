@@ -131,7 +131,7 @@ class Projection:
 
     def sentence(self) -> str:
         """Return the projection in words."""
-        held = f"{format_bytes(self.held)} for rows and results that are kept, " if self.held else ""
+        held = f"{format_bytes(self.held)} for cached rows and for results, " if self.held else ""
         return (
             f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks, "
             f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {held}"

@@ -577,6 +577,8 @@ def _vector_at(
             names = (*_obs_beside(matrix, storage_options), *names)
             bare = text.removeprefix("obs/")
             nearest = next(filter(None, (did_you_mean(name, names) for name in (text, bare, f"obs/{bare}"))), "")
+            if not nearest and _vector_beside(f"obs/{bare}", matrix, storage_options, missing) is not None:
+                nearest = f"; did you mean 'obs/{bare}'?"  # beside the matrix in a store of a converted text file
             raise SourceError(
                 f"{name}: no column {text!r:.80} in {place}, and no file of that name{nearest or ';'} "
                 f"columns: {first_names(names, 8)}"

@@ -480,7 +480,7 @@ def _warn_of(rows: CsvRows, counting: Array) -> None:
         warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns "
             f"{'is' if len(rows.texts) == 1 else 'are'} {' or '.join(kinds)} and not used as features{first}; "
-            f"target or labels of a job may be {listed}{encoding}",
+            f"target, labels or dates of a job may be {listed}{encoding}",
         )
     if rows.like_numbers:
         warn(

@@ -341,10 +341,11 @@ class AutoSelector(BaseSelector):
         else:
             competitors = [self._named(method) for method in self.methods]
         for method in competitors:
-            open_size = "n_features_to_select" in method.get_params() and not isinstance(method, AutoSelector)
+            parameters = method.get_params()
+            open_size = "n_features_to_select" in parameters and not isinstance(method, AutoSelector)
             if method.uses_target or method.needs_counts or method.makes_passes or not open_size:
                 raise BadParameter(f"{method.method} cannot compete: it needs a target, counts or other passes")
-            if "n_clusters" in method.get_params() and method.get_params()["n_clusters"] is None:
+            if parameters.get("n_clusters", self) is None:
                 method.set_params(n_clusters=self.n_clusters)
         if not competitors:
             raise BadParameter("methods: none was named; leave it out for all that are fast")
@@ -543,12 +544,12 @@ class AutoSelector(BaseSelector):
 
 def _names(methods: Sequence[BaseSelector]) -> list[str]:
     """Return the names of methods, with the parameters in which several of one name differ."""
-    names = []
-    for method in methods:
-        alike = [other.get_params() for other in methods if other.method == method.method]
-        differ = [key for key in method.get_params() if len({repr(other[key]) for other in alike}) > 1]
-        values = ", ".join(f"{key}={method.get_params()[key]!r}" for key in differ)
-        names.append(f"{method.method}({values})" if values else method.method)
+    names, parameters = [], [method.get_params() for method in methods]
+    for method, own in zip(methods, parameters, strict=True):
+        alike = [values for other, values in zip(methods, parameters, strict=True) if other.method == method.method]
+        differ = [key for key in own if len(alike) > 1 and len({repr(values[key]) for values in alike}) > 1]
+        shown = ", ".join(f"{key}={own[key]!r}" for key in differ)
+        names.append(f"{method.method}({shown})" if shown else method.method)
     return names
 
 

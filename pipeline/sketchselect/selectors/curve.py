@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sketchselect._text import html_table
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
-from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, WeightedRows, row_products
+from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, POLISH_TOL, WeightedRows, row_products
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, Labels
 from sketchselect.plots import SelectionCurveDisplay
@@ -130,7 +130,7 @@ class Coreset:
         labels = self._refined(points, starts[best][1])[1]
         if whole is not points:
             # Where rows are long, the end of a run takes too long.
-            labels = whole.assign(whole.polish(whole.means([labels], self.n_clusters)[0][0])[1])
+            labels = whole.clusters(whole.means([labels], self.n_clusters)[0][0], POLISH_ITERATIONS, POLISH_TOL)[2]
         return self._costs_of(labels, best, starts, self._halves(points, labels))
 
     def clustered_from(self, labels: Labels, columns: Columns) -> SampledClusters:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadParameter, ConfigError, SourceError
 from sketchselect.linalg.agreement import best_matching
 from sketchselect.linalg.validation import Array
+from sketchselect.location import is_url
 from sketchselect.readers import Vector, open_vector
 from sketchselect.summaries import Contingency
 from sketchselect.workflow.folder import MARKER, read_manifest
@@ -152,7 +153,9 @@ def evaluate_target(
         if not Path(target).exists():
             raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
     if labels is None:
-        raise ConfigError("--labels: missing; say where the known labels are")
+        if not is_url(target) and not path.exists():
+            raise SourceError(f"{target}: no such file or folder; evaluate takes the output folder of a run")
+        raise ConfigError("--labels: missing; give the file of the known labels, or their name in the store")
     clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
     known = open_vector(labels, None, matrix=store, storage_options=storage_options, name="labels")
     comparison = compare_labels(known, clustering)

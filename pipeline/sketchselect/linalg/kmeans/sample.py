@@ -101,25 +101,29 @@ class WeightedRows:
 
         `tol`: The share of the cost by which the last iteration lowers it; -inf for all iterations that move a centre.
         """
+        cost, centers, _ = self._iterated(centers, most, tol)
+        return cost, centers
+
+    def _iterated(self, centers: Floats, most: int, tol: float) -> tuple[float, Floats, Labels]:
+        """Return what `polish` does, and the labels of these centres."""
         before, memory = np.inf, None if is_csr(self.rows) else lloyd.RowMemory(self.rows.shape[0])
         for _ in range(most):
-            _, distances, sums = lloyd.assign_and_sum(self.rows, centers, self.weights, memory=memory)
+            labels, distances, sums = lloyd.assign_and_sum(self.rows, centers, self.weights, memory=memory)
             cost = float((self.weights * distances).sum())
             if cost >= before * (1 - tol):
-                return cost, centers
+                return cost, centers, labels
             before = cost
             moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)
             if (moved == centers).all():
-                return cost, centers
+                return cost, centers, labels
             centers = moved
-        _, distances = lloyd.assign(self.rows, centers)
-        return float((self.weights * distances).sum()), centers
+        labels, distances = lloyd.assign(self.rows, centers)
+        return float((self.weights * distances).sum()), centers, labels
 
     def clusters(self, centers: Floats, most: int, tol: float) -> tuple[float, Floats, Labels]:
         """Return cost and centres at the end of `polish`, but for rounding, with labels, and sooner for short rows."""
         if is_csr(self.rows) or self.rows.shape[1] > SHORT:
-            cost, centers = self.polish(centers, most, tol)
-            return cost, centers, self.assign(centers)
+            return self._iterated(centers, most, tol)
         labels, centers = np.empty(self.rows.shape[0], dtype=np.int32), np.array(centers, dtype=np.float64)
         cost = lloyd_of_short_rows(read_only(self.rows), read_only(self.weights), centers, most, tol, labels)
         return cost, centers, labels

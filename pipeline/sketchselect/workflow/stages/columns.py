@@ -115,11 +115,15 @@ def summarize(session: Session) -> Summary[Any]:
             _note_units(session, summary)
             return summary
         _require_same_names(session)
-        more = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
+        names = [step.name for step in session.steps]
+        own, more = names[: (count := len(session.config.prepare.entries))], names[count:]
         if more:
+            unit_rows = all(step.normalizes_rows for step in session.steps[count:])
+            meaning = " (every row scaled to length 1)" if unit_rows else ""
+            where = f"after your own steps ({', '.join(own)}), " if own else ""
             session.progress.note(
-                f"the method {session.config.select.method} adds {', '.join(more)} to the prepare steps, here and in "
-                "all later stages; select.normalize = false turns that off"
+                f"{', '.join(more)}{meaning} is applied to the rows {where}here and in all later stages, because of "
+                "select.normalize; normalize = false in [select] leaves it out"
             )
         if folder.was_stopped_early and session.config.execution.checkpoint == "auto":
             session.progress.note(
