@@ -84,6 +84,12 @@ def test_rows_of_a_tall_row_group_are_decoded_in_batches(table, tmp_path, monkey
     heights.clear()
     matrix.read_rows(10, 12)
     assert heights == [7, 7], "what lies behind the rows is not decoded"
+    # Of lists all entries count.
+    monkeypatch.setattr("sketchselect.readers.parquet._BATCH_ENTRIES", 20)
+    heights.clear()
+    pq.write_table(pa.table({"e": [[float(i), 0.5] for i in range(30)]}), tmp_path / "lists.parquet")
+    open_matrix(tmp_path / "lists.parquet").read_rows(0, 30)
+    assert max(heights) == 10
 
 
 def test_labels_are_a_column_beside_the_matrix(path, table):

@@ -52,12 +52,15 @@ class ParquetFile:
     groups: tuple[int, ...]  # Rows of each row group
     keys: tuple[tuple[str, int | str], ...] = ()  # Names and values of the folders ``name=value`` around it
 
-    def tables(self, group_rows: Iterable[tuple[int, int, int]], columns: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
+    def tables(
+        self, group_rows: Iterable[tuple[int, int, int]], columns: tuple[str, ...], n_entries: int = 0
+    ) -> Iterator[tuple[int, Any]]:
         """Yield (row group, Arrow table of some columns) of runs of rows; keys of its folders are columns.
 
         A row group is decoded in batches, so that its height costs no memory.
 
         `group_rows`: Row groups, each with its first row and the row after the last, counted in the group.
+        `n_entries`: Entries of a row, where columns hold lists.
         Raises `SourceChanged` if the file was rewritten since it was opened; `ChunkReadError` if a row group cannot be
         decoded; file and row group are named.
         """
@@ -66,7 +69,7 @@ class ParquetFile:
         self.location.require_version(self.version)
         constants = dict(self.keys)
         stored = [name for name in columns if name not in constants]
-        height = max(_BATCH_ENTRIES // max(len(stored), 1), _BATCH_ROWS)
+        height = max(_BATCH_ENTRIES // max(len(stored), n_entries, 1), _BATCH_ROWS)
         with contextlib.ExitStack() as stack:
             file = in_order = None
             for group, start, stop in group_rows:
@@ -127,11 +130,13 @@ class RowGroups:
                     yield file, group, first, rows
                 first += rows
 
-    def tables(self, start: int, stop: int, columns: tuple[str, ...]) -> Iterator[tuple[str, int, Any]]:
+    def tables(
+        self, start: int, stop: int, columns: tuple[str, ...], n_entries: int = 0
+    ) -> Iterator[tuple[str, int, Any]]:
         """Yield (address, first row, table of some columns) of rows `start` to `stop`, in runs below a row group."""
         for file, run in itertools.groupby(self.below(start, stop), key=lambda item: item[0]):
             items = [(group, max(start - first, 0), min(stop - first, rows)) for _, group, first, rows in run]
-            for group, table in file.tables(items, columns):
+            for group, table in file.tables(items, columns, n_entries):
                 yield f"{file.location.address}: row group {group}", start, table
                 start += table.num_rows
 
@@ -429,7 +434,7 @@ def _first_length(footers: Footers, name: str) -> int:
     for file in footers.groups.files:
         for group, rows in enumerate(file.groups):
             if rows:
-                first = next(file.tables([(group, 0, 1)], (name,)))[1].column(0)[0].as_py()
+                first = next(file.tables([(group, 0, 1)], (name,), _BATCH_ENTRIES))[1].column(0)[0].as_py()
                 return len(first or ())
     return 0
 
@@ -471,7 +476,7 @@ class ParquetMatrix(Matrix):
     def _rows(self, start: int, stop: int) -> Array:
         out = np.empty((stop - start, self.shape[1]), self.dtype)
         names = tuple(column.name for column in self.columns)
-        for address, low, table in self.groups.tables(start, stop, names):
+        for address, low, table in self.groups.tables(start, stop, names, self.shape[1]):
             rows = out[low - start : low - start + table.num_rows]
             if self.uniform:
                 # Without an object for each of perhaps thousands of columns.
