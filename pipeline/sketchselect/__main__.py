@@ -11,7 +11,8 @@ from typing import Any
 
 def main() -> None:
     """Run the command line; a signal that comes while its parts are still imported is an orderly end too."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    names = "SIGINT", "SIGTERM", "SIGHUP"
+    for number in (getattr(signal, name) for name in names if hasattr(signal, name)):  # Windows has no SIGHUP
         if signal.getsignal(number) is not signal.SIG_IGN:  # whoever starts the program may have shielded it
             signal.signal(number, _leave)
     # Workers begin as `python -c`, which would look for modules in whatever folder the user is in.
