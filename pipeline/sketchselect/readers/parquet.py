@@ -411,9 +411,7 @@ def column_of(footers: Footers, name: str, encode: Collection[str] = ()) -> tupl
         return Column(name), entry
     width = kind.list_size if types.is_fixed_size_list(kind) else _first_length(footers, name)
     if not width:
-        raise EmptyInput(
-            f"{address}: the first list of column {name!r:.80} is missing or has no entries; correct row 0"
-        )
+        raise EmptyInput(f"{address}: the lists of column {name!r:.80} have no entries, beginning with the first")
     return Column(name, width), entry
 
 
