@@ -6,6 +6,7 @@ import pickle
 import re
 import time
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 import dask
@@ -946,3 +947,12 @@ def test_columns_are_chosen_on_the_workers(in_panels, engine, monkeypatch):
     never_whole(monkeypatch)
     got = GreedySelector(40, sketch_size=12, n_components=4).fit(X, client=engine, partition_bytes=60_000)
     assert got.scores_.tobytes() == expected.scores_.tobytes()
+
+
+@pytest.mark.slow
+def test_panels_from_a_file_are_spread_over_the_workers(engine):
+    rows = np.random.default_rng(0).normal(size=(4, 250_000, 8))
+    panels = [SketchPanel(part, part[:, 0].copy(), part[:, 1].copy()) for part in rows]
+    held = engine.hold(iter(panels), range(0, 1_000_001, 250_000))
+    assert sorted(map(len, held._groups.values())) == [2, 2]
+    assert np.array_equal(np.concatenate(held.map(attrgetter("mean"))), rows[:, :, 0].ravel())

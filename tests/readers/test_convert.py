@@ -148,6 +148,7 @@ ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9.0]]
 DIALECTS = {
     "a table of pandas with its index, without names": (",0,1,2\n0,1,2,3\n1,4,5,6\n2,7,8,9\n", ("0", "1", "2")),
     "spaces": ("1.0 2.0  3.0\n4 5 6\n7 8 9\n", None),
+    "spaces and quotation marks": ('"a" "b c"  d\n"1" 2 3\n4 5 "6"\n7 8 9\n', ("a", "b c", "d")),
     "bars": ("a|b|c\n1|2|3\n4|5|6\n7|8|9\n", "abc"),
     "a separator at the end": ("a,b,c,\n1,2,3,\n4,5,6,\n7,8,9,\n", "abc"),
     "spaces before quotation marks": ('a, "b", c\n1, "2", 3\n4, "5", 6\n7, "8", 9\n', "abc"),

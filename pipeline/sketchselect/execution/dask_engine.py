@@ -405,6 +405,7 @@ class RemotePanels(Panels):
     ) -> None:
         super().__init__(edges)
         self._client, self._futures, self._value, self._watched = client, futures, value, watched
+        self._await(futures)  # none is anywhere before it is made
         holders = client.who_has(futures)
         self._groups: dict[str, list[int]] = {}
         for j, future in enumerate(futures):
@@ -472,6 +473,10 @@ class RemotePanels(Panels):
             ) from error
 
     def _gather(self, futures: list[Any]) -> list[Any]:
+        self._await(futures)
+        return list(self._client.gather(futures))
+
+    def _await(self, futures: list[Any]) -> None:
         if not self._are_done(futures, LOOK_SECONDS):
             with contextlib.closing(self._watched("selecting columns")) as watch:
                 while not self._are_done(futures, POLL_SECONDS):
@@ -480,7 +485,6 @@ class RemotePanels(Panels):
                         if watch.events.get()[0] == "report":
                             watch.progressed()
                     watch.check()
-        return list(self._client.gather(futures))
 
     def _are_done(self, futures: list[Any], seconds: float) -> bool:
         """Return whether futures are done within some seconds, successfully or not."""
@@ -567,8 +571,9 @@ def _compute_slots(address: str, n_threads: int) -> threading.BoundedSemaphore:
 @functools.cache
 def local_versions() -> dict[str, str]:
     """Return the versions of this process that have to be the same everywhere."""
-    python, ours = ".".join(platform.python_version_tuple()[:2]), f"{__version__} kernels {KERNEL_VERSION}"
-    return {"python": python, **{name: metadata.version(name) for name in CHECKED}, "sketchselect": ours}
+    versions = {"python": ".".join(platform.python_version_tuple()[:2])}
+    versions["sketchselect"] = f"{__version__} kernels {KERNEL_VERSION}"  # there may be no metadata of a sent package
+    return versions | {name: metadata.version(name) for name in CHECKED if name not in versions}
 
 
 def report_to_client(token: str, versions: dict[str, str], span: Span | None) -> None:
@@ -693,6 +698,7 @@ class DaskEngine(Engine):
 
     def hold(self, panels: Iterator[SketchPanel], edges: Sequence[int]) -> Panels:
         """Return panels on the workers, evenly, to which they are sent one after the other."""
+        limits = Plan.stall_timeout, Progress(), self.worker_timeout, self.worker_ttl, self.nannies
         with self._connected():
             workers = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
             futures = []
@@ -704,8 +710,9 @@ class DaskEngine(Engine):
                     canonical_record, sent, workers=[worker], allow_other_workers=True, pure=False
                 )
                 futures.append(future)
-        limits = Plan.stall_timeout, Progress(), self.worker_timeout, self.worker_ttl, self.nannies
-        return RemotePanels(self.client, futures, edges, _same, lambda stage: ClusterWatch(self.client, stage, *limits))
+            return RemotePanels(
+                self.client, futures, edges, _same, lambda stage: ClusterWatch(self.client, stage, *limits)
+            )
 
     def persist_blocks(self, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
         """Return futures of the prepared blocks of a pass, by their rows; see `persist_blocks`."""

@@ -35,6 +35,7 @@ _OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
 _SEPARATED_DIGITS = re.compile(r"[-+]?\d[\d.' ]*[,.' ][\d.,' ]*")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_WORD = re.compile(r'"([^"]*)"(?!\S)|(\S+)')
 _SEPARATORS = ",;\t|"
 _SPACES = " "
 _LINES_OF_HEAD = 20
@@ -67,8 +68,13 @@ def _separator(lines: list[str]) -> str:
 
 def _is_spaced(lines: list[str]) -> bool:
     """Return whether fields are separated by spaces: as many in both of the first lines, numbers in the second."""
-    words = [line.split() for line in lines if line.strip()][:2]
+    words = [_words(line) for line in lines if line.strip()][:2]
     return len({len(line) for line in words}) == 1 and len(words[0]) > 1 and all(map(_is_number, words[-1][1:]))
+
+
+def _words(line: str) -> list[str]:
+    """Return the fields of a line that are separated by spaces, without quotation marks around them."""
+    return [quoted or bare for quoted, bare in _WORD.findall(line)] if '"' in line else line.split()
 
 
 def _is_number(field: str) -> bool:
@@ -187,7 +193,7 @@ class CsvRows:
         Raises `SourceError` if quotation marks are not closed before the end of the file.
         """
         if self._separator == _SPACES:
-            yield from ((before + i, line.split(), before + i) for i, line in enumerate(lines, start=1) if line.strip())
+            yield from ((before + i, _words(line), before + i) for i, line in enumerate(lines, start=1) if line.strip())
             return
         first = 1
         reader = csv.reader(itertools.chain(lines, rest, [_END]), delimiter=self._separator, skipinitialspace=True)

@@ -383,7 +383,7 @@ def load_in_panels(path: Path, hold: Hold, held: Panels | None = None) -> Summar
     """Read a summary from a local file, in which the rows of a wide sketch of sparse rows stay.
 
     Its panels of columns are brought by `hold` to where they are needed; `held` are the same there already. Raises as
-    `load`, and `DamagedFile` later if the file changes.
+    `load`, and `DamagedFile` later if the file has become shorter: nobody else may write it meanwhile.
     """
     size = path.stat().st_size if path.is_file() else 0
     if size < _FIXED + _DIGEST:
