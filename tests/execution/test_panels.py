@@ -950,9 +950,13 @@ def test_columns_are_chosen_on_the_workers(in_panels, engine, monkeypatch):
 
 
 @pytest.mark.slow
-def test_panels_from_a_file_are_spread_over_the_workers(engine):
+def test_panels_from_a_file_are_spread_over_the_workers(engine, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(4, 250_000, 8))
     panels = [SketchPanel(part, part[:, 0].copy(), part[:, 1].copy()) for part in rows]
     held = engine.hold(iter(panels), range(0, 1_000_001, 250_000))
     assert sorted(map(len, held._groups.values())) == [2, 2]
     assert np.array_equal(np.concatenate(held.map(attrgetter("mean"))), rows[:, :, 0].ravel())
+    gone = {"workers": {"tcp://127.0.0.1:9": {"nthreads": 1}}}
+    monkeypatch.setattr(engine.client, "scheduler_info", lambda n_workers: gone)
+    with pytest.raises(ClusterLost, match="went away"):
+        engine.hold(iter(panels), held.edges)

@@ -40,7 +40,7 @@ method = {method} # sketchselect methods lists all
 n_features = {n_features} # of {n_columns}{fewest}
 {normalize}
 [cluster]                        # leave the section out to select only
-n_clusters = 8                   # range = [2, 12] compares these numbers besides
+n_clusters = 8                   # range = [2, 12] compares these numbers too
 certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
 
 [execution]

@@ -703,8 +703,14 @@ class DaskEngine(Engine):
             workers = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
             futures = []
             for j, panel in enumerate(panels):
-                worker = workers[j * len(workers) // (len(edges) - 1)]
-                sent = self.client.scatter(panel, workers=[worker], hash=False)
+                try:
+                    worker = workers[j * len(workers) // (len(edges) - 1)]
+                    sent = self.client.scatter(panel, workers=[worker], hash=False)
+                except (LookupError, OSError) as error:  # a scheduler that does not know the worker has a KeyError
+                    raise ClusterLost(
+                        f"{self._address}: workers went away while the panels of a sketch were sent to them; run the "
+                        "same command again"
+                    ) from error
                 # In memory of its own, aligned as where it was made.
                 future = self.client.submit(
                     canonical_record, sent, workers=[worker], allow_other_workers=True, pure=False

@@ -265,8 +265,8 @@ def _find_matrix(root: Hdf5Node, key: str | None) -> Hdf5Node:
         (key,) = matrices
     there = first_few(matrices, 12) or "none"
     if key is None and not matrices:
-        cure = "of 10x Genomics: scanpy.read_10x_h5(...).write_h5ad(...)"
-        raise SourceError(f"{address}: there is no matrix of rows in this file ({cure})")
+        cure = "convert a file of 10x Genomics by scanpy.read_10x_h5(...).write_h5ad(...)"
+        raise SourceError(f"{address}: there is no matrix of rows in this file; {cure}")
     if key is None:
         raise SourceError(f"{address}: choose one of its matrices with key= (or --key): {there}")
     node = root.child(key)

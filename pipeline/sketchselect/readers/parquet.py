@@ -411,7 +411,7 @@ def column_of(footers: Footers, name: str, encode: Collection[str] = ()) -> tupl
         return Column(name), entry
     width = kind.list_size if types.is_fixed_size_list(kind) else _first_length(footers, name)
     if not width:
-        raise EmptyInput(f"{address}: the lists of column {name!r:.80} have no entries, beginning with the first")
+        raise EmptyInput(f"{address}: the lists of column {name!r:.80} have no entries: the first is empty")
     return Column(name, width), entry
 
 
