@@ -156,7 +156,10 @@ def summarize(
         if batches is not None and top_values is None:
             raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
         if missing and (sketch or not moments):
-            raise ConfigError("--nonfinite missing: only moments accept missing values; add --moments --no-sketch")
+            raise ConfigError(
+                "--nonfinite missing: only moments accept missing values; fill them by --prepare impute instead of this "
+                "option, or add --moments --no-sketch"
+            )
     if classes and target is None:
         raise ConfigError("--classes: says what the target holds; add --target")
     if batches is not None and target is not None:
