@@ -157,6 +157,7 @@ DIALECTS = {
     "a line break in a name": ('"a\nx",b,c\n1,2,3\n4,5,6\n7,8,9\n', ("a\nx", "b", "c")),
     "carriage returns": ("a,b,c\r1,2,3\r4,5,6\r7,8,9\r", "abc"),
     "line ends of all kinds": ("a,b,c\n1,2,3\r4,5,6\n7,8,9\r\n", "abc"),
+    "line breaks beside numbers": ('a,b,c\n1,2,"3\n"\n4,5,6\n7,8,"\n\n9"\n', "abc"),
     "line breaks in fields": ('id,a,b,c\n"x\ny",1,2,3\n"z\n\nw",4,5,6\nk,7,8,9\n', "abc"),
     "line breaks in last fields": ('a,b,c,id\n1,2,3,"x\ny"\n4,5,6,"z\n\nw"\n7,8,9,k\n', "abc"),
 }

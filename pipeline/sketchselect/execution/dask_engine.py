@@ -469,7 +469,7 @@ class RemotePanels(Panels):
         except (CancelledError, KilledWorker, ClosedClientError, OSError) as error:
             raise ClusterLost(
                 "the workers that held the panels of this sketch are gone, or their client is closed, and so is the "
-                "sketch; fit again, and save it while the client is open"
+                "sketch; fit again, or run the same job again, and save a sketch while its client is open"
             ) from error
 
     def _gather(self, futures: list[Any]) -> list[Any]:

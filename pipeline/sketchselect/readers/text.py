@@ -240,7 +240,9 @@ class CsvRows:
 
     def _parse(self, lines: list[str], rest: Iterable[str], first_line: int) -> tuple[tuple[Array, ...], int]:
         """Return a block of the rows that begin in some lines, and the number of lines that they end in."""
-        if not self.texts and len(self._numbers) == self._width and any(map(str.strip, lines)):
+        # With an odd number of quotation marks a field goes on in the lines after these.
+        whole = sum(line.count('"') for line in lines) % 2 == 0
+        if whole and not self.texts and len(self._numbers) == self._width and any(map(str.strip, lines)):
             separator = None if self._separator == _SPACES else self._separator
             with contextlib.suppress(ValueError):
                 block: Array = np.loadtxt(lines, self.dtype, comments=None, delimiter=separator, quotechar='"', ndmin=2)

@@ -353,6 +353,7 @@ def write_selected(
         if not session.reusable("write features", fingerprint, entry):
             path = folder.staging("features.zarr")
             view = view_of(summary)
+            let_go(summary)  # a pass over the rows needs the memory
             result = write_features(written_rows(session), selection.support, path, view, seed, session.pass_options)
             session.add_statistics(entry, result.stats)
             session.require_unchanged()
