@@ -157,8 +157,8 @@ def summarize(
             raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
         if missing and (sketch or not moments):
             raise ConfigError(
-                "--nonfinite missing: only moments accept missing values; fill them by --prepare impute instead of this "
-                "option, or add --moments --no-sketch"
+                "--nonfinite missing: only moments accept missing values; fill them by --prepare impute instead of "
+                "this option, or add --moments --no-sketch"
             )
     if classes and target is None:
         raise ConfigError("--classes: says what the target holds; add --target")
