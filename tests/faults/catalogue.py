@@ -96,7 +96,7 @@ FAULTS = (
         DEATHS + "no_workers_is_an_error_and_not_a_wait"),
     row("worker", "none yet, on a cluster that is scaled by its work", "a task that waits has one started",
         OPERATORS + "a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet"),
-    row("worker", "of other libraries, joining during the run", "an error with its address and versions; nothing that it computed is used",
+    row("worker", "of other libraries, joining during the run", "an error with its address and versions at its first partition or merge",
         OPERATORS + "a_worker_of_other_libraries_that_joins_late_is_named"),
     row("worker", "`SystemExit` or `KeyboardInterrupt` in a task", "an ordinary error; no worker dies",
         DEATHS + "leaving_inside_a_task_does_not_kill_the_worker"),

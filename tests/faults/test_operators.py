@@ -53,7 +53,7 @@ def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source):
         LocalCluster(n_workers=0, threads_per_worker=1, **quiet) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        cluster.adapt(minimum=0, maximum=1, interval="100ms", wait_count=1)
+        cluster.adapt(minimum=0, maximum=1, interval="100ms", wait_count=20)
         for _ in range(2):
             wait_until(lambda: not client.scheduler_info()["workers"], "the cluster has no workers")
             assert run(source, DaskEngine(client, worker_timeout=60.0)).value == spans()
