@@ -6,6 +6,7 @@ import dataclasses
 import io
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -58,6 +59,21 @@ def test_scores_are_bars_from_zero_and_selected_ones_are_drawn_again():
     assert np.allclose(every, np.sort(selector.scores_)[::-1])
     assert np.allclose(selected, every[:2])
     drawn(axes)
+    named = dataclasses.replace(selector.selection_, feature_names=tuple("fedcba")).plot()
+    assert [label.get_text() for label in named.get_xticklabels()] == [
+        "fedcba"[j] for j in np.argsort(-selector.scores_)
+    ]
+
+
+@pytest.mark.parametrize("sizes", [[18, 19, 20, 21, 22], [1, 2, 4, 8, 16, 17, 18, 19], [5], list(range(1, 200))])
+def test_sizes_of_a_curve_are_labelled_where_labels_do_not_touch(sizes):
+    n = len(sizes)
+    curve = {"method": ["greedy"] * n, "n_features": sizes, "ratio": [1.1] * n, "low": [1.0] * n, "high": [1.2] * n}
+    axes = plots.SelectionCurveDisplay.from_curve(curve, ax=Figure(figsize=(6, 4)).subplots()).ax_
+    axes.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert axes.get_xticks()[-1] == sizes[-1]
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
 
 
 def test_curve_is_a_line_for_each_method_with_its_choice_marked():

@@ -162,8 +162,17 @@ def draw_curve(
             if (name, int(size)) == chosen:
                 pen.dots(axes, np.array([[size, value]]), pen.ink, 8.0)
                 axes.annotate(mark, (size, 1.0), xycoords=("data", "axes fraction"), ha="right", va="top")
-    axes.set_xticks(np.unique(sizes)[:: max(1, len(np.unique(sizes)) // 8)])
+    axes.set_xticks(_apart(np.unique(sizes)))
     axes.legend(loc="upper right")
+
+
+def _apart(sizes: Floats) -> list[float]:
+    """Return sizes, ascending, whose labels do not touch on a logarithmic axis: the largest, and others down to it."""
+    shown: list[float] = []
+    for size in sizes[::-1].tolist():
+        if not shown or np.log(shown[-1] / size) >= np.log(1.3 * sizes[-1] / sizes[0]) / 10:
+            shown.append(size)
+    return shown[::-1]
 
 
 def draw_counts(

@@ -72,6 +72,10 @@ def _of(estimator: Any, name: str, needed: str) -> Any:
     return value
 
 
+MOST_NAMES = 40
+"""Columns with scores whose names have room below their bars."""
+
+
 class SelectionScoresDisplay(Display):
     """Scores of all columns in falling order, the selected ones marked.
 
@@ -81,6 +85,8 @@ class SelectionScoresDisplay(Display):
         Larger is better; columns of NaN are left out.
     support : array of int, shape (n_selected,)
         Selected columns.
+    feature_names : sequence of str, optional
+        Written below the bars where at most 40 columns have a score.
 
     Examples
     --------
@@ -90,9 +96,10 @@ class SelectionScoresDisplay(Display):
     >>> display = sks.plots.SelectionScoresDisplay.from_estimator(selector)  # doctest: +SKIP
     """
 
-    def __init__(self, *, scores: Any, support: Any) -> None:
+    def __init__(self, *, scores: Any, support: Any, feature_names: Any = None) -> None:
         self.scores: Floats = np.asarray(scores, dtype=np.float64)
         self.support: NDArray[np.int64] = np.asarray(support, dtype=np.int64)
+        self.feature_names = feature_names
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
@@ -102,14 +109,20 @@ class SelectionScoresDisplay(Display):
     @classmethod
     def from_selection(cls, selection: Any, *, ax: Any = None) -> Self:
         """Draw the scores of a `Selection`."""
-        return cls(scores=selection.scores, support=selection.support).plot(ax)
+        names = selection.feature_names
+        return cls(scores=selection.scores, support=selection.support, feature_names=names).plot(ax)
 
     def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         ranking = charts.rank(self.scores, self.support)
         if ranking.n_scored == 0:
             raise BadParameter("no column has a score, so there is nothing to draw")
         charts.draw_scores(pen, panels[0], ranking, ranking.n_scored)
-        panels[0].set_xlabel("rank of the column (1 = highest score)")
+        if self.feature_names is not None and ranking.n_scored <= MOST_NAMES:
+            order = ranking.order[: ranking.n_scored].tolist()
+            panels[0].set_xticks(range(1, len(order) + 1), [self.feature_names[j] for j in order], rotation=90)
+            panels[0].set_xlabel("columns, highest score first")
+        else:
+            panels[0].set_xlabel("rank of the column (1 = highest score)")
 
 
 class SelectionCurveDisplay(Display):
