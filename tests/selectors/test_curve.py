@@ -420,6 +420,9 @@ def test_a_mistake_in_the_call_is_one_line() -> None:
     choice = chosen.selection_.diagnostics["choice"].split(" % of the variance. ")[1]
     assert "variance" in choice
     assert "1 column." in choice
+    every = AutoSelector(6, n_clusters=2, methods=["variance"]).fit(X)
+    advice = "No column is left out"
+    assert [advice in fit.selection_.diagnostics["choice"] for fit in (chosen, every)] == [False, True]
 
 
 # The curve at the limits: units far from one, samples that are too small, arguments of another kind.
