@@ -36,7 +36,7 @@ def machine() -> str:
         model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    return f"{model}, {cores} cores, {platform.system()}"
+    return f"{model}, {cores} core{'s' * (cores > 1)}, {platform.system()}"
 
 
 def versions() -> str:
@@ -74,6 +74,12 @@ def table(measured: Measured) -> str:
     return "\n".join(rows)
 
 
+def label(what: str) -> str:
+    """Return what a case does, up to the last comma that leaves it short enough for the figure."""
+    shown = what.partition(", one thread")[0].partition(", threads")[0]
+    return shown if len(shown) <= 80 else shown[:80].rpartition(", ")[0]
+
+
 def draw(measured: Measured, file: Path) -> None:
     """Draw the times over the floor, a line for every case, a mark for every side, a bar for its spread."""
     import matplotlib
@@ -97,7 +103,7 @@ def draw(measured: Measured, file: Path) -> None:
     axes.set_xscale("log")
     axes.set_yticks(
         range(len(measured)),
-        [case.what.partition(", one thread")[0].partition(", threads")[0][:80] for case, _ in measured.values()],
+        [label(case.what) for case, _ in measured.values()],
     )
     axes.invert_yaxis()
     axes.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)
