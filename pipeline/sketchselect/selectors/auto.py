@@ -592,7 +592,7 @@ def sentence(
     if from_centers is not None:
         given = f" Only when started from {CENTERS} is it within the tolerance: {_percents(from_centers)}."
     if 1 < point.n_features == point.selection.scores.size:
-        given += " No column is left out: for fewer, give their number or a larger tolerance."
+        given += " No column is left out; to leave some out, ask for a number of columns or raise the tolerance."
     return (
         f"{explained}{best} selects {chosen}. On {'it' if point.n_features == 1 else 'them'}, {starts} is estimated to "
         f"change the inertia in all columns by {_percents(point)}, compared with k-means on all columns; the estimate "
