@@ -335,7 +335,8 @@ def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
     assert "Number of clusters" in page
     assert "3 clusters: the sharpest elbow from 2 to 6" in page
     assert "This run used 5." in page
-    assert "3 clusters: the sharpest elbow" in result.summary()
+    assert "of the selected columns" in page
+    assert "On the selected columns: 3 clusters: the sharpest elbow" in result.summary()
     again = sks.run(told)
     assert {s["name"]: s["reused"] for s in again.manifest["stages"]}["range of clusters"] is True
     sks.run(job(cluster={"n_clusters": 5}))

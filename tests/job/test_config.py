@@ -68,6 +68,14 @@ def test_whole_job_is_read(tmp_path: Path) -> None:
     assert job.output.dir == str(tmp_path / "out")
 
 
+def test_no_scaling_is_true_of_every_method() -> None:
+    """Methods that scale no rows take ``normalize = false``, which the file of `init` has, and no other value."""
+    job = {"input": {"url": "a", "target": "y.npy"}, "select": {"method": "lasso", "normalize": False}}
+    assert load_job(job).select.parameters == {}
+    with pytest.raises(ConfigError, match=r"select\.normalize: unknown key"):
+        load_job(job | {"select": {"method": "lasso", "normalize": "l2"}})
+
+
 def test_no_cluster_section_means_no_clustering() -> None:
     assert load_job({"input": {"url": "a"}, "select": {"method": "variance"}}).cluster is None
 

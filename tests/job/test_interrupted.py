@@ -11,13 +11,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import typer
 from scipy import sparse
 
+from sketchselect.errors import Interrupted
+from sketchselect.job.load import load_job
 from sketchselect.job.text import write_toml
+from sketchselect.workflow.session import open_session
 
 from .commands import IN_PANELS, cli, refused, start, works
 
@@ -211,6 +215,13 @@ def test_only_commands_that_keep_work_say_so(
     with pytest.raises(typer.Exit):
         shell.command(stopped)(**common, checkpoint=checkpoint)
     assert ("work is kept" in capsys.readouterr().err) is resumes
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_command_that_resumes_does_not_start_over(job: Callable[..., Any], fresh: bool) -> None:
+    with pytest.raises(Interrupted) as caught, open_session(load_job(job()), fresh=fresh):
+        raise KeyboardInterrupt
+    assert ("without --fresh" in str(caught.value)) is fresh
 
 
 IMPORTING = """

@@ -313,9 +313,25 @@ def test_the_time_is_that_of_the_workers_with_its_bottleneck_and_price(job_file:
         assert plan.cost == pytest.approx(0.5 * n * plan.seconds / 3600)
         assert plan.to_dict()["estimate"]["seconds"] == pytest.approx(plan.seconds, abs=1e-5)
         assert f"on {n} workers" in plan.text()
+        assert "k-means" not in plan.text()
         assert f"bottleneck: {plan.bottleneck}" in plan.text()
     assert passes[0]["bottleneck"] == "computing"
     assert passes[2]["bottleneck"] == "partitions"
+
+
+def test_a_merge_that_compiles_is_timed_again(job_file: Path, monkeypatch) -> None:
+    from sketchselect.workflow.plan import forecast
+
+    merges = iter([100.0, *[0.001] * 99])
+
+    def timed(call: Any) -> tuple[Any, float]:
+        return call(), next(merges) if "merge" in getattr(call, "__code__", timed.__code__).co_names else 0.01
+
+    monkeypatch.setattr(forecast, "timed", timed)
+    monkeypatch.setattr(forecast, "idle_worker_nbytes", lambda: 2**28)
+    seconds = forecast_job(job_file, n_workers=2).seconds
+    assert seconds is not None
+    assert seconds < 50
 
 
 # What a dry run times of a pass: a partition, and merges of as many states as its rows make.

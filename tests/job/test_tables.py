@@ -62,6 +62,9 @@ def test_text_and_empty_cells_of_a_table(table: np.ndarray, tmp_path: Path) -> N
     assert matrix.row_names.read(0, 2).tolist() == ["P0", "P1"]
     group = open_vector("obs/group", 300, matrix=matrix)
     assert group.read(0, 4).tolist() == ["a", "b", "c", "a"]
+    for wrong in ("obs/groop", "obs/group.1"):  # a dot does not make a path of it
+        with pytest.raises(SourceError, match="did you mean 'obs/group'"):
+            open_vector(wrong, 300, matrix=matrix)
 
 
 @pytest.mark.filterwarnings("ignore:.*columns (is|are) text", "ignore:.*fields are missing")

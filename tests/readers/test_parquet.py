@@ -152,6 +152,8 @@ def test_converted_to_a_store(path, table, tmp_path):
     source = open_matrix(path, key="-kind")
     out = open_matrix(convert(source, tmp_path / "o.zarr"))
     MatrixConformance(out, numbers(table, "a", "b", "c"), ("a", "b", "c")).verify()
+    with pytest.warns(UserWarning, match="left out nothing is in the store"):
+        convert(path, tmp_path / "p.zarr", key="-kind")
 
 
 def test_without_pyarrow_the_extra_is_named(path, monkeypatch):

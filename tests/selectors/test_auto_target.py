@@ -265,7 +265,7 @@ def test_a_job_with_a_target_and_no_clusters(tmp_path: Path) -> None:
     np.save(tmp_path / "target.npy", X[:, 4] * X[:, 5] + X[:, 0])
     job = {
         "input": {"url": str(tmp_path / "rows.npy"), "target": str(tmp_path / "target.npy")},
-        "select": {"method": "auto", "n_features": "auto"},
+        "select": {"method": "auto", "n_features": "auto", "normalize": False},  # as in the file of `init`
         "execution": {"cluster": "serial"},
         "output": {"dir": str(tmp_path / "out"), "report": False},
     }

@@ -234,6 +234,9 @@ def test_raw_rows_do_not_get_into_a_summary_of_prepared_ones():
     prepared = sks.summarize(X, FrequentDirections(3), prepare=["l2"])
     with pytest.raises(Incompatible, match=r"differently prepared rows: \['l2'\] and \[\]"):
         prepared.update(X)
+    one, other = (sks.summarize(part, FrequentDirections(3), prepare=["standardise"]) for part in (X[:15], X[15:]))
+    with pytest.raises(Incompatible, match=r"--write-fitted.*--fitted"):
+        one.merge(other)
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     twice = prepared.update(unit, prepare=prepared.prepare)
     assert twice.prepare == ("l2",)

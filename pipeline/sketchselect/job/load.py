@@ -63,9 +63,23 @@ def for_target(text: JobText) -> JobText:
     if not isinstance(select, dict) or select.get("method") != AutoSelector.method:
         return text
     known = {*SELECT_KEYS, *method_parameters(TargetAutoSelector.method)} - {"tolerance", "tolerance_proved"}
+    known |= {"normalize"} if select.get("normalize") is False else set()
     if not isinstance(data, dict) or data.get("target") is None or "cluster" in text.values or {*select} - known:
         return text
     return replace(text, values={**text.values, "select": {**select, "method": TargetAutoSelector.method}})
+
+
+def without_scaling(text: JobText) -> JobText:
+    """Return the text without ``normalize = false`` in ``[select]``, where the method scales no rows in any case."""
+    select = text.values.get("select")
+    if not isinstance(select, dict) or select.get("normalize") is not False:
+        return text
+    from sketchselect import selectors
+
+    method = str(select.get("method"))
+    if method not in selectors.METHODS or "normalize" in method_parameters(method):
+        return text
+    return replace(text, values={**text.values, "select": {k: v for k, v in select.items() if k != "normalize"}})
 
 
 def parameter_problems(text: JobText) -> list[str]:
@@ -226,7 +240,7 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overr
         text = read_job_text(Path(source))
     if overrides:
         text = _without_local_cluster(with_overrides(text, overrides))
-    text = for_target(with_current_names(text))
+    text = without_scaling(for_target(with_current_names(text)))
     config, problems = None, []
     try:
         config = JobConfig.model_validate(text.values)

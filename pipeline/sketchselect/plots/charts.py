@@ -163,7 +163,7 @@ def draw_curve(
                 pen.dots(axes, np.array([[size, value]]), pen.ink, 8.0)
                 axes.annotate(mark, (size, 1.0), xycoords=("data", "axes fraction"), ha="right", va="top")
     axes.set_xticks(_apart(np.unique(sizes)))
-    axes.legend(loc="upper right")
+    axes.legend(loc="best")
 
 
 def _apart(sizes: Floats) -> list[float]:
@@ -199,7 +199,7 @@ def draw_counts(
         pen.frame(axes, widened(ks, 0.03), (low, 1.08), (along, name), whole=True, chosen=counts["recommended"])
     panels[0].legend(loc="upper right")
     if len(panels) > 1:
-        panels[1].legend(loc="lower right")
+        panels[1].legend(loc="best")
 
 
 def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: bool = False) -> None:

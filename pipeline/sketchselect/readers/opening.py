@@ -573,8 +573,8 @@ def _vector_at(
     vector = _vector_beside(text, matrix, storage_options, missing)
     if vector is None:
         place = "the object in memory" if getattr(matrix, "in_memory", False) else getattr(matrix, "address", matrix)
+        names = (*_obs_beside(matrix, storage_options), *names) if names else ()
         if names and not os.path.splitext(text)[1]:  # the name of a column, not the path of a file
-            names = (*_obs_beside(matrix, storage_options), *names)
             bare = text.removeprefix("obs/")
             nearest = next(filter(None, (did_you_mean(name, names) for name in (text, bare, f"obs/{bare}"))), "")
             if not nearest and _vector_beside(f"obs/{bare}", matrix, storage_options, missing) is not None:

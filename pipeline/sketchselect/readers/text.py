@@ -107,6 +107,8 @@ class CsvRows:
         Whether the first line, read as a row, rises by whole numbers, as names may.
     texts : dict of str to int
         Name -> place of each column of text, or left out.
+    left_out : set of str
+        Those among them that were to be left out.
     measured : list of int
         Places of those among them that are numbers.
     like_numbers : list of str
@@ -170,6 +172,7 @@ class CsvRows:
             name = "" if self._header is None else self._header[j].replace("/", "_")
             usable = name.strip(".") and not name.startswith("__") and name not in self.texts
             self.texts[name if usable else f"column {j + 1}"] = j
+        self.left_out = {name for name, j in self.texts.items() if j in apart}
         self.like_numbers = [name for name, j in self.texts.items() if j in self._look_like_numbers]
 
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:

@@ -445,6 +445,11 @@ def convert(
         seal(place, array)
     if isinstance(rows, CsvRows):
         _warn_of(rows, np.flatnonzero(counting))
+    elif key is not None and key.startswith("-"):
+        warn(
+            f"{rows.address}: of the columns that are left out nothing is in the store; a job with one as target, "
+            "labels or row names can read the table itself, or a file with that column alone"
+        )
     return _result(target)
 
 
@@ -475,7 +480,7 @@ def _warn_of(rows: CsvRows, counting: Array) -> None:
     if rows.texts:
         first = f", {next(iter(rows.texts))!r:.80} names the rows" if rows.has_row_names else ""
         listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])
-        kinds = ["text"] * (len(rows.texts) > len(rows.measured)) + ["left out"] * bool(rows.measured)
+        kinds = ["text"] * bool(rows.texts.keys() - rows.left_out) + ["left out"] * bool(rows.left_out)
         encoding = f'; the prepare step "{ENCODINGS["text"]}" makes features of text' if "text" in kinds else ""
         warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns "
@@ -489,8 +494,7 @@ def _warn_of(rows: CsvRows, counting: Array) -> None:
         )
     if rows.n_missing:
         warn(
-            f"{rows.address}: {rows.n_missing:,} fields are missing; a job takes them with input.nonfinite = "
-            '"missing" and the prepare step "impute"',
+            f'{rows.address}: {rows.n_missing:,} fields are missing; the prepare step "impute" fills them',
         )
 
 

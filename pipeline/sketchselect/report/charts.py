@@ -160,10 +160,11 @@ def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, 
         "sentence": clean(counts["sentence"], NOTE_LENGTH),
         "svg": Markup(_count_figure(counts)),
         "caption": (
-            "Above: the inertia (k-means objective) of the best clustering over all rows, and the lower bound for any "
-            "clustering into that many clusters, as shares of the highest inertia shown. Below: the stability of "
-            f"clusterings from {count(counts['n_seeds'])} seeds (mean ARI on {count(counts['n_sampled'])} rows; 1 is "
-            "complete agreement), and the silhouette of squared distances over all rows (1: clusters are far apart)."
+            "All measures are of the selected columns. Above: the inertia (k-means objective) of the best clustering "
+            "over all rows, and the lower bound for any clustering into that many clusters, as shares of the highest "
+            f"inertia shown. Below: the stability of clusterings from {count(counts['n_seeds'])} seeds (mean ARI on "
+            f"{count(counts['n_sampled'])} rows; 1 is complete agreement), and the silhouette of squared distances "
+            "over all rows (1: clusters are far apart)."
             + ("" if recommended is None else " The dashed line marks the recommended number.")
             + f" This run used {count(used)}."
         ),

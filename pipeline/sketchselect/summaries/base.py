@@ -456,9 +456,16 @@ class Summary(ABC, Generic[R]):
         if n_mine != n_theirs and self.n_rows and other.n_rows:
             raise Incompatible(f"cannot merge {self.kind} summaries with {n_mine} and {n_theirs} targets")
         if self.context.prepare != other.context.prepare:
+            steps = [[label.partition("#")[0] for label in one.context.prepare] for one in (self, other)]
+            cure = "summarize both with the same prepare"
+            if steps[0] == steps[1]:
+                cure = (
+                    "the steps are the same, their statistics (after #) are not: write those of each file's rows "
+                    "(--write-fitted), merge them, and summarize every file with the merged ones (--fitted)"
+                )
             raise Incompatible(
                 f"cannot merge {self.kind} summaries of differently prepared rows: "
-                f"{list(self.context.prepare)} and {list(other.context.prepare)}; summarize both with the same prepare"
+                f"{list(self.context.prepare)} and {list(other.context.prepare)}; {cure}"
             )
         a, b = self.context.feature_names, other.context.feature_names
         if a is not None and b is not None and a != b:

@@ -165,7 +165,7 @@ class RunResult:
         if best is not None:
             lines.append(best.sentence(closer_one(self.certificates)))
         if (cluster_range := self.manifest.get("range_of_clusters")) is not None:
-            lines.append(cluster_range["sentence"])
+            lines.append(f"On the selected columns: {cluster_range['sentence']}")
             if (k := self.manifest["job"]["cluster"]["n_clusters"]) != cluster_range["recommended"]:
                 lines.append(f"The range only compares: the rows are clustered into {k}, by cluster.n_clusters.")
         rounds: dict[str, list[float]] = {}

@@ -571,7 +571,7 @@ def open_session(
         except BaseException as error:
             session.close_engine(error)
             if isinstance(error, (KeyboardInterrupt, Interrupted)):
-                raise _interrupted(session, error) from None
+                raise _interrupted(session, error, fresh) from None
             problem = None
             if isinstance(error, OutputFailed):
                 problem = f"{session.folder.path}/{error}"
@@ -706,12 +706,13 @@ def _finished(session: Session) -> str:
     return ", ".join(entry["name"] for entry in session.stages) or "none"
 
 
-def _interrupted(session: Session, error: BaseException) -> Interrupted:
+def _interrupted(session: Session, error: BaseException, fresh: bool) -> Interrupted:
     saved_note = getattr(error, "saved", "")
+    same = "run the same command again, without --fresh, to resume" if fresh else "run the same command again to resume"
     interrupt = Interrupted(
         f"interrupted; in {session.folder.path}: finished stages ({_finished(session)})"
         f"{saved_note and f'; {saved_note}'}; "
-        "run the same command again to resume",
+        f"{same}",
         saved_note,
     )
     interrupt.exit_code = getattr(error, "exit_code", Interrupted.exit_code)

@@ -334,10 +334,15 @@ class _Trial:
         del again
         # Two merges of three states: every second merge of two sketches shrinks, and the first does not.
         others = [] if start == first else [second, more] if begin > first else [more]
+        unmerged = value
         if others:
-            value, merging = timed(lambda: functools.reduce(reduction.merge, others, value))
+            value, merging = timed(lambda: functools.reduce(reduction.merge, others, unmerged))
             self.merge = merging / len(others)
         peak = peak_nbytes()
+        if self.merge is not None and self.merge > max(seconds, SLOW_MERGE):
+            # Longer than a leaf, which is rare: again, now that the kernels of a merge are compiled.
+            _, merging = timed(lambda: functools.reduce(reduction.merge, others, unmerged))
+            self.merge = min(self.merge, merging / len(others))
         rows, self.rows = stop - start, stop - first
         full = self.work.partitions[0][1] - self.work.partitions[0][0]
         if can_reset() and rows >= FEWEST_MEASURED * full:
@@ -503,6 +508,9 @@ def forecast_range(iterated: Iterated, features: Source) -> None:
 
 CALIBRATION_SECONDS = 10.0
 """Seconds that the calibration may take; the first rows of every pass are tried in any case."""
+
+SLOW_MERGE = 0.1
+"""Seconds above which a merge that takes longer than a leaf is timed again."""
 
 ASSUMED_SHARE = 10
 """One in this number of columns is assumed to be selected if neither the job nor a few rows tell."""

@@ -181,8 +181,11 @@ class JobForecast:
 
     @property
     def limit_nbytes(self) -> int:
-        """The memory limit that a worker should be given: the projection, and the share that Dask leaves unused."""
-        if self.cluster.memory_limit is not None:
+        """The memory limit that a worker should be given: the job's own, if a run fits in it.
+
+        Else the projection, and the share that Dask leaves unused.
+        """
+        if self.cluster.memory_limit is not None and self.refusal is None:
             return self.cluster.memory_limit
         return limit_for(self.projected_nbytes)
 
@@ -285,9 +288,10 @@ class JobForecast:
         ]
         seconds, longest = self.total("seconds"), self.total("seconds", True)
         if seconds is not None:
-            longest += (self.seconds or seconds) - seconds
-            typical_time, longest_time = format_seconds(self.seconds or seconds), format_seconds(longest)
-            upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
+            estimate = self.seconds or seconds
+            longest += estimate - seconds
+            typical_time, longest_time = format_seconds(estimate), format_seconds(longest)
+            upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * estimate else ""
             cost = ""
             if self.cost is not None:
                 cost = f"; cost: {self.cost:.2g}, at {self.cluster.price:g} for a worker and hour"
@@ -351,7 +355,8 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
 
 
 def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
-    big = [p for p in on_workers if p.state_bytes > p.partition_bytes and not p.cached and p.leaf_tasks == 1]
+    merged = [p for p in on_workers if p.partitions > 1 and p.leaf_tasks == 1 and not p.cached]
+    big = [p for p in merged if p.state_bytes > p.partition_bytes]
     if big:
         worst = max(big, key=lambda p: p.state_bytes / max(p.partition_bytes, 1))
         yield (

@@ -106,7 +106,10 @@ def summarize(session: Session) -> Summary[Any]:
     if session.config.input.target is not None and not session.selector.uses_target:
         # No summary of these methods keeps a target: say that it is not used.
         method = session.config.select.method
-        session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
+        session.note(
+            f"input.target is checked and otherwise not used: {method} selects without a target; "
+            f'method = "auto-target" learns from it'
+        )
     fingerprint = session.source_fingerprint(summaries=summary_key(bundle), target=session.target_fingerprint)
     with session.stage("summarize") as entry:
         if session.reusable("summarize", fingerprint, entry):
