@@ -91,7 +91,6 @@ def test_errors_are_those_of_fits_without_the_groups_of_the_fold():
 
 
 @pytest.mark.share(3)
-@pytest.mark.usefixtures("short_paths")
 @pytest.mark.parametrize("name", sorted(name for name, cls in METHODS.items() if issubclass(cls, PathSelector)))
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_every_method_with_folds_takes_groups(name, task):
