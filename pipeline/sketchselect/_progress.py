@@ -298,8 +298,16 @@ def record(level: str, message: str, **further: Any) -> str:
 
 
 def without_traceback(entry: logging.LogRecord) -> bool:
-    """Remove the traceback of a record that reports no problem; as the filter of a handler, pass every record on."""
-    # Dask attaches one to the information that a worker has closed its connection, also at the end of a good run.
+    """As the filter of a handler: remove the traceback of a record that reports no problem, leave out cancelled tasks.
+
+    Dask attaches one to the information that a worker has closed its connection, also at the end of a good run; and
+    reports as an error that the end of the run cancelled the start of a worker in place of one that was killed.
+    """
+    if entry.exc_info:
+        from asyncio import CancelledError  # loads slowly
+
+        if isinstance(entry.exc_info[1], CancelledError):
+            return False
     if entry.levelno < logging.WARNING:
         entry.exc_info = entry.exc_text = None
     return True
