@@ -162,8 +162,8 @@ def multiply(piece: Array, factors: Array, turned: Array, turning: Array, produc
     if takes_dots(n_features, n_clusters) and piece.shape[0] >= _ROWS:
         _dots(piece, factors, products)
         return
-    # With few centres, rows times centres and a transpose is faster in BLAS than centres times rows; with many, or short
-    # rows, the transpose costs more than it saves.
+    # With few centres, rows times centres and a transpose is faster in BLAS than centres times rows; with many, or with
+    # short rows, the transpose costs more than it saves.
     if n_clusters <= n_features and n_features > _SHORT:
         across = turning[: products.size].reshape((piece.shape[0], n_clusters))
         np.dot(piece, turned, across)
