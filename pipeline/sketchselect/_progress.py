@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, Literal, TextIO, TypeVar, cast
 
@@ -89,7 +90,7 @@ class Statistics:
     def total(cls, several: Iterable[Statistics]) -> Statistics:
         """Return the sum of several."""
         parts = list(several)
-        sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _SUMMED}
+        sums: dict[str, Any] = dict(zip(_SUMMED, map(sum, zip(*map(_summed, parts), strict=True)), strict=bool(parts)))
         return cls(
             **sums,
             projected_nbytes=max((part.projected_nbytes for part in parts), default=0),
@@ -104,6 +105,7 @@ class Statistics:
 
 
 _SUMMED = [f.name for f in fields(Statistics) if f.name not in ("projected_nbytes", "profile", "notes")]
+_summed = attrgetter(*_SUMMED)
 _COUNTS = (
     "rows_read",
     "rows_dropped",
