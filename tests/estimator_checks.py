@@ -50,7 +50,7 @@ EXCEPTIONS: dict[type, dict[str, str]] = {
 SHORT: dict[str, dict[str, int]] = {
     "auto-target": {"cv": 2},
     "stability": {"n_pairs": 5},
-    **{name: {"n_alphas": 10} for name in ("lasso", "elastic-net", "mcp", "scad")},
+    **{name: {"n_alphas": 10} for name in ("lasso", "elastic-net", "mcp", "scad", "logistic")},
 }
 """Parameters of short paths and few folds: they take the time, and no law over all methods asks about them."""
 

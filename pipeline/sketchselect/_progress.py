@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, Literal, TextIO, TypeVar, cast
 
@@ -89,7 +90,7 @@ class Statistics:
     def total(cls, several: Iterable[Statistics]) -> Statistics:
         """Return the sum of several."""
         parts = list(several)
-        sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _SUMMED}
+        sums: dict[str, Any] = dict(zip(_SUMMED, map(sum, zip(*map(_summed, parts), strict=True)), strict=bool(parts)))
         return cls(
             **sums,
             projected_nbytes=max((part.projected_nbytes for part in parts), default=0),
@@ -104,6 +105,7 @@ class Statistics:
 
 
 _SUMMED = [f.name for f in fields(Statistics) if f.name not in ("projected_nbytes", "profile", "notes")]
+_summed = attrgetter(*_SUMMED)
 _COUNTS = (
     "rows_read",
     "rows_dropped",
@@ -296,8 +298,16 @@ def record(level: str, message: str, **further: Any) -> str:
 
 
 def without_traceback(entry: logging.LogRecord) -> bool:
-    """Remove the traceback of a record that reports no problem; as the filter of a handler, pass every record on."""
-    # Dask attaches one to the information that a worker has closed its connection, also at the end of a good run.
+    """As the filter of a handler: remove the traceback of a record that reports no problem, leave out cancelled tasks.
+
+    Dask attaches one to the information that a worker has closed its connection, also at the end of a good run; and
+    reports as an error that the end of the run cancelled the start of a worker in place of one that was killed.
+    """
+    if entry.exc_info:
+        from asyncio import CancelledError  # loads slowly
+
+        if isinstance(entry.exc_info[1], CancelledError):
+            return False
     if entry.levelno < logging.WARNING:
         entry.exc_info = entry.exc_text = None
     return True

@@ -99,7 +99,7 @@ class Location:
 
     def failure(self, error: BaseException, action: str = "read") -> SourceError:
         """Return the error for a file system that refused an action, with every option value blanked out."""
-        text = f"{type(error).__name__}: {error}".replace("\n", " ")
+        text = refusal(error) or f"{type(error).__name__}: {error}".replace("\n", " ")
         for secret in sorted(_texts(self.options), key=len, reverse=True):
             text = text.replace(secret, "***")
         return SourceError(f"{self.address}: cannot be {action} ({text:.300}); check the address and the credentials")
@@ -242,6 +242,17 @@ class Location:
 def is_url(text: str) -> bool:
     """Return whether a text is a URL, of any scheme, and no local path."""
     return _SCHEME.match(text) is not None
+
+
+def refusal(error: BaseException) -> str | None:
+    """Return why a web server, or the network, gave no file; None for an error of another kind.
+
+    Without the text of the error: it quotes the address that a server redirected to, which may be a signed one.
+    """
+    if not type(error).__module__.startswith("aiohttp."):
+        return None
+    status = getattr(error, "status", None)
+    return f"the server answers {status}" if status else type(error).__name__
 
 
 def is_scheduler_file(cluster: str) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
+from sketchselect.linalg.kmeans.assignment import farthest
 from sketchselect.summaries import CentroidSums, decode, encode
 
 from .data import blobs, exact_distances, exact_sums
@@ -81,6 +82,14 @@ def test_inertia_is_the_cost_of_the_nearest_centres():
     X = blobs(2, 300, 5)
     s = CentroidSums(centers=X[:7]).from_block(X)
     np.testing.assert_allclose(s.inertia(), float(exact_distances(X, X[:7]).min(axis=1).sum()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_values", [2, 5, 1000])
+def test_the_farthest_places_are_those_of_a_sort_with_many_ties_or_few(n_values):
+    distances = np.random.default_rng(n_values).integers(n_values, size=3000).astype(float)
+    order = [i for i in np.lexsort((np.arange(3000), -distances)) if distances[i] > 0]
+    for count in (1, 7, 300):
+        assert farthest(distances, None, count).tolist() == order[:count]
 
 
 def test_farthest_rows_are_global_positive_and_weighted_ones():

@@ -81,6 +81,7 @@ class Stage:
     spoiled: set[Path] = field(default_factory=set)
     scheduler: subprocess.Popen[bytes] | None = None
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    ending: list[subprocess.Popen[bytes]] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
     n_done: int = 0
 
@@ -88,6 +89,10 @@ class Stage:
         """Start what is not there of a scheduler and two workers; workers without their scheduler have to end."""
         if self.cluster is None:
             return
+        # A scheduler that is closing answers no more, and its process is still there.
+        while self.ending:
+            with orphan("a process of the cluster after a signal to end"):
+                self.ending.pop().wait(timeout=END_SECONDS)
         if self.scheduler is None or self.scheduler.poll() is not None:
             for worker in self.workers:
                 with orphan("a worker without its scheduler"):
@@ -157,6 +162,8 @@ class Stage:
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, IndexError):
             if fault.target == "machine":
                 os.killpg(self.workers[fault.which].pid, signal.Signals[f"SIG{fault.action}"])
+                if fault.action not in LASTING:
+                    self.ending.append(self.workers[fault.which])
             elif fault.target == "checkpoint":
                 damaged = damage_one(checkpoint_files(self.out), len(self.exits))
                 self.spoiled |= damaged
@@ -178,6 +185,8 @@ class Stage:
                 victim = self._victim(fault, driver)
                 victim.send_signal(signal.Signals[f"SIG{fault.action}"])
                 later = victim.resume
+                if fault.target == "scheduler" and self.scheduler and fault.action not in LASTING:
+                    self.ending.append(self.scheduler)
             if fault.action in LASTING:
                 pauses.append((time.monotonic() + fault.pause, later))
             self.n_done += 1

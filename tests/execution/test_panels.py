@@ -760,15 +760,19 @@ def test_columns_are_chosen_in_panels_as_from_the_whole(monkeypatch, method, mak
     X = make()
     if selector is LeverageSelector and make is low_rank:
         options = options | {"ridge": 1.0}  # By default it would be that of rounding, and scores known to a few digits.
+    first, again = (selector(3, n_components=4, sketch_size=12, about=about, **options) for _ in range(2))
+    with monkeypatch.context() as patch:
+        never_whole(patch)
+        first.fit(X, client="serial", partition_bytes=60_000)
+    panels = first.summary_
+    assert len(panels.panels.edges) == max(900 // width, 1) + 1
+    whole = pickle.loads(pickle.dumps(panels))
+    assert type(whole) is FrequentDirections
     for n in (3, 40):
-        first, again = (selector(n, n_components=4, sketch_size=12, about=about, **options) for _ in range(2))
         with monkeypatch.context() as patch:
             never_whole(patch)
-            first.fit(X, client="serial", partition_bytes=60_000)
-        assert len(first.summary_.panels.edges) == max(900 // width, 1) + 1
-        whole = pickle.loads(pickle.dumps(first.summary_))
-        assert type(whole) is FrequentDirections
-        again.fit_summary(whole)
+            first.set_params(n_features_to_select=n).fit_summary(panels)
+        again.set_params(n_features_to_select=n).fit_summary(whole)
         # What the Gram matrix of 13 rows does not know of their directions.
         rounding = (
             16 * 13 * np.finfo(float).eps * whole.squared_norm / (first.selection_.diagnostics.get("ridge") or 1e9)

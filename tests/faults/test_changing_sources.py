@@ -25,7 +25,7 @@ import sketchselect as sks
 from sketchselect._progress import Progress
 from sketchselect.errors import Interrupted, SketchSelectError, SourceChanged
 from sketchselect.execution import Checkpoint, summarize
-from sketchselect.readers import open_matrix
+from sketchselect.readers import convert, open_matrix
 from sketchselect.summaries import Moments, Summary
 
 HEIGHT, N_COLUMNS = 20, 7
@@ -290,6 +290,73 @@ def test_it_changes_between_kill_and_resume(place: Place, change: str, tmp_path:
     else:
         place.shorten(3 * HEIGHT)
     assert moments(place.open(), **options) == moments(now)
+
+
+@pytest.mark.share(2)
+def test_it_is_swapped_while_it_is_converted(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sketchselect.readers.writing.BLOCK_BYTES", PARTITION)
+    matrix, swap = place.open(), Meanwhile(lambda: place.put(NEW))
+    with pytest.raises(SketchSelectError):
+        convert(matrix, tmp_path / "out.zarr", chunks=(HEIGHT, N_COLUMNS), progress=lambda done, total: swap.advance(0))
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("content", [NEW, np.vstack([OLD, NEW]), OLD[: 3 * HEIGHT]], ids=["new", "longer", "shorter"])
+def test_a_text_file_is_written_anew_while_it_is_converted(
+    content: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sketchselect.readers.writing.BLOCK_BYTES", PARTITION)
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, OLD, delimiter=",")
+
+    def rewrite() -> None:
+        np.savetxt(path, content, delimiter=",")
+        os.utime(path, (1, 1))
+
+    swap = Meanwhile(rewrite)
+    with pytest.raises(SourceChanged, match=r"rows\.csv"):
+        convert(path, tmp_path / "out.zarr", chunks=(HEIGHT, N_COLUMNS), progress=lambda done, total: swap.advance(0))
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("estimator", [sks.GreedySelector(2), sks.OnlineLeverageSelector(), sks.KMeans(2)], ids=repr)
+def test_it_is_swapped_while_it_is_a_batch_of_a_stream(
+    estimator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(rows: np.ndarray) -> None:
+        zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(HEIGHT, 1), overwrite=True)
+
+    put(OLD)
+    matrix = open_matrix(tmp_path / "rows.zarr")
+    swap = Meanwhile(lambda: put(NEW))
+
+    def watched(method: Callable[[Any, int, int], Any]) -> Callable[[Any, int, int], Any]:
+        def read(self: Any, start: int, stop: int) -> Any:
+            swap.advance(0)
+            return method(self, start, stop)
+
+        return read
+
+    for name in ("read_rows", "read_columns"):
+        monkeypatch.setattr(type(matrix), name, watched(getattr(type(matrix), name)))
+    for module in ("selectors.base", "selectors.online", "execution.engine"):
+        monkeypatch.setattr(f"sketchselect.{module}.DEFAULT_PARTITION_BYTES", PARTITION)
+    monkeypatch.setattr("sketchselect.readers.base.DEFAULT_PARTITION_BYTES", PARTITION)
+    with pytest.raises(SourceChanged, match="rewritten while"):
+        estimator.partial_fit(matrix)
+
+
+def test_it_is_shortened_after_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "rows.zarr"
+    array = zarr.create_array(path, data=OLD, chunks=(2 * HEIGHT, N_COLUMNS))
+    matrix = open_matrix(path)
+    matrix.read_rows(0, 1)
+    (path / "c" / "2").rename(tmp_path / "last")
+    array.resize((3 * HEIGHT, N_COLUMNS))
+    array[2 * HEIGHT :] = OLD[2 * HEIGHT : 3 * HEIGHT]  # rows beyond these are the fill value in the chunk
+    (tmp_path / "last").rename(path / "c" / "2")
+    with pytest.raises(SourceChanged, match=r"rows\.zarr"):
+        moments(matrix)
 
 
 @pytest.mark.share(2)

@@ -137,7 +137,7 @@ def test_a_report_that_was_not_wanted_is_not_called_unfinished(job_file: Callabl
 @pytest.mark.slow
 def test_demo_and_its_job_file(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    process = start("demo", "--output", out)
+    process = start("demo", "--output", out, "--scheduler", "threads")
     stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     columns = re.fullmatch(r"(\d+) of 64 pixels do: .* proved to be within (\d+\.\d) % .*", stdout.splitlines()[-1])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.estimator_checks import SHORT
 
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, local_cluster
@@ -45,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_method_has_the_same_bits_on_every_engine(
     folder: Path, engines: dict[str, Any], method: str, tmp_path: Path
 ) -> None:
-    select: dict[str, Any] = {"method": method}
+    select: dict[str, Any] = {"method": method, **SHORT.get(method, {})}
     if "n_features_to_select" in METHODS[method]().get_params():
         select["n_features"] = 6
     source = {"url": str(folder / "rows.zarr")}

@@ -69,28 +69,42 @@ def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: 
     assert (tmp_path / "out" / "summary.sks").read_bytes() == (tmp_path / "whole" / "summary.sks").read_bytes()
 
 
+def run_in_panels(folder: Path, out: Path, cluster: str) -> subprocess.Popen[str]:
+    """Start the job of a folder that keeps its sketch in panels."""
+    command = [sys.executable, folder / "panels.py", "run", folder / "job.toml", "-v", "--set", f"output.dir={out}"]
+    command += ["--set", f"execution.cluster={cluster}"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def job_in_panels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a job and, in `whole`, what it gives undisturbed."""
+    folder, rng = tmp_path_factory.mktemp("panels"), np.random.default_rng(0)
+    sparse.save_npz(folder / "rows.npz", sparse.random_array((15_000, 900), density=0.02, format="csr", rng=rng))
+    execution = {"partition_bytes": 120_000, "checkpoint_seconds": 0}
+    select = {"method": "greedy", "n_features": 4, "sketch_size": 12}
+    job = {"input": {"url": "rows.npz"}, "select": select, "execution": execution, "output": {"report": False}}
+    (folder / "job.toml").write_text(write_toml(job))
+    (folder / "panels.py").write_text(IN_PANELS)
+    process = run_in_panels(folder, folder / "whole", "threads")
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert "resuming" not in said
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "number", "code"),
     [("threads", signal.SIGKILL, -9), ("local", signal.SIGKILL, -9), ("local", signal.SIGINT, 130)],
 )
 def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
-    tmp_path: Path, cluster: str, number: signal.Signals, code: int
+    job_in_panels: Path, tmp_path: Path, cluster: str, number: signal.Signals, code: int
 ) -> None:
-    rng = np.random.default_rng(0)
-    sparse.save_npz(tmp_path / "rows.npz", sparse.random_array((15_000, 900), density=0.02, format="csr", rng=rng))
-    execution = {"cluster": cluster, "partition_bytes": 120_000, "checkpoint_seconds": 0}
-    select = {"method": "greedy", "n_features": 4, "sketch_size": 12}
-    job = {"input": {"url": "rows.npz"}, "select": select, "execution": execution, "output": {"report": False}}
-    (tmp_path / "job.toml").write_text(write_toml(job))
-    (tmp_path / "panels.py").write_text(IN_PANELS)
+    def run() -> subprocess.Popen[str]:
+        return run_in_panels(job_in_panels, tmp_path / "out", cluster)
 
-    def run(out: str, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, tmp_path / "panels.py", "run", tmp_path / "job.toml", "-v"]
-        command += ["--set", f"output.dir={tmp_path / out}", *options]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    process = run("out")
+    process = run()
     while process.poll() is None and len(list((tmp_path / "out").rglob("*-3.*.sks"))) < 2:
         time.sleep(0.005)
     process.send_signal(number)
@@ -99,18 +113,15 @@ def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
     assert not (tmp_path / "out" / "summary.sks").exists(), "ended in the pass"
     if number == signal.SIGINT:
         assert re.search(r"[1-9]\d* of \d+ partitions are in checkpoints", said)
-    texts = {}
-    for out in ("out", "whole"):
-        process = run(out, *(["--set", "execution.cluster=threads"] if out == "whole" else []))
-        _, texts[out] = process.communicate(timeout=600)
-        assert process.returncode == 0, texts[out]
-    found = re.search(r"in panels of columns: resuming, (\d+) of (\d+) partitions", texts["out"])
-    assert found is not None, texts["out"]
+    process = run()
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    found = re.search(r"in panels of columns: resuming, (\d+) of (\d+) partitions", said)
+    assert found is not None, said
     n_saved, n_parts = map(int, found.groups())
     assert 0 < n_saved < n_parts
-    assert "resuming" not in texts["whole"]
     names = "summary.sks", "selection.json", "scores.csv"
-    whole = [(tmp_path / "whole" / name).read_bytes() for name in names]
+    whole = [(job_in_panels / "whole" / name).read_bytes() for name in names]
     assert [(tmp_path / "out" / name).read_bytes() for name in names] == whole
     # The pass in panels, and the one before it
     stages = json.loads((tmp_path / "out" / "manifest.json").read_text())["stages"]
@@ -118,7 +129,7 @@ def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
     # As if ended after the pass: the panels come from the file.
     for name in names[1:]:
         (tmp_path / "out" / name).unlink()
-    process = run("out")
+    process = run()
     assert "summarize: already done" in "".join(process.communicate(timeout=600))
     assert [(tmp_path / "out" / name).read_bytes() for name in names] == whole
 

@@ -1,5 +1,6 @@
 """Options that all commands have, former names of options, and a job from standard input."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -101,13 +102,18 @@ def test_a_verbose_command_prints_what_libraries_log(rows: Path, monkeypatch: py
         except ConnectionError:
             logger.info("opened", exc_info=True)
             logger.warning("cut", exc_info=True)
+        try:
+            raise asyncio.CancelledError
+        except asyncio.CancelledError:
+            logger.exception("start of a worker cancelled")
         return "done", None
 
     monkeypatch.setattr("sketchselect.workflow.inspection.inspect_target", logging_inspection)
     log = cli("inspect", "rows.npy", "-v").stderr
-    # Only what reports a problem has the traceback.
+    # Only what reports a problem has the traceback, and a cancellation is none.
     assert log.index("opened\ncut\nTraceback") >= 0
     assert log.count("Traceback") == 1
+    assert "cancelled" not in log
     assert "opened" not in cli("inspect", "rows.npy").stderr
 
 

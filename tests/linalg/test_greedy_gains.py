@@ -131,7 +131,7 @@ def test_little_noise_does_not_matter_before_the_directions_are_spanned(many_set
 def test_one_set_and_many_have_the_same_order(kind, seed, monkeypatch):
     """The same bits, so that this holds for gains that only rounding tells apart too."""
     rng = np.random.default_rng(seed)
-    p, m = int(rng.integers(100, 1200)), int(rng.integers(1, 45))
+    p, m = int(rng.integers(100, 500)), int(rng.integers(1, 45))
     C, noise = instance(kind, p, m, seed)
     monkeypatch.setattr(pivoting, "FIRST_SPLIT", 10**9)
     expected, most = order_of(C, noise, p)

@@ -36,6 +36,15 @@ def serve(tmp_path):
             super().do_HEAD()
 
         def do_GET(self):
+            if self.server.refused in self.path:
+                if "?" in self.path:
+                    self.send_error(403)
+                else:
+                    self.send_response(302)
+                    self.send_header("Location", f"{self.path}?signature=secret")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                return
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
             if not (self.server.ranges and asked):
                 super().do_GET()
@@ -61,6 +70,7 @@ def serve(tmp_path):
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
         server.tagged, server.ranges, server.dated, server.together = "", False, False, None
+        server.refused = "\0"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -148,3 +158,16 @@ def test_row_groups_of_a_parquet_file_are_read_by_ranges(serve, tmp_path):
     assert np.array_equal(matrix.read_rows(700, 1200), values[700:1200])
     with pytest.raises(SourceError, match="no such file"):
         opened(serve, "none.parquet")
+
+
+@pytest.mark.parametrize("refused", ["a.zarr/zarr.json", "a.zarr/c/1", "a.parquet"])
+def test_a_refusal_is_no_damage_and_the_signed_address_of_a_redirection_is_not_shown(serve, tmp_path, refused):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((6, 3)), chunks=(2, 3))
+    pq.write_table(pa.table({"a": np.ones(6)}), tmp_path / "a.parquet")
+    serve.refused, serve.ranges = refused, True
+    with pytest.raises(SourceError, match="the server answers 403") as caught:
+        opened(serve, refused.partition("/")[0]).read_rows(0, 6)
+    assert refused in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "damaged" not in str(caught.value)

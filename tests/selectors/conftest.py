@@ -1,7 +1,11 @@
 """Data that several tests of selectors share."""
 
 import numpy as np
+import pytest
 from sklearn.preprocessing import StandardScaler
+
+from sketchselect.selectors.supervised import auto
+from sketchselect.selectors.supervised.penalized import PenalizedPath
 
 TRUE = [3, 8, 14]
 
@@ -26,3 +30,10 @@ def blobs(n=240, d=40, k=4, seed=0, offset=3.0):
 def objective(X, labels):
     """Return the k-means objective of a partition."""
     return sum(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels))
+
+
+@pytest.fixture
+def short_paths(monkeypatch):
+    """Give `TargetAutoSelector` paths of ten models and two divisions, which no parameter of `SHORT` says."""
+    monkeypatch.setitem(PenalizedPath.__init__.__kwdefaults__, "n_alphas", 10)
+    monkeypatch.setattr(auto, "_DIVISIONS", 2)

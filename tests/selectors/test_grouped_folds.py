@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
 from sklearn.preprocessing import StandardScaler
+from tests.estimator_checks import SHORT
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, NotFinite, SourceError
@@ -95,18 +96,19 @@ def test_errors_are_those_of_fits_without_the_groups_of_the_fold():
 def test_every_method_with_folds_takes_groups(name, task):
     X, y, groups = repeated(3)
     target = y if task == "regression" else np.where(y > 0, "yes", "no")
-    model = METHODS[name](task=task).fit(X, target, groups=groups)
+    parameters = {**SHORT.get(name, {}), "cv": 5}
+    model = METHODS[name](task=task, **parameters).fit(X, target, groups=groups)
     assert model.summary_.groups
     fold = folds_of(groups)
     assert [part.n_rows for part in model.summary_] == np.bincount(fold, minlength=5).tolist()
-    stream = METHODS[name](task=task)
+    stream = METHODS[name](task=task, **parameters)
     classes = None if task == "regression" else ["no", "yes"]
     for rows in (slice(0, 100), slice(100, None)):
         stream.partial_fit(X[rows], target[rows], classes, groups=groups[rows])
     assert stream.support_.tolist() == model.support_.tolist()
     with pytest.raises(Incompatible, match="need every row's group"):
         stream.partial_fit(X, target)
-    later = METHODS[name](task=task).fit(X, target)
+    later = METHODS[name](task=task, **parameters).fit(X, target)
     assert not later.summary_.groups
 
 

@@ -36,6 +36,7 @@ def rows(tmp_path):
 
 
 @pytest.mark.share(8)
+@pytest.mark.usefixtures("short_paths")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_fit_runs_its_passes_as_it_is_asked_to(name, rows, tmp_path):

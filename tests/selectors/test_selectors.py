@@ -22,6 +22,7 @@ SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 
 @pytest.mark.share(130)
+@pytest.mark.usefixtures("short_paths")
 @parametrize_with_checks(
     [cls(**SMALL.get(name, {}), **SHORT.get(name, {})) for name, cls in METHODS.items()],
     expected_failed_checks=exceptions,
@@ -175,6 +176,7 @@ def test_variance_keeps_its_digits_far_from_zero():
 
 
 @pytest.mark.filterwarnings("ignore:.*halves of the rows are empty")
+@pytest.mark.usefixtures("short_paths")
 @pytest.mark.parametrize(
     ("batch", "shape"),
     [
@@ -191,8 +193,9 @@ def test_partial_fit_at_any_batch_size(batch, shape):
         if cls.axis == "columns" or not hasattr(cls(), "partial_fit"):
             continue
         rows = np.rint(8 * np.abs(X)) if cls.needs_counts else X
-        whole = of_size(method, 8, **SMALL.get(method, {})).fit(rows, y)
-        stream = of_size(method, 8, **SMALL.get(method, {}))
+        parameters = SMALL.get(method, {}) | SHORT.get(method, {})
+        whole = of_size(method, 8, **parameters).fit(rows, y)
+        stream = of_size(method, 8, **parameters)
         for start in range(0, len(X), batch):
             stream.partial_fit(rows[start : start + batch], y[start : start + batch])
         assert np.allclose(stream.scores_, whole.scores_, rtol=1e-9)

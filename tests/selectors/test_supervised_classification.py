@@ -8,18 +8,15 @@ from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tests.estimator_checks import exceptions
+from tests.estimator_checks import SHORT, exceptions
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, SketchSelectError
+from sketchselect.selectors import METHODS
 
 CLASSIFIERS = [
-    sks.ThresholdedOLS(task="classification"),
-    sks.FeatureSelectionAnnealing(task="classification"),
-    sks.LassoPath(task="classification"),
-    sks.ElasticNetPath(task="classification"),
-    sks.MCPPath(task="classification"),
-    sks.SCADPath(task="classification"),
+    METHODS[name](task="classification", **SHORT.get(name, {}))
+    for name in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad")
 ]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
-from sketchselect.location import Location
+from sketchselect.location import Location, refusal
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import StoredLevels, advice, days_of, text_of
@@ -89,9 +89,11 @@ class ParquetFile:
                     except MemoryError:
                         raise
                     except Exception as error:
+                        place = f"{self.location.address}: row group {group} cannot be read"
+                        if (reason := refusal(error)) is not None:
+                            raise ChunkReadError(f"{place} ({reason}); try again, or check the permissions") from error
                         raise ChunkReadError(
-                            f"{self.location.address}: row group {group} cannot be read ({type(error).__name__}: it is "
-                            "cut off or damaged); restore it or write it again"
+                            f"{place} ({type(error).__name__}: it is cut off or damaged); restore it or write it again"
                         ) from error
                     first, at = at, at + table.num_rows
                     if at <= start:
@@ -201,6 +203,8 @@ def read_footers(location: Location) -> Footers:
                     f"{place.address}: the web server sends no parts of files (no Range requests), so row groups "
                     "cannot be read one by one; download the file"
                 ) from error
+            if refusal(error) is not None:
+                raise place.failure(error) from error
             raise SourceError(
                 f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
             ) from error

@@ -58,7 +58,8 @@ csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # by default 131,0
 
 def _separator(lines: list[str]) -> str:
     """Return the separator of fields that the first lines, with text, have most of outside quotation marks."""
-    bare = [line for line in _QUOTED.sub("", "".join(lines)).splitlines() if line.strip()][:2] or [""]
+    # Not by `splitlines`, for which a name may end a line; of a line whose fields are all quoted only tabs may be left.
+    bare = [line for line in _QUOTED.sub("", "".join(lines)).split("\n") if line.strip(" ")][:2] or [""]
     counts = {sign: min(line.count(sign) for line in bare) for sign in _SEPARATORS}
     best = max(_SEPARATORS, key=counts.__getitem__)
     # 1,5;2,5 is two numbers, and has as many commas as semicolons or more.
@@ -123,7 +124,7 @@ class CsvRows:
     def __init__(self, location: Location, left_out: Collection[str] = ()) -> None:
         if not location.is_local:
             raise SourceError(f"{location.address}: text files are converted from local disks only; copy it first")
-        location.existing_version()
+        self._version = location.existing_version()
         self.address = location.address
         self._location = location
         with _opened(location) as file:
@@ -176,15 +177,20 @@ class CsvRows:
         """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.
 
         Raises `SourceError` naming line and column of the first field that is not a number, or the first line of
-        another length.
+        another length; `SourceChanged` if the file was rewritten since it was opened.
         """
         with _opened(self._location) as file:
             line = 1 + len(list(itertools.islice(file, self._n_lines_of_names)))
             while lines := list(itertools.islice(file, n_lines)):
+                self.require_unchanged()  # before a line that is half old and half new is called wrong
                 block, n_read = self._parse(lines, file, line)
                 if len(block[0]):
                     yield block
                 line += n_read
+
+    def require_unchanged(self) -> None:
+        """Raise `SourceChanged` if the file was rewritten since it was opened."""
+        self._location.require_version(self._version)
 
     def _records(self, lines: list[str], rest: Iterable[str], before: int) -> Iterator[tuple[int, list[str], int]]:
         """Yield line, fields and last line of every row that begins in some lines, all counted from `before` on.
@@ -469,7 +475,7 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     Raises `SourceError` if the file is no text, a line is cut off, or no column of a table has the name.
     """
     with _opened(location) as file:
-        lines = [line for line in file.read().splitlines() if line.strip()]
+        lines = [line for line in file if line.strip()]
     if not lines:
         raise EmptyInput(f"{name} {location.address}: the file is empty")
     table = list(csv.reader(lines, delimiter=_separator(lines[:1])))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, warn
+from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, SourceChanged, warn
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, is_url, locate
@@ -382,6 +382,8 @@ def convert(
     ------
     SourceError
         If the source cannot be read; of a text file with line and column.
+    SourceChanged
+        If the source was rewritten meanwhile.
     NotOurFolder
         If the destination exists and was not written by us.
     BadParameter
@@ -421,6 +423,7 @@ def convert(
     with put_in_place(target) as temporary:
         if sparse:
             write_csr(temporary, rows.matrix, names, progress)
+            rows.require_unchanged()
             return _result(target)
         place, columns = (temporary.join("X"), create_columns(temporary, rows)) if rows.texts else (temporary, [])
         array = create_array(place, (n_rows, n_columns), shape, dtype, attributes)
@@ -443,6 +446,7 @@ def convert(
             seal(temporary.join("obs"))
             seal(temporary)
         seal(place, array)
+        rows.require_unchanged()
     if isinstance(rows, CsvRows):
         _warn_of(rows, np.flatnonzero(counting))
     return _result(target)
@@ -505,6 +509,21 @@ class MatrixRows:
         self.folder = folder
         self.matrix = matrix
         self.texts: dict[str, int] = {}
+        self._content = self._content_now()
+
+    def _content_now(self) -> str | None:
+        """Return what tells whether rows were rewritten; None in memory, where no one else writes."""
+        if self.matrix.in_memory:
+            return None
+        identity = self.matrix.identity(0, self.n_rows)
+        return self.matrix.witness() if identity is None and self.matrix.is_remote else identity
+
+    def require_unchanged(self) -> None:
+        """Raise `SourceChanged` if the rows were rewritten since they were opened."""
+        if self._content_now() != self._content:
+            raise SourceChanged(
+                f"{self.address}: it was rewritten while it was read; run again when no one writes to it"
+            )
 
     def partitions(self, n_rows: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of `n_rows` rows, in order; the last may be shorter."""

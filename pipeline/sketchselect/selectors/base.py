@@ -24,7 +24,14 @@ from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompati
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
-from sketchselect.execution.engine import PassOptions, PreparedKeywords, RunKeywords, map_blocks
+from sketchselect.execution.engine import (
+    PassOptions,
+    PreparedKeywords,
+    RunKeywords,
+    map_blocks,
+    require_unchanged,
+    source_identities,
+)
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import densify, is_csr, take_columns
@@ -663,6 +670,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             summary = before
             require_names(before.feature_names, matrix)
         weights = None if sample_weight is None else np.asarray(sample_weight)
+        batch = Source(matrix, target, None, steps)
+        at_first = source_identities(batch)
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
             (
@@ -675,6 +684,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         # A batch that is refused leaves the stream as it was, so that it can be passed again.
         try:
             self.summary_ = self._updated(summary, batches)
+            require_unchanged(at_first, batch)
             return self._finish(self.summary_.feature_names)
         except BaseException:
             for name, value in (("summary_", before), ("window_", window_before)):

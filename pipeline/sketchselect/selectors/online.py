@@ -12,7 +12,7 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotFit, warn
 from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.client import check_batch
-from sketchselect.execution.engine import FitKeywords, PassOptions
+from sketchselect.execution.engine import FitKeywords, PassOptions, require_unchanged, source_identities
 from sketchselect.execution.plan import library_nbytes
 from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.spectrum import About, directions_about
@@ -201,10 +201,12 @@ class OnlineLeverageSelector(BaseSelector):
             self._require_stream(sample, n_rows, matrix.address)
             n_rows_before = sample.n_rows
             names = None if n_rows_before and sample.feature_names is None else self._new_names(matrix)
+            at_first = source_identities(source)
             for a, b in pairwise(row_partitions(source.matrix, DEFAULT_PARTITION_BYTES).edges):
                 columns = source.block(a, b).values
                 sample = sample.update(columns, start=n_rows_before + a, prepare=sample.prepare)
                 sketch = None if sketch is None else sketch.update(columns, prepare=sketch.prepare)
+            require_unchanged(at_first, source)
             self._forget_names()
             self.n_features_in_ = n_rows_before + n_new
             if names is not None:

@@ -33,7 +33,13 @@ from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_si
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
-from sketchselect.execution.engine import PreparedKeywords, RunKeywords, source_partitions
+from sketchselect.execution.engine import (
+    PreparedKeywords,
+    RunKeywords,
+    require_unchanged,
+    source_identities,
+    source_partitions,
+)
 from sketchselect.execution.estimators import UserEstimator, fit_tasks, with_callbacks
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fitted_source, summarize_source
@@ -278,10 +284,11 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 f"n_clusters is {self.n_clusters}, but this stream was begun with {stream.n_clusters}; use another "
                 "KMeans for another number"
             )
-        partitions = source_partitions(source)
+        partitions, at_first = source_partitions(source), source_identities(source)
         for index in range(len(partitions)):
             block = source.block(*partitions[index])
             stream = stream.add(block.values, as_weights(block.weight, block.values.shape[0]))
+        require_unchanged(at_first, source)
         self._forget()
         self._stream = stream
         self.n_rows_seen_ = stream.n_rows

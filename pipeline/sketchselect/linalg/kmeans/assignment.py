@@ -343,10 +343,14 @@ _STRETCH = 256  # Values that are compared at once; few stretches have one that 
 def _largest(values: Floats, count: int) -> NDArray[np.int64]:
     """Return the places of all values that are at least the `count`-th largest, and positive, in ascending order."""
     heap = np.full(count, np.nextafter(0.0, 1.0))
+    # Starts of the stretches that had a candidate when it was their turn: no other stretch has one in the end.
+    starts, n_starts = np.empty(values.shape[0] // _STRETCH + 1, dtype=np.int64), 0
     for first in range(0, values.shape[0], _STRETCH):
         stretch = values[first : first + _STRETCH]
-        if _n_above(stretch, heap[0]) == 0:
+        if _n_above(stretch, np.nextafter(heap[0], 0.0)) == 0:
             continue
+        starts[n_starts] = first
+        n_starts += 1
         for value in stretch:
             if not value > heap[0]:
                 continue
@@ -362,11 +366,12 @@ def _largest(values: Floats, count: int) -> NDArray[np.int64]:
                 place = child
             heap[place] = value
     before = np.nextafter(heap[0], 0.0)
-    places = np.empty(_n_above(values, before), dtype=np.int64)
+    n_places = 0
+    for first in starts[:n_starts]:
+        n_places += _n_above(values[first : first + _STRETCH], before)
+    places = np.empty(n_places, dtype=np.int64)
     filled = 0
-    for first in range(0, values.shape[0], _STRETCH):
-        if _n_above(values[first : first + _STRETCH], before) == 0:
-            continue
+    for first in starts[:n_starts]:
         for i in range(first, min(first + _STRETCH, values.shape[0])):
             if values[i] > before:
                 places[filled] = i

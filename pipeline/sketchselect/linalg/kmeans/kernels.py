@@ -89,6 +89,7 @@ _TILE = 16
 _ROWS = 6
 # As measured; with more centres, or shorter rows, BLAS is as fast.
 _LEAST_FEATURES, _MOST_CLUSTERS = 128, 32
+_SHORT = 16  # Columns up to which a transpose costs more than it saves, as measured with 3 to 50 centres
 
 
 @kernel()
@@ -161,9 +162,9 @@ def multiply(piece: Array, factors: Array, turned: Array, turning: Array, produc
     if takes_dots(n_features, n_clusters) and piece.shape[0] >= _ROWS:
         _dots(piece, factors, products)
         return
-    # With few centres, rows times centres and a transpose is faster in BLAS than centres times rows; with many, the
-    # transpose costs more than it saves.
-    if n_clusters <= n_features:
+    # With few centres, rows times centres and a transpose is faster in BLAS than centres times rows; with many, or with
+    # short rows, the transpose costs more than it saves.
+    if n_clusters <= n_features and n_features > _SHORT:
         across = turning[: products.size].reshape((piece.shape[0], n_clusters))
         np.dot(piece, turned, across)
         _turn(across, products)
@@ -225,9 +226,11 @@ def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen
         for i in range(product.shape[0]):
             value = product[i] + norm
             product[i] = value
-            before = best[i]
-            higher = value if value > before else before
-            runner[i] = higher if higher < runner[i] else runner[i]
+            before, second = best[i], runner[i]
+            # The middle one of the three. As the lesser of `second` and the greater of the others it would be written
+            # through a mask, and the loop took four times as long (AVX2).
+            least = second if value > second else value
+            runner[i] = least if least > before else before
             best[i] = value if value < before else before
     chosen[:] = 0
     for c in range(products.shape[0]):

@@ -156,7 +156,8 @@ class RowMemory:
 _UNIT = 2.0**-24
 _PIECE_BYTES = 1 << 19
 # With fewer rows at a time products are slow, in BLAS above all; with more they are not faster.
-_LEAST_DOTS, _LEAST_ROWS, _MOST_ROWS = 48, 256, 2048
+# A power of two would put values that are read together into the same lines of the first-level cache.
+_LEAST_DOTS, _LEAST_ROWS, _MOST_ROWS = 48, 256, 1936
 # Rows need no shift by the pilot if its squared norm is at most this multiple of that of the centres about it: the
 # error of the products is then not much larger.
 _NEAR = 4.0

@@ -23,7 +23,7 @@ from sketchselect._text import first_few
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
-from sketchselect.location import Location, file_version
+from sketchselect.location import Location, file_version, refusal
 from sketchselect.readers.base import MissingPolicy
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, parse_metadata, read_document
@@ -195,10 +195,7 @@ class ZarrArray:
             if kind != "array":
                 raise self.location.not_found()
             now = parse_metadata(document, self.address)
-        if now.fingerprint != self.metadata.fingerprint or now.shape[0] < self.metadata.shape[0]:
-            raise SourceChanged(
-                f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
-            )
+        self._require_same(now)
         try:
             array = self._first_opened(recent)
             if self.missing_chunks == "fill":
@@ -214,6 +211,13 @@ class ZarrArray:
                 f"{self.address}: cannot be opened as a Zarr array ({type(error).__name__}: {_short(error)}); "
                 "check the metadata"
             ) from error
+
+    def _require_same(self, now: ArrayMetadata) -> None:
+        """Raise `SourceChanged` if the metadata are no longer those of the opened array, or rows went away."""
+        if now.fingerprint != self.metadata.fingerprint or now.shape[0] < self.metadata.shape[0]:
+            raise SourceChanged(
+                f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
+            )
 
     def _first_opened(self, recent: bool, *, strict: bool = False) -> Any:
         """Return the array in the first of the stores that zarr can open it in."""
@@ -277,9 +281,14 @@ class ZarrArray:
 
         Local chunk files, and those of a web server, are checked every time. Of another remote store one listing per
         process is cached; opening it and asking for all rows take a new one. None where the remote store has neither
-        ETag nor time.
+        ETag nor time. When asked for all rows the metadata are read anew; raises `SourceChanged` where they are others:
+        chunks that were cut off would be read as they were, filled up.
         """
         metadata = self.metadata
+        if start == 0 and stop >= metadata.shape[axis]:
+            kind, document = read_document(self.location, sealed=False) or (None, {})
+            if kind == "array":
+                self._require_same(parse_metadata(document, self.address))
         cells = (metadata.key(cell) for cell in self.cells(start, stop, axis))
         versions: list[str | None]
         if self.location.is_local:
@@ -353,6 +362,8 @@ class ZarrArray:
             return ChunkReadError(
                 f"{self._chunk(cell)} cannot be read ({error.strerror}); check the {place} and the permissions"
             )
+        if (reason := refusal(error)) is not None:
+            return ChunkReadError(f"{self._chunk(cell)} cannot be read ({reason}); try again, or check the permissions")
         try:
             version = self.location.version(self.metadata.key(cell))
         except SourceError as failure:  # out of reach, not damaged
@@ -363,7 +374,7 @@ class ZarrArray:
 
 
 def _short(error: BaseException) -> str:
-    return f"{str(error).splitlines()[0] if str(error) else type(error).__name__:.160}"
+    return refusal(error) or f"{str(error).splitlines()[0] if str(error) else type(error).__name__:.160}"
 
 
 _SLACK = 64

@@ -97,12 +97,15 @@ class ArrayMetadata:
             )
 
 
-def read_document(location: Location, top: str = "") -> tuple[Literal["array", "group"], dict[str, Any]] | None:
+def read_document(
+    location: Location, top: str = "", *, sealed: bool = True
+) -> tuple[Literal["array", "group"], dict[str, Any]] | None:
     """Return what is at `location` and its metadata document, or None; one file is read (of Zarr v2 two).
 
     The document is ``zarr.json``, or ``.zarray`` or ``.zgroup`` with ``.zattrs`` under "attributes".
 
     `top`: Real path of the local store that holds it; `location` itself where it is empty.
+    `sealed`: Whether it must be as `convert` wrote it; rows may be appended to a store that is open.
     Raises `SourceError` if a link leads out of the store, or the document is damaged.
     """
     if location.is_local and not top:
@@ -118,7 +121,8 @@ def read_document(location: Location, top: str = "") -> tuple[Literal["array", "
                     f"{location.address}/zarr.json: the metadata has the unknown field {name!r:.40}; restore it, or "
                     "write the store again"
                 )
-        if (stated := mark_of(document).get("document")) is not None and stated != document_digest(document):
+        stated = mark_of(document).get("document") if sealed else None
+        if stated is not None and stated != document_digest(document):
             if (n_rows := rows_when_sealed(document)) is not None:
                 raise SourceError(
                     f"{location.address}: rows were appended to the {n_rows:,} that convert wrote; take them in with: "
