@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from sketchselect.execution.engine import reduce_blocks
 from sketchselect.execution.tasks import Reduction
 from sketchselect.workflow.job import run
 from sketchselect.workflow.plan.forecast import DryRun, forecast_job
+from sketchselect.workflow.plan.report import warnings_of
 
 from .commands import cli, works
 
@@ -157,6 +159,14 @@ def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest
     assert "read in every iteration" in text
     assert "1 partition for 40 tasks at a time; little is gained by more than 1 worker." in text
     assert "40 workers" in text
+    # A single partition is merged with none, and of a brief pass nothing is gained either way.
+    passes = [replace(one, state_bytes=one.partition_bytes + 1, cached=False) for one in plan.passes]
+    for n_partitions, warned in ((1, False), (3, True)):
+        several = replace(plan, passes=[replace(one, partitions=n_partitions) for one in passes])
+        assert any("larger than the partition" in one for one in warnings_of(several)) == warned
+    for seconds, warned in ((0.001, False), (10.0, True)):
+        timed = replace(plan, passes=[replace(one, leaf_seconds=seconds) for one in plan.passes])
+        assert any("little is gained" in one for one in warnings_of(timed)) == warned
 
 
 @pytest.mark.parametrize("init", ["auto", "k-means||"])

@@ -206,6 +206,7 @@ def test_a_timeline_that_contradicts_itself_is_refused_and_no_movement_is_no_fig
     section = timeline_section(flat)
     assert section["svg"] is None
     assert "2 columns were selected at some point, 2 of them at every point" in section["sentence"]
+    assert "the last day that has rows" in timeline_section({**flat, "period": "day", "window": 1})["sentence"]
     for wrong in ({"rows": []}, {"n_selected": [1, 2]}, {"n_risen": 1}, {"names": ["a"], "ranks": [[1, 2]]}):
         with pytest.raises(ValueError, match="timeline"):
             check_timeline({**flat, **wrong})

@@ -420,9 +420,11 @@ def test_a_mistake_in_the_call_is_one_line() -> None:
     choice = chosen.selection_.diagnostics["choice"].split(" % of the variance. ")[1]
     assert "variance" in choice
     assert "1 column." in choice
-    every = AutoSelector(6, n_clusters=2, methods=["variance"]).fit(X)
-    advice = "No column is left out"
-    assert [advice in fit.selection_.diagnostics["choice"] for fit in (chosen, every)] == [False, True]
+    choices = [
+        AutoSelector(n, n_clusters=2, methods=["variance"]).fit(X).selection_.diagnostics["choice"] for n in (1, 5, 6)
+    ]
+    assert ["nearly all" in choice for choice in choices] == [False, True, False]
+    assert ["No column is left out" in choice for choice in choices] == [False, False, True]
 
 
 # The curve at the limits: units far from one, samples that are too small, arguments of another kind.

@@ -163,7 +163,7 @@ def draw_curve(
                 pen.dots(axes, np.array([[size, value]]), pen.ink, 8.0)
                 axes.annotate(mark, (size, 1.0), xycoords=("data", "axes fraction"), ha="right", va="top")
     axes.set_xticks(_apart(np.unique(sizes)))
-    axes.legend(loc="best")
+    axes.legend(loc="best")  # the chosen size is at the right where nearly all columns are selected
 
 
 def _apart(sizes: Floats) -> list[float]:
@@ -197,9 +197,8 @@ def draw_counts(
     for axes, low, name in zip(panels, lows, names, strict=False):
         along = "number of clusters" if axes is panels[-1] else ""
         pen.frame(axes, widened(ks, 0.03), (low, 1.08), (along, name), whole=True, chosen=counts["recommended"])
-    panels[0].legend(loc="upper right")
-    if len(panels) > 1:
-        panels[1].legend(loc="best")
+    for axes in panels[:2]:
+        axes.legend(loc="best")
 
 
 def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: bool = False) -> None:
@@ -312,9 +311,19 @@ def draw_scatter(pen: Pen, axes: Axes, points: Floats, labels: Array | None, cen
     places = places[:MAX_NUMBERED]
     if places and clusters.size:
         spots = np.array([place for _, place in places])
-        pen.dots(axes, spots, pen.card, 13.0, 0.85)
+        lone = [cluster for cluster, rows in members if len(rows) == 1]  # a number on the only point would hide it
+        pen.dots(axes, spots[[cluster not in lone for cluster, _ in places]], pen.card, 13.0, 0.85)
         for cluster, (x, y) in places:
-            axes.annotate(str(cluster), (float(x), float(y)), ha="center", va="center", fontweight="bold")
+            above = (0.0, 9.0 if cluster in lone else 0.0)
+            axes.annotate(
+                str(cluster),
+                (float(x), float(y)),
+                above,
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                fontweight="bold",
+            )
         visible = np.vstack([points, spots])
     else:
         visible = points

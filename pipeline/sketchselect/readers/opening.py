@@ -205,7 +205,7 @@ def format_by_ending(name: str) -> FileFormat | None:
 
 
 _FIRST_NAMES = 1 << 16
-_ROLE = "it is named as the target, labels, weights or row names"
+_ROLE = "it is named as the target, labels, weights, dates or row names"
 
 
 def open_matrix(

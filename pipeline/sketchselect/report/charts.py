@@ -197,7 +197,7 @@ def draw_drift(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
     if len(names) <= _NAMED_DAYS:
         axes.set_xticks(x, names, rotation=30, ha="right")
         axes.set_xlabel("")
-    axes.legend(loc="upper left")
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)  # above the axes: an alarm may be anywhere
     label = f"Line chart of drift on {count(len(x))} days, {count(int(alarm.sum()))} of them with an alarm"
     return drawing.to_svg(figure, "drift", label)
 
@@ -224,7 +224,8 @@ def _describe_timeline(timeline: Mapping[str, Any]) -> str:
     text = f"The selection was repeated at {count(points)} point{'s' if points != 1 else ''} along the rows"
     if period is not None:
         text += f", at the end of a {period} each, from "
-        text += "all rows up to then" if window is None else f"the last {count(window)} {period}s that have rows"
+        days = f"{period} that has" if window == 1 else f"{count(window or 0)} {period}s that have"
+        text += "all rows up to then" if window is None else f"the last {days} rows"
     elif window is not None:
         text += f", each time from the last {count(window)} rows (rounded up to whole partitions)"
     else:

@@ -38,6 +38,7 @@ CENTERS = "the cluster centres that the sample has in all columns (cluster_cente
 # Of the way from the estimate to the upper end: there the share of what clusters explain must be within the tolerance,
 # too. Halfway, ten starts on the columns of one of 57 jobs lost more than 5 %.
 PART = 0.75
+NEARLY_ALL = 0.8  # Share of the columns from which the sentence says so
 LITTLE = 0.05  # Share of the scatter that clusters explain, below which columns chosen for them say little
 
 
@@ -591,8 +592,11 @@ def sentence(
         explained = f"{clusters} {explain} {100.0 * curve.explained:.1f} % of the variance. "
     if from_centers is not None:
         given = f" Only when started from {CENTERS} is it within the tolerance: {_percents(from_centers)}."
-    if 1 < point.n_features == point.selection.scores.size:
+    n_columns = point.selection.scores.size
+    if 1 < point.n_features == n_columns:
         given += " No column is left out; to leave some out, ask for a number of columns or raise the tolerance."
+    elif NEARLY_ALL * n_columns <= point.n_features < n_columns:
+        given += " These are nearly all; to leave out more, ask for a smaller number of columns or raise the tolerance."
     return (
         f"{explained}{best} selects {chosen}. On {'it' if point.n_features == 1 else 'them'}, {starts} is estimated to "
         f"change the inertia in all columns by {_percents(point)}, compared with k-means on all columns; the estimate "

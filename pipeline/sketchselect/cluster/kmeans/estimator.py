@@ -408,11 +408,13 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         return -self._label(self._source(X, sample_weight, reset=False), run).sums.inertia()
 
     def top_features(self, n: int = 10) -> list[list[tuple[Any, float]]]:
-        """Return for each cluster the columns that are highest in it, highest first: (name or index, lift).
+        """Return for each cluster the columns that distinguish it most, the first most of all: (name or index, lift).
 
-        The lift of a column is its mean in the cluster over that of all rows; lifts of 1 or less are left out. Where a
-        centre has a negative entry, there is no lift, and the differences from the mean of all rows stand for it: the
-        larger, the more the column contributes to the distance of the centre from the mean of all rows.
+        The lift of a column is its mean in the cluster over that of all rows; lifts of 1 or less are left out, and of
+        equal ones the column of the larger mean is first. Where a centre has a negative entry, as in standardised rows,
+        there is no lift, and the differences from the mean of all rows stand for it, those of largest absolute value
+        first: the larger, the more the column contributes to the distance of the centre from the mean of all rows. A
+        negative one says that the column is low in the cluster; with "standardise" they are standard deviations.
 
         Parameters
         ----------
@@ -425,6 +427,8 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         >>> X = np.array([[4.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [0.0, 2.0, 1.0]])
         >>> KMeans(2, init=X[[0, 2]]).fit(X).top_features()
         [[(0, 2.0)], [(1, 2.0)]]
+        >>> KMeans(2, init=X[[0, 2]] - 3.0).fit(X - 3.0).top_features(1)
+        [[(0, 2.0)], [(0, -2.0)]]
         """
         check_is_fitted(self)
         require_positive("n", n)
@@ -434,12 +438,15 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         lift, least = lift_of(centers, weights), 1.0
         if lift is None:
             lift, least = centers - weights @ centers / weights.sum(), 0.0
+        size = np.abs(lift)
+        equal = np.round(size / max(float(size.max()), 1e-300), 12)  # a word of one document has the lift of the best
+        order = np.lexsort((-centers, -equal), axis=1)
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             names = prepare.names_after(getattr(self, "_steps", ()), tuple(names.tolist()), self.n_features_in_)
         return [
-            [(j if names is None else str(names[j]), float(row[j])) for j in order[:n].tolist() if row[j] > least]
-            for row, order in zip(lift, np.argsort(-lift, axis=1, kind="stable"), strict=True)
+            [(j if names is None else str(names[j]), float(row[j])) for j in first[:n].tolist() if abs(row[j]) > least]
+            for row, first in zip(lift, order, strict=True)
         ]
 
     def project(self, X: Any, n_rows: int = 1000, **run: Unpack[RunKeywords]) -> tuple[Floats, Labels, Floats]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._progress import steps
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter, warn
 from sketchselect.execution import Source
@@ -398,7 +399,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         errors, shares, notes = {}, {}, {}
         summaries = {name: divisions if name == InformationPath.method else of_moments for name in competitors}
         is_regression = self.target_task == "regression"
-        for name, selector in competitors.items():
+        for name, selector in steps(f"{self.method}: methods", competitors.items(), len(competitors)):
             with warnings.catch_warnings(record=True) as notes[name]:
                 warnings.simplefilter("always")
                 path = selector.fit_summary(summaries[name][0]).path_

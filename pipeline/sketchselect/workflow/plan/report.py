@@ -339,7 +339,7 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
     """Yield a sentence for each part of a plan that more workers will not make faster, or that may not work."""
     on_workers = [p for p in plan.passes if p.where == "workers"]
     slots = plan.cluster.n_slots
-    few = [p for p in on_workers if p.partitions * p.leaf_tasks < PARTITIONS_PER_SLOT * slots]
+    few = [p for p in on_workers if p.partitions * p.leaf_tasks < PARTITIONS_PER_SLOT * slots and not _is_brief(p)]
     if few and slots > 1:
         fewest = min(few, key=lambda p: p.partitions)
         yield (
@@ -352,6 +352,11 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
         yield refusal
     if plan.cluster.kind == "dask" and plan.cluster.address != "local":
         yield from _of_cluster(plan)
+
+
+def _is_brief(one: ForecastPass) -> bool:
+    """Whether a pass takes so little on one worker that more would gain nothing, whatever the partitions."""
+    return one.leaf_seconds is not None and one.partitions * one.leaf_tasks * one.leaf_seconds < TINY_SECONDS
 
 
 def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
