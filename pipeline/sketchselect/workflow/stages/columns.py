@@ -23,7 +23,7 @@ from sketchselect.linalg.panel_columns import Panels, StoredPanels, centered_in_
 from sketchselect.linalg.spectrum import Directions, Spectrum
 from sketchselect.prepare.fitted import Standardise
 from sketchselect.readers import open_matrix
-from sketchselect.selectors import BaseSelector, Selection
+from sketchselect.selectors import BaseSelector, Selection, TargetAutoSelector
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
 from sketchselect.summaries.frequent_directions import PanelledDirections
 from sketchselect.workflow import tables
@@ -108,7 +108,7 @@ def summarize(session: Session) -> Summary[Any]:
         method = session.config.select.method
         session.note(
             f"input.target is checked and otherwise not used: {method} selects without a target; "
-            f'method = "auto-target" learns from it'
+            f'method = "{TargetAutoSelector.method}" learns from it'
         )
     fingerprint = session.source_fingerprint(summaries=summary_key(bundle), target=session.target_fingerprint)
     with session.stage("summarize") as entry:
