@@ -30,7 +30,8 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         """Log it, if the kernel is one of this package."""
-        if self.is_logged or not event.data["dispatcher"].py_func.__module__.startswith("sketchselect."):
+        # A function that another library makes from text has no module.
+        if self.is_logged or not (event.data["dispatcher"].py_func.__module__ or "").startswith("sketchselect."):
             return
         self.is_logged = True
         # What a worker logs is shown between the lines of the process that started it.

@@ -199,6 +199,9 @@ def test_commands_run_where_nothing_but_the_temporary_folder_can_be_written(tmp_
     assert str(folder) in first.stderr
     assert "compiling" not in python(*summarize).stderr
     assert "compiling" not in python(*summarize, "--quiet", NUMBA_CACHE_DIR=str(tmp_path / "quiet")).stderr
+    # Other libraries compile functions that they make from text, which have no module.
+    foreign = "import numba, sketchselect._kernels; f = lambda x: x; f.__module__ = None; numba.njit(f)(1)"
+    assert "compiling" not in python("-c", foreign).stderr
     assert "compiling kernels" in python("-c", program, NUMBA_CACHE_DIR=str(tmp_path / "fit")).stderr
     told = python("-m", "sketchselect", "doctor").stdout
     assert f"kernel folder: compiled kernels are kept in {folder}" in told

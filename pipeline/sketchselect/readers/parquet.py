@@ -437,8 +437,16 @@ def _first_length(footers: Footers, name: str) -> int:
         for group, rows in enumerate(file.groups):
             if rows:
                 first = next(file.tables([(group, 0, 1)], (name,), _BATCH_ENTRIES))[1].column(0)[0].as_py()
+                _give_back()
                 return len(first or ())
     return 0
+
+
+def _give_back() -> None:
+    """Let Arrow give memory back that it keeps for later: pages of lists may be hundreds of mebibytes."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 _SHOWN = 5
@@ -493,6 +501,8 @@ class ParquetMatrix(Matrix):
                 del parts
             # Its memory is used for the next row group.
             del table
+        if any(column.width is not None for column in self.columns):
+            _give_back()
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
@@ -581,7 +591,12 @@ def open_parquet_matrix(
     uniform = uniform and all(c.width is None and c.kind is None for c in columns)
     matrix = ParquetMatrix(footers.groups, dtype, columns, nonfinite, uniform)
     chunks = [footers.chunk_nbytes.get(column.name, (0, 0)) for column in columns]
-    matrix.piece_nbytes = 3 * 8 * _BATCH_ENTRIES + sum(min(2 * plain, _PAGE_NBYTES) for _, plain in chunks)
+    # A batch has at least `_BATCH_ROWS` rows, and so has a page of lists, whatever their length.
+    entries = [_BATCH_ROWS * (column.width or 0) for column in columns]
+    pages = [max(_PAGE_NBYTES, 2 * dtype.itemsize * n) for n in entries]
+    matrix.piece_nbytes = 3 * 8 * max(_BATCH_ENTRIES, sum(entries)) + sum(
+        min(2 * plain, page) for (_, plain), page in zip(chunks, pages, strict=True)
+    )
     if matrix.is_remote:
         # Row groups are fetched whole, in few requests.
         matrix.piece_nbytes += sum(stored for stored, _ in chunks)

@@ -71,6 +71,17 @@ def mtx(folder: Path, *shape: int, per_row: int) -> str:
     return "rows.mtx"
 
 
+def parquet_lists(folder: Path, n_rows: int, length: int) -> str:
+    """Write one column of lists, as embeddings are, in one row group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    offsets = pa.array(np.arange(0, n_rows * length + 1, length, dtype=np.int32))
+    lists = pa.ListArray.from_arrays(offsets, pa.array(numbers(n_rows, length, "float32").ravel()))
+    pq.write_table(pa.table({"embedding": lists}), folder / "rows.parquet", row_group_size=n_rows)
+    return "rows.parquet"
+
+
 def csv(folder: Path, *shape: int) -> str:
     """Write a table of text, and convert it, as jobs ask for."""
     from pyarrow.csv import write_csv
@@ -185,6 +196,7 @@ JOBS = (
     ),
     Job("parquet-drop-rows", lambda f: parquet(f, 300_000, 60, holes=True), "greedy", "local", None, {"input": LIMITS}),
     Job("parquet-small-groups", lambda f: parquet(f, 200_000, 60, group=20_000), "pivoted-qr", "threads", "16MiB"),
+    Job("parquet-long-lists", lambda f: parquet_lists(f, 8_000, 8_000), "variance"),
     Job("parquet-tall", lambda f: parquet(f, 1_000_000, 60), "greedy", "local"),
     # Text and archives.
     Job("csv", lambda f: csv(f, 60_000, 40), "variance"),
