@@ -167,6 +167,22 @@ def tick(x: float) -> str:
     return f"{x:,.6g}".replace("-", "−")
 
 
+def text_table(title: str, rows: Iterable[Sequence[str]], header: Sequence[str]) -> str:
+    """Return a small table for a terminal, with a line above; cells stand at the right of their columns.
+
+    Examples
+    --------
+    >>> print(text_table("Inertia by number of clusters", [["2", "8.25"], ["10", "1.5"]], ["k", "inertia"]))
+    Inertia by number of clusters
+     k  inertia
+     2     8.25
+    10      1.5
+    """
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join([title, *("  ".join(map(str.rjust, line, widths)).rstrip() for line in lines)])
+
+
 def html_table(caption: str, rows: Iterable[Sequence[Any]], header: Sequence[str] = ()) -> str:
     """Return a small table for a notebook; text is cleaned and escaped.
 

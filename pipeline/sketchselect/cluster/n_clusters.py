@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
-from sketchselect._text import html_table, number
+from sketchselect._text import html_table, number, text_table
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
@@ -136,6 +136,10 @@ class ClusterRange:
     >>> counts = sks.cluster_range(X, range(2, 6))
     >>> counts.recommended
     3
+    >>> print(counts)  # doctest: +ELLIPSIS
+    3 clusters: the sharpest elbow ...
+    clusters   inertia  at most times the best  stability (mean ARI)  Calinski-Harabasz  Davies-Bouldin  silhouette
+    ...
     """
 
     counts: tuple[ClusterCount, ...]
@@ -151,10 +155,18 @@ class ClusterRange:
         """
         return ClusterRangeDisplay.from_range(self, ax=ax).ax_
 
+    def __str__(self) -> str:
+        header, *rows = self._table()
+        return text_table(self.sentence(), rows, header)
+
     def _repr_html_(self) -> str:
+        header, *rows = self._table()
+        return html_table(self.sentence(), rows, header)
+
+    def _table(self) -> list[list[str]]:
         rows = [
             [
-                c.n_clusters,
+                str(c.n_clusters),
                 number(c.best_objective, 6),
                 "" if c.factor is None else number(c.factor),
                 f"{c.stability:.3f}",
@@ -163,8 +175,7 @@ class ClusterRange:
             for c in self.counts
         ]
         header = ["clusters", "inertia", "at most times the best", "stability (mean ARI)"]
-        header += [label for label, _ in INDICES.values()]
-        return html_table(self.sentence(), rows, header)
+        return [[*header, *(label for label, _ in INDICES.values())], *rows]
 
     @property
     def elbows(self) -> dict[int, float]:

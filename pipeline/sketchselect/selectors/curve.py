@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import html_table
+from sketchselect._text import html_table, text_table
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
 from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, POLISH_TOL, WeightedRows, row_products
@@ -24,6 +24,7 @@ from sketchselect.summaries import CentroidSums, RowSample
 
 Columns = NDArray[np.int64]
 
+_RATIO = "inertia in all columns, relative to k-means on all columns"
 STARTS = 3  # Of k-means on columns that are looked at, for what the best of ten costs and how much that differs
 ALL_STARTS = 10  # On columns that are chosen, and of several methods near one another: as many as a run has
 MOST_STARTS = 20  # On all columns, whose clusters all ratios share
@@ -330,15 +331,12 @@ class SelectionCurve:
         return rows
 
     def __str__(self) -> str:
-        rows = self._table()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        title = "inertia in all columns, relative to k-means on all columns"
-        lines = ("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
-        return "\n".join([title, *lines])
+        header, *rows = self._table()
+        return text_table(_RATIO, rows, header)
 
     def _repr_html_(self) -> str:
-        title, *rows = self._table()
-        return html_table("objective in all columns, relative to k-means on all columns", rows, title)
+        header, *rows = self._table()
+        return html_table(_RATIO, rows, header)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the ratios by number of columns on `ax` (new axes by default) and return the axes."""
