@@ -203,7 +203,8 @@ class Source:
             cure = f"clean the data, fill missing values with {prepare.FILLING_STEP}, or set nonfinite = "
             cure += '"drop_rows" to leave such rows out'
         if self.takes_missing and not allowed:
-            cure = 'set nonfinite = "missing" if NaN are missing values, or "drop_rows" to leave such rows out'
+            cure = f"fill missing values with {prepare.FILLING_STEP}, or set nonfinite = "
+            cure += '"missing" to count them as missing, or "drop_rows" to leave such rows out'
         elif allowed and not n_inf:
             why = "what is computed here is"
             if undefined is not None:
