@@ -63,6 +63,11 @@ def test_scores_are_bars_from_zero_and_selected_ones_are_drawn_again():
     assert [label.get_text() for label in named.get_xticklabels()] == [
         "fedcba"[j] for j in np.argsort(-selector.scores_)
     ]
+    unnamed = [label.get_text() for label in axes.get_xticklabels()]
+    assert unnamed == [str(j) for j in np.argsort(-selector.scores_)]
+    every_column = sks.VarianceSelector(6, normalize=None).fit(X).selection_
+    assert "all 6 columns" in every_column.plot().get_title()
+    assert "all 6 columns" in repr(every_column)
 
 
 @pytest.mark.parametrize("sizes", [[18, 19, 20, 21, 22], [1, 2, 4, 8, 16, 17, 18, 19], [5], list(range(1, 200))])
@@ -237,6 +242,7 @@ def test_results_are_tables_in_a_notebook_and_escaped():
         (selector.summary_, "300"),
         (sks.Moments(), "moments"),
         (auto.curve_, "variance"),
+        (auto.selection_, auto.selection_.diagnostics["choice"][:40]),
         (certificate, certificate.sentence()[:40]),
         (counts, counts.sentence()[:40]),
         (moving, "Timeline"),

@@ -117,9 +117,12 @@ class SelectionScoresDisplay(Display):
         if ranking.n_scored == 0:
             raise BadParameter("no column has a score, so there is nothing to draw")
         charts.draw_scores(pen, panels[0], ranking, ranking.n_scored)
-        if self.feature_names is not None and ranking.n_scored <= MOST_NAMES:
+        if 1 < len(self.support) == len(self.scores):
+            panels[0].set_title(f"all {len(self.scores)} columns are selected")
+        if ranking.n_scored <= MOST_NAMES:
             order = ranking.order[: ranking.n_scored].tolist()
-            panels[0].set_xticks(range(1, len(order) + 1), [self.feature_names[j] for j in order], rotation=90)
+            names = order if self.feature_names is None else [self.feature_names[j] for j in order]
+            panels[0].set_xticks(range(1, len(order) + 1), names, rotation=0 if self.feature_names is None else 90)
             panels[0].set_xlabel("columns, highest score first")
         else:
             panels[0].set_xlabel("rank of the column (1 = highest score)")

@@ -117,7 +117,8 @@ class Selection:
     columns: dict[str, Floats] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<Selection of {self.support.size} of {self.scores.size} columns by {self.method}>"
+        part = "all" if 1 < self.support.size == self.scores.size else f"{self.support.size} of"
+        return f"<Selection of {part} {self.scores.size} columns by {self.method}>"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the scores of all columns on `ax` (new axes by default); return the axes."""
@@ -131,7 +132,8 @@ class Selection:
         left_off = self.support.size - len(rows)
         if left_off:
             rows.append([f"{left_off} more", *[""] * (len(header) - 1)])
-        return html_table(repr(self)[1:-1], rows, header)
+        choice = self.diagnostics.get("choice")
+        return html_table(f"{repr(self)[1:-1]}. {choice}" if choice else repr(self)[1:-1], rows, header)
 
     def ranking(self) -> NDArray[np.int64]:
         """Return all columns, best score first; NaN last, ties by the lowest index."""
