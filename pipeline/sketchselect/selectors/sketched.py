@@ -318,8 +318,8 @@ class VarianceSelector(BaseSelector):
             scores = summary.centered_column_squared_norms / max(summary.weight, np.finfo(float).tiny)
         if n_select < scores.size and 0 < scores.max() <= scores.min() * (1 + EQUAL):
             warn(
-                f'all columns have the same variance, as the step "{Standardise.name}" makes it: rounding decides which '
-                "are selected; select by another method, or leave the step out"
+                f'all columns have the same variance, as the step "{Standardise.name}" makes it: rounding decides '
+                "which are selected; select by another method, or leave the step out"
             )
         return self._selection(summary, np.sort(rank(scores)[:n_select]), scores, n_features_to_select=n_select)
 
