@@ -306,7 +306,7 @@ def without_traceback(entry: logging.LogRecord) -> bool:
     if entry.exc_info:
         from asyncio import CancelledError  # loads slowly
 
-        if isinstance(entry.exc_info[1], CancelledError):
+        if isinstance(entry.exc_info[1], CancelledError) and entry.name.startswith("distributed"):
             return False
     if entry.levelno < logging.WARNING:
         entry.exc_info = entry.exc_text = None

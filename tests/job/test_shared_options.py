@@ -105,7 +105,7 @@ def test_a_verbose_command_prints_what_libraries_log(rows: Path, monkeypatch: py
         try:
             raise asyncio.CancelledError
         except asyncio.CancelledError:
-            logger.exception("start of a worker cancelled")
+            logging.getLogger("distributed.nanny").exception("start of a worker cancelled")
         return "done", None
 
     monkeypatch.setattr("sketchselect.workflow.inspection.inspect_target", logging_inspection)

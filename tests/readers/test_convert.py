@@ -155,6 +155,7 @@ DIALECTS = {
     "commas in quoted names": ('"a, x";"b, y, z";c\n1;2;3\n4;5;6\n7;8;9\n', ("a, x", "b, y, z", "c")),
     "commas in names between tabs": ("a, x\tb, y, z\tc\n1\t2\t3\n4\t5\t6\n7\t8\t9\n", ("a, x", "b, y, z", "c")),
     "tabs between quoted fields": ('"a"\t"b"\t"c"\n"1"\t"2"\t"3"\n"4"\t"5"\t"6"\n"7"\t"8"\t"9"\n', "abc"),
+    "a line of white space": ("a;b;c\n\t\t\n1;2;3\n4;5;6\n7;8;9\n", "abc"),
     "a line separator in a name": ("a\u2028x\tb\tc\n1\t2\t3\n4\t5\t6\n7\t8\t9\n", ("a\u2028x", "b", "c")),
     "a line break in a name": ('"a\nx",b,c\n1,2,3\n4,5,6\n7,8,9\n', ("a\nx", "b", "c")),
     "carriage returns": ("a,b,c\r1,2,3\r4,5,6\r7,8,9\r", "abc"),

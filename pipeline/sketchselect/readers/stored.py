@@ -111,6 +111,9 @@ class StoredArray(Protocol):
     def read(self, start: int, stop: int, axis: int = 0) -> Array:
         """Return rows (`axis` 0) or columns (1); raise `ChunkReadError` where they cannot be read."""
 
+    def require_same(self) -> None:
+        """Raise `SourceChanged` if what describes the array was written anew; takes a read, so once a pass."""
+
     def identity(self, start: int, stop: int, axis: int = 0) -> str | None:
         """Return a fingerprint of the content of these rows or columns."""
 
@@ -156,10 +159,14 @@ class StoredMatrix(Matrix):
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: of a Zarr array from their chunks' versions, else of the whole file."""
+        if start == 0 and stop >= self.shape[0]:
+            self.source.require_same()
         return self.source.identity(start, stop)
 
     def column_identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these columns; of a Zarr array columns appended behind their chunks leave it."""
+        if start == 0 and stop >= self.shape[1]:
+            self.source.require_same()
         return self.source.identity(start, stop, axis=1)
 
     def stored_nbytes(self, start: int, stop: int) -> int:
@@ -214,6 +221,9 @@ class StoredSparseMatrix(Matrix):
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: their ends, and the versions of the chunks that hold their entries."""
+        if start == 0 and stop >= self.shape[0]:
+            for array in (self.data, self.indices, self.indptr):
+                array.require_same()
         ends = self.entry_offsets[start : stop + 1]
         parts = [array.identity(int(ends[0]), int(ends[-1])) for array in (self.data, self.indices)]
         if None in parts:
@@ -250,11 +260,12 @@ class StoredVector(Vector):
     def _entries(self, start: int, stop: int) -> Array:
         if start == stop or int(np.prod(self.shape)) * max(8, self.dtype.itemsize) > WHOLE_NBYTES:
             return self.source.read(start, stop)
-        content = ("array", self.address, self.identity())
+        content = ("array", self.address, self.source.identity(0, self.n_rows))
         return PARTS.get(content, lambda: as_entries(self.source.read(0, self.n_rows), self.address))[start:stop]
 
     def identity(self) -> str | None:
         """Return a fingerprint from the metadata and the chunks' versions."""
+        self.source.require_same()
         return self.source.identity(0, self.n_rows)
 
 

@@ -58,8 +58,8 @@ csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # by default 131,0
 
 def _separator(lines: list[str]) -> str:
     """Return the separator of fields that the first lines, with text, have most of outside quotation marks."""
-    # Not by `splitlines`, for which a name may end a line; of a line whose fields are all quoted only tabs may be left.
-    bare = [line for line in _QUOTED.sub("", "".join(lines)).split("\n") if line.strip(" ")][:2] or [""]
+    # Not by `splitlines`, for which a name may end a line; a field in quotation marks counts as text.
+    bare = [line for line in _QUOTED.sub("x", "".join(lines)).split("\n") if line.strip()][:2] or [""]
     counts = {sign: min(line.count(sign) for line in bare) for sign in _SEPARATORS}
     best = max(_SEPARATORS, key=counts.__getitem__)
     # 1,5;2,5 is two numbers, and has as many commas as semicolons or more.

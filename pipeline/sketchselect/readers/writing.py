@@ -451,8 +451,8 @@ def convert(
         _warn_of(rows, np.flatnonzero(counting))
     elif key is not None and key.startswith("-"):
         warn(
-            f"{rows.address}: of the columns that are left out nothing is in the store; a job with one as target, "
-            "labels or row names can read the table itself, or a file with that column alone"
+            f"{rows.address}: the columns left out are not in the store; a job that needs one as target, labels or row "
+            "names can read the table itself, or a file with that column alone"
         )
     return _result(target)
 

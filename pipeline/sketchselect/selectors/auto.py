@@ -596,7 +596,9 @@ def sentence(
     if 1 < point.n_features == n_columns:
         given += " No column is left out; to leave some out, ask for a number of columns or raise the tolerance."
     elif NEARLY_ALL * n_columns <= point.n_features < n_columns:
-        given += " These are nearly all; to leave out more, ask for a smaller number of columns or raise the tolerance."
+        given += (
+            " That is nearly all of the columns; to leave out more, ask for a smaller number or raise the tolerance."
+        )
     return (
         f"{explained}{best} selects {chosen}. On {'it' if point.n_features == 1 else 'them'}, {starts} is estimated to "
         f"change the inertia in all columns by {_percents(point)}, compared with k-means on all columns; the estimate "

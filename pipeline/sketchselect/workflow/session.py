@@ -580,8 +580,7 @@ def open_session(
             if problem is None:
                 raise
             raise OutputFailed(
-                f"{problem} and run the same command again, which goes on after the finished stages "
-                f"({_finished(session)})"
+                f"{problem} and {_same_command(fresh)}, which goes on after the finished stages ({_finished(session)})"
             ) from error
         session.close_engine()
 
@@ -706,13 +705,15 @@ def _finished(session: Session) -> str:
     return ", ".join(entry["name"] for entry in session.stages) or "none"
 
 
+def _same_command(fresh: bool) -> str:
+    return "run the same command without --fresh" if fresh else "run the same command again"
+
+
 def _interrupted(session: Session, error: BaseException, fresh: bool) -> Interrupted:
     saved_note = getattr(error, "saved", "")
-    same = "run the same command again, without --fresh, to resume" if fresh else "run the same command again to resume"
     interrupt = Interrupted(
         f"interrupted; in {session.folder.path}: finished stages ({_finished(session)})"
-        f"{saved_note and f'; {saved_note}'}; "
-        f"{same}",
+        f"{saved_note and f'; {saved_note}'}; {_same_command(fresh)} to resume",
         saved_note,
     )
     interrupt.exit_code = getattr(error, "exit_code", Interrupted.exit_code)

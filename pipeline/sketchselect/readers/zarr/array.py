@@ -212,6 +212,15 @@ class ZarrArray:
                 "check the metadata"
             ) from error
 
+    def require_same(self) -> None:
+        """Raise `SourceChanged` if the metadata, read anew, are no longer those of the opened array.
+
+        Chunks that were cut off would be read as they were, filled up.
+        """
+        kind, document = read_document(self.location, sealed=False) or (None, {})
+        if kind == "array":
+            self._require_same(parse_metadata(document, self.address))
+
     def _require_same(self, now: ArrayMetadata) -> None:
         """Raise `SourceChanged` if the metadata are no longer those of the opened array, or rows went away."""
         if now.fingerprint != self.metadata.fingerprint or now.shape[0] < self.metadata.shape[0]:
@@ -281,14 +290,9 @@ class ZarrArray:
 
         Local chunk files, and those of a web server, are checked every time. Of another remote store one listing per
         process is cached; opening it and asking for all rows take a new one. None where the remote store has neither
-        ETag nor time. When asked for all rows the metadata are read anew; raises `SourceChanged` where they are others:
-        chunks that were cut off would be read as they were, filled up.
+        ETag nor time.
         """
         metadata = self.metadata
-        if start == 0 and stop >= metadata.shape[axis]:
-            kind, document = read_document(self.location, sealed=False) or (None, {})
-            if kind == "array":
-                self._require_same(parse_metadata(document, self.address))
         cells = (metadata.key(cell) for cell in self.cells(start, stop, axis))
         versions: list[str | None]
         if self.location.is_local:
