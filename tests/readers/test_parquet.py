@@ -152,7 +152,7 @@ def test_converted_to_a_store(path, table, tmp_path):
     source = open_matrix(path, key="-kind")
     out = open_matrix(convert(source, tmp_path / "o.zarr"))
     MatrixConformance(out, numbers(table, "a", "b", "c"), ("a", "b", "c")).verify()
-    with pytest.warns(UserWarning, match="left out nothing is in the store"):
+    with pytest.warns(UserWarning, match="left out are not in the store"):
         convert(path, tmp_path / "p.zarr", key="-kind")
 
 
