@@ -176,14 +176,6 @@ def test_variance_keeps_its_digits_far_from_zero():
     )
 
 
-def test_columns_of_equal_variance_are_selected_with_a_warning():
-    X = np.random.default_rng(3).standard_normal((200, 6)) * [1, 2, 3, 4, 5, 6]
-    with pytest.warns(UserWarning, match="standardise"):
-        sks.VarianceSelector(3).fit(X, prepare=["standardise"])
-    sks.VarianceSelector(6).fit(X, prepare=["standardise"])
-    sks.VarianceSelector(3).fit(X)
-
-
 @pytest.mark.filterwarnings("ignore:.*halves of the rows are empty")
 @pytest.mark.usefixtures("short_paths")
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, Incompatible, warn
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.panel_columns import PanelDirections, column_directions
 from sketchselect.linalg.spectrum import (
     About,
@@ -23,7 +23,6 @@ from sketchselect.linalg.spectrum import (
 )
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
-from sketchselect.prepare.fitted import Standardise
 from sketchselect.selectors.base import (
     BaseSelector,
     Selection,
@@ -316,16 +315,8 @@ class VarianceSelector(BaseSelector):
             scores = summary.variance
         else:
             scores = summary.centered_column_squared_norms / max(summary.weight, np.finfo(float).tiny)
-        if n_select < scores.size and 0 < scores.max() <= scores.min() * (1 + EQUAL):
-            warn(
-                f'all columns have the same variance, as the step "{Standardise.name}" makes it: rounding decides '
-                "which are selected; select by another method, or leave the step out"
-            )
         return self._selection(summary, np.sort(rank(scores)[:n_select]), scores, n_features_to_select=n_select)
 
-
-EQUAL = 1e-9
-"""Relative difference of the largest and the smallest variance, up to which columns differ by rounding alone."""
 
 N_NONZERO = 200
 """Most columns in a regression by default: the coefficients of later ones are small."""
