@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
 from sketchselect._text import did_you_mean, first_names
-from sketchselect.errors import BadParameter, NotFinite, SourceError
+from sketchselect.errors import BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
 from sketchselect.location import Location, is_url, locate
@@ -69,7 +69,14 @@ from sketchselect.readers.parquet import (
     open_parquet_vector,
     parquet_column,
 )
-from sketchselect.readers.tables import FieldColumn, WithFields, column_of_times, kind_in_fit, require_encodings
+from sketchselect.readers.tables import (
+    FieldColumn,
+    WithFields,
+    column_of_times,
+    doubts_of_frame,
+    kind_in_fit,
+    require_encodings,
+)
 from sketchselect.readers.text import (
     open_market_matrix,
     open_svmlight_matrix,
@@ -738,13 +745,18 @@ def open_features(
             require_finite(estimator, values)
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
-        if table is not None and encode:
-            table.name_levels(matrix, columns)
-            matrix.feature_names = as_names(columns, len(columns))
+        if table is not None:
+            if encode:
+                table.name_levels(matrix, columns)
+                matrix.feature_names = as_names(columns, len(columns))
+            if reset and isinstance(values, np.ndarray):
+                names = as_names(columns, len(columns)) or ()
+                warn_of_doubts(doubts_of_frame(values, names, matrix.date_columns))
         return matrix
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors, encode=encode)
     name = type(estimator).__name__
     if reset:
+        warn_of_doubts(matrix.doubts)
         estimator.n_features_in_ = matrix.shape[1]
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
@@ -761,6 +773,12 @@ def open_features(
                     "bring the columns into that order"
                 )
     return matrix
+
+
+def warn_of_doubts(doubts: Sequence[str]) -> None:
+    """Warn of what is probably a mistake in a source, see `Matrix.doubts`."""
+    for text in doubts:
+        warn(text)
 
 
 def require_width(estimator: Any, n_columns: int) -> None:
