@@ -157,7 +157,8 @@ class ClusterWatch:
         lines = [
             f"{address} {info.get('status', '?')}, {format_bytes(_memory_of(info))} of "
             f"{format_bytes(info.get('memory_limit') or 0)}, {info.get('metrics', {}).get('executing', 0)} running"
-            + ", silent" * (address in self._quiet)
+            + ", silent"
+            * (address in self._quiet)
             for address, info in sorted(self._workers.items())[:SHOWN_WORKERS]
         ]
         more = len(self._workers) - len(lines)
