@@ -82,7 +82,7 @@ FAULTS = (
     row("worker", "stopped, frozen, cut off", "others take over; a worker that is stopped for good ends with its driver",
         CLUSTER + "a_frozen_worker_does_not_answer_for_the_others", INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes",
         "deploy/test_network_namespaces.py::test_job_goes_on_without_the_worker_whose_cable_is_cut", CHAOS),
-    row("worker", "frozen for good", "named within 20 seconds; replaced within 60 on a cluster of our own, after `worker_ttl` elsewhere",
+    row("worker", "frozen for good", "named within 20 seconds; replaced within 60 on a cluster of our own, after `worker_ttl` or a stall elsewhere",
         SILENT + "a_worker_that_freezes_is_named_and_replaced"),
     row("worker", "killed for memory, and none comes back", "the error says memory and limit, not how to start a worker",
         SILENT + "a_cluster_of_our_own_that_is_empty_says_why"),

@@ -8,7 +8,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 import sketchselect as sks
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import Incompatible
 from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.selectors import LaplacianScoreSelector, MCFSSelector
 from sketchselect.selectors.graph import (
@@ -210,24 +210,6 @@ def test_mcfs_uses_few_columns_and_signs_on_request():
     both = [MCFSSelector(3, n_clusters=2, n_nonzero=4, normalize=None, signed=s).fit(X) for s in (False, True)]
     assert (both[1].scores_ <= both[0].scores_ + 1e-12).all()
     assert not {2, 11} <= set(both[0].support_), "columns that repeat others are left out"
-
-
-@pytest.mark.parametrize(
-    ("selector", "message"),
-    [
-        (MCFSSelector(n_clusters=0), "n_clusters"),
-        (MCFSSelector(n_nonzero=1.5), "n_nonzero"),
-        (MCFSSelector(n_rows=0), "n_rows"),
-        (LaplacianScoreSelector(n_neighbors=True), "n_neighbors"),
-        (LaplacianScoreSelector(weight="gauss"), "weight"),
-        (LaplacianScoreSelector(random_state=-1), "random_state"),
-        (sks.SketchedLassoSelector(n_nonzero=0), "n_nonzero"),
-        (sks.SketchedLassoSelector(n_components=64, sketch_size=64), "sketch_size"),
-    ],
-)
-def test_bad_parameters_are_named(selector, message):
-    with pytest.raises(BadParameter, match=message):
-        selector.fit(groups())
 
 
 # --- the angle -----------------------------------------------------------------------------------------------------

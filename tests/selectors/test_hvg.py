@@ -325,22 +325,6 @@ def test_missing_values_are_refused_by_the_summary():
         TopValues().from_block(np.array([[1.0], [np.nan]]))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"batches": "obs/batch"}, "as the target"),
-        ({"top_values": 0}, "top_values"),
-        ({"trend": "spline"}, "trend"),
-        ({"span": 0.0}, "span"),
-        ({"span": True}, "span"),
-        ({"ties": "first"}, "ties"),
-    ],
-)
-def test_bad_parameters_are_named(parameters, message):
-    with pytest.raises(BadParameter, match=message):
-        hvg(**parameters).fit(counts())
-
-
 def test_a_batch_of_one_row_and_unknown_batches():
     X = counts()
     with pytest.raises(BadParameter, match=r"batch 1 \(of 2"):

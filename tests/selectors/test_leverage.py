@@ -319,28 +319,6 @@ def test_bad_data_are_refused(make):
     assert chosen.support_.size in (48, 50)  # what is sampled depends on the draws
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: sks.OnlineLeverageSelector(eps=0.0), "eps"),
-        (lambda: sks.OnlineLeverageSelector(eps=1), "eps"),
-        (lambda: sks.OnlineLeverageSelector(sampling_rate="most"), "sampling_rate"),
-        (lambda: sks.OnlineLeverageSelector(ridge=-1), "ridge"),
-        (lambda: sks.OnlineLeverageSelector(random_state=None), "random_state"),
-        (lambda: sks.OnlineLeverageSelector(0), "n_features_to_select"),
-        (lambda: sks.LeverageSelector(ridge="small"), "ridge"),
-        (lambda: sks.LeverageSelector(ridge=float("nan")), "ridge"),
-        (lambda: sks.LeverageSelector(choice="best"), "choice"),
-        (lambda: sks.LeverageSelector(read="both"), "read"),
-        (lambda: sks.LeverageSelector(n_components=0), "n_components"),
-        (lambda: sks.LeverageSelector(random_state=-1), "random_state"),
-    ],
-)
-def test_bad_parameters_are_named(make, message):
-    with pytest.raises(BadParameter, match=message):
-        make().fit(wide(p=50))
-
-
 def test_what_columns_cannot_do_is_said():
     X = wide(p=50)
     for selector in (sks.OnlineLeverageSelector(5), sks.LeverageSelector(5, read="columns")):

@@ -425,13 +425,7 @@ def test_choices_from_a_saved_summary(tmp_path):
     [
         ({"cv": 3, "alpha": 0.1}, "cv and alpha both choose"),
         ({"alpha": 0.1, "alphas": [0.1]}, "leave alphas out"),
-        ({"l1_ratio": 0.0}, "l1_ratio must be a number above 0"),
-        ({"l1_ratio": [0.5, 0.0]}, "l1_ratio must be a number above 0 and at most 1, or a list"),
-        ({"l1_ratio": []}, "l1_ratio must be"),
-        ({"l1_ratio": [0.5, [1]]}, "l1_ratio must be"),
         ({"l1_ratio": [0.5, 1.0], "criterion": "bic"}, "l1_ratio is chosen by cross-validation; leave criterion out"),
-        ({"max_passes": 1}, "max_passes must be a whole number of at least 2"),
-        ({"family": "gamma"}, "family must be"),
         ({"family": "binomial"}, "3 classes, family="),
     ],
 )

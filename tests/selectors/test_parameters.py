@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from typing import TypedDict, Unpack, get_type_hints
+from typing import Any, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.estimator_checks import of_size, target_for
 import sketchselect as sks
 from sketchselect.errors import BadParameter
 from sketchselect.selectors import METHODS
-from sketchselect.selectors.parameters import inherit_parameters
+from sketchselect.selectors.parameters import declared, inherit_parameters
 
 SELECTORS = list(METHODS.values())
 SIZED = [name for name, cls in METHODS.items() if "n_features_to_select" in cls().get_params()]
@@ -160,32 +160,77 @@ def test_a_number_of_columns_below_one_is_a_share(name):
     assert fits[0::2] == fits[1::2]
 
 
-def test_a_share_is_named_where_a_number_of_columns_is_none():
-    with pytest.raises(BadParameter, match=r"a number or share of the columns.* got '10'"):
-        sks.GreedySelector("10").fit(np.eye(4))
-
-
-def test_a_splitter_of_scikit_learn_is_answered_with_groups():
-    with pytest.raises(BadParameter, match=r"cv must be .*got GroupKFold.*number of folds; fit.*groups="):
-        sks.LassoPath(cv=GroupKFold(3)).fit(np.eye(6), np.arange(6.0))
-
-
-# One rule for every seed that a user gives: a whole number from 0 to 2^64 - 1.
-
 X = np.random.default_rng(0).random((40, 6))
-SEEDED = sorted(name for name, cls in METHODS.items() if "random_state" in cls().get_params())
+SEEDS = [True, -1, 2**64, 1.5, "7"]
+NAN = float("nan")
+OUTSIDE: dict[str, list[Any]] = {
+    name: values
+    for names, values in {
+        "adaptive compensate literal newton refit scale_columns signed top_up": ["no"],
+        "about bins choice combine criterion cv_rule family knockoffs missing mode noise read": ["best"],
+        "scheme score statistic svd task ties trend weight": ["best"],
+        "max_passes n_alphas n_bins n_buckets n_iter sketch_size": [1, True, 2.5],
+        "draws n_draws n_pairs n_rows sample_rows top_values": [0, True, 2.5],
+        "n_clusters n_components n_neighbors n_nonzero": [0, True, 2.5],
+        "alpha_ratio eps epsilon fdr univariate.alpha": [0.0, 1.0, NAN],
+        "alpha half_life max_false sampling_rate tol tolerance": [0.0, NAN, "most"],
+        "mu ridge sketched-ridge.alpha": [-1e-9, NAN, "small"],
+        "alphas": ["a", ["a"], 0.3, [0.0], [NAN], []],
+        "batches": ["obs/batch"],
+        "cv": [1, GroupKFold(3)],
+        "degree": [0, 3],
+        "ebic_gamma": [-1e-9, 1.5],
+        "estimator": [sks.VarianceSelector()],
+        "gamma": [1],
+        "scad.gamma": [2],
+        "l1_ratio": [0, 1.1],
+        "logistic.l1_ratio": [0.0, [0.5, 0.0], [], [0.5, [1]]],
+        "methods": [5, "greedy", [5]],
+        "n_features_to_select": [0, True, 2.5, "10"],
+        "normalize": [5],
+        "partition": [],  # any labels of rows
+        "random_state": SEEDS,
+        "span": [0.0, 1.1, True],
+        "threshold": [0.5, 1.1],
+        "window": [0, -3, 2.5, True, "10"],
+    }.items()
+    for name in names.split()
+}
+"""Values just outside the limits of each parameter, of all methods or of one."""
+ADVICE = {"batches": "as the target", "alphas": "one number is `alpha`", "cv": r"number of folds; fit.*groups="}
 
 
-@pytest.mark.parametrize("seed", [True, -1, 2**64, 1.5, "7"], ids=repr)
-@pytest.mark.parametrize("method", SEEDED)
-def test_a_method_takes_seeds_alone(method: str, seed: object) -> None:
-    parameters = {"partition": "kmeans++"} if "partition" in METHODS[method]().get_params() else {}
-    selector = of_size(method, 3, random_state=seed, **parameters)
-    with pytest.raises(BadParameter, match="random_state must be a whole number from 0 to 2"):
-        selector.fit(X, X[:, 0])
+@pytest.mark.parametrize("method", METHODS)
+def test_values_just_outside_the_limits_of_a_parameter_are_refused_by_name(method):
+    y = target_for(method, X[:, 0])
+    needed = {"random_state": {"partition": "kmeans++"}} if method == "deterministic" else {}
+    for name in declared(METHODS[method]):
+        for value in OUTSIDE.get(f"{method}.{name}", OUTSIDE[name]):
+            selector = of_size(method, 3).set_params(**{name: value}, **needed.get(name, {}))
+            streams = hasattr(selector, "partial_fit") and not needed.get(name)  # a stream has no partition
+            for fit in (selector.fit, *([selector.partial_fit] if streams else [])):
+                with pytest.raises(BadParameter, match=rf"{name} ?(must be|:|=).*{ADVICE.get(name, '')}") as caught:
+                    fit(X, y)
+                assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("seed", [True, -1, 2**64, 1.5, "7"], ids=repr)
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_that_exclude_each_other_are_named(method):
+    y, has = target_for(method, X[:, 0]), set(METHODS[method]().get_params())
+    pairs = {
+        ("window", "half_life"): ({"window": 10, "half_life": 5.0}, "window and half_life exclude each other"),
+        ("n_components", "sketch_size"): ({"n_components": 64, "sketch_size": 64}, "sketch_size.*must exceed"),
+        ("normalize",): ({"normalize": "l1"}, "l2"),
+        ("cv", "n_features_to_select", "criterion"): ({"cv": 5, "n_features_to_select": 3}, "both choose"),
+        ("cv", "alpha"): ({"cv": 3, "alpha": 0.1}, "alpha and cv both|cv and alpha both"),
+    }
+    for names, (parameters, message) in pairs.items():
+        if has.issuperset(names) and (method, names) != ("leverage", ("n_components", "sketch_size")):
+            with pytest.raises(BadParameter, match=message):
+                METHODS[method](**parameters).fit(X, y)
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=repr)
 def test_clustering_takes_seeds_alone(seed: object) -> None:
     with pytest.raises(BadParameter, match="random_state must be a whole number from 0 to 2"):
         sks.KMeans(2, random_state=seed).fit(X)

@@ -292,29 +292,6 @@ def test_the_same_bits_twice_and_from_any_source(selector, tmp_path):
 
 
 @pytest.mark.parametrize("selector", METHODS)
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": True}, "n_components"),
-        ({"n_components": 2.5}, "n_components"),
-        ({"n_components": 64, "sketch_size": 64}, "must exceed"),
-        ({"sketch_size": 1}, "size"),
-        ({"n_features_to_select": 0}, "n_features_to_select"),
-        ({"normalize": "l1"}, "l2"),
-    ],
-)
-def test_bad_parameters_are_named(selector, parameters, message):
-    with pytest.raises(BadParameter, match=message):
-        selector(**parameters).fit(spread())
-
-
-def test_unknown_noise_is_refused():
-    with pytest.raises(BadParameter, match='"residual"'):
-        sks.GreedySelector(noise="white").fit(spread())
-
-
-@pytest.mark.parametrize("selector", METHODS)
 def test_a_summary_that_cannot_answer_is_refused(selector):
     with pytest.raises(Incompatible, match="frequent-directions or moments"):
         selector(3).fit_summary(sks.ColumnStats().from_block(spread()))

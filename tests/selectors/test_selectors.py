@@ -258,26 +258,6 @@ def test_rows_of_zeros_do_not_disturb():
     assert np.allclose(a.scores_, b.scores_)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_features_to_select": 0}, "n_features_to_select"),
-        ({"n_features_to_select": 2.5}, "n_features_to_select"),
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": 64, "sketch_size": 64}, "sketch_size"),
-        ({"sketch_size": 1}, "size"),
-        ({"alpha": "best"}, "alpha"),
-        ({"alpha": -1.0}, "alpha"),
-        ({"alpha": float("nan")}, "alpha"),
-        ({"combine": "mean"}, "combine"),
-        ({"normalize": "l1"}, "l2"),
-    ],
-)
-def test_bad_parameters_are_named(parameters, message):
-    with pytest.raises(BadParameter, match=message):
-        sks.SketchedRidgeSelector(**parameters).fit(mixture())
-
-
 def test_a_single_row_is_refused_and_a_missing_value_of_new_rows_is_named():
     X = mixture()
     with pytest.raises(EmptyInput, match="n_samples = 1, and one row does not differ"):

@@ -288,10 +288,7 @@ def test_stability_of_classes_and_of_streams():
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (StabilitySelector(sks.VarianceSelector()), "supervised selector"),
-        (StabilitySelector(threshold=0.5), "threshold must be a number above 0.5"),
         (StabilitySelector(n_buckets=5), "n_buckets must be even"),
-        (StabilitySelector(max_false=0), "max_false"),
         (StabilitySelector(sks.LassoPath(half_life=5)), "half_life"),
         (StabilitySelector(sks.LassoPath(degree=2)), "degree=1"),
     ],

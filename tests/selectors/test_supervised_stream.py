@@ -140,8 +140,6 @@ def test_what_does_not_go_with_forgetting_is_said():
         sks.LassoPath(cv=3, half_life=10).fit(X, y)
     with pytest.raises(BadParameter, match="half_life needs degree=1"):
         sks.LassoPath(degree=2, half_life=10).fit(X, y)
-    with pytest.raises(BadParameter, match="half_life"):
-        sks.LassoPath(half_life=-1).fit(X, y)
     with pytest.raises(Incompatible, match="have no half_life, but half_life is 10"):
         sks.LassoPath(alpha=0.1).fit(X, y).set_params(half_life=10.0).partial_fit(X, y)
     decayed = sks.summaries.DecayedMoments(half_life=30).from_block(X, y)

@@ -173,8 +173,6 @@ def test_numbers_of_columns_are_in_the_selection_and_in_its_table(classes: Any) 
         ({"score": "correlation", "task": "classification"}, 'score="correlation"'),
         ({"mode": "fdr", "n_features_to_select": 3}, "n_features_to_select"),
         ({"mode": "percentile", "n_features_to_select": 101}, "at most 100"),
-        ({"alpha": 0.0}, "alpha"),
-        ({"score": "anova"}, "score"),
     ],
 )
 def test_bad_parameters_are_named(arguments: dict[str, Any], words: str, classes: Any) -> None:

@@ -194,18 +194,6 @@ def test_other_ways_to_forget_than_what_was_seen_are_refused():
         sks.ThresholdedOLS(2, window=50).partial_fit(X, y).set_params(window=None).partial_fit(X, y)
 
 
-@pytest.mark.parametrize("selector", [*SUPERVISED, *SKETCHED], ids=name)
-@pytest.mark.parametrize("window", [0, -3, 2.5, True, "10"])
-def test_bad_windows_are_named(selector, window):
-    X, y = linear(n=50, p=12)
-    wrong = clone(selector).set_params(window=window)
-    for start in (wrong.fit, wrong.partial_fit):
-        with pytest.raises(BadParameter, match="window must be"):
-            start(X, y)
-    with pytest.raises(BadParameter, match="window and half_life exclude each other"):
-        clone(selector).set_params(window=10, half_life=5.0).partial_fit(X, y)
-
-
 def test_stability_selection_has_no_window():
     X, y = linear(n=50, p=12)
     with pytest.raises(BadParameter, match="estimator without window"):
