@@ -667,6 +667,11 @@ def parquet_column(location: Location, column: str) -> ParquetVector | None:
     return _vector(footers, column) if column in footers.schema.names else None
 
 
+def parquet_names(location: Location) -> list[str]:
+    """Return the names of the columns of the file or folder at `location`."""
+    return list(read_footers(location).schema.names)
+
+
 def _vector(footers: Footers, column: str) -> ParquetVector:
     kind = _entry_type(footers, column)
     if kind is None:
