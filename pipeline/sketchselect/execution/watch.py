@@ -137,8 +137,7 @@ class ClusterWatch:
                 return
             raise Stalled(
                 f"{self._stage}: no partition was finished in {format_seconds(self._stall_timeout)} ({self.table()}); "
-                "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just "
-                "take that long, raise stall_timeout. Running the same command again resumes from the checkpoints"
+                f"{self._why()}. Running the same command again resumes from the checkpoints"
             )
 
     def require_scheduler(self) -> None:
@@ -163,6 +162,16 @@ class ClusterWatch:
         ]
         more = len(self._workers) - len(lines)
         return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
+
+    def _why(self) -> str:
+        """Return the likely cause of standing still, and what can be done."""
+        workers = self._workers.values()
+        if all(info.get("status") == "running" and not info.get("metrics", {}).get("executing") for info in workers):
+            return "no worker has anything to do: Dask holds messages back, as it does after a clock was set back"
+        return (
+            "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just take "
+            "that long, raise stall_timeout"
+        )
 
     def crash(self, where: str, error: Any) -> PartitionCrash:
         """Return the error for a task whose workers died every time, though nothing else ran."""
