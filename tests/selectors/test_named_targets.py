@@ -128,7 +128,7 @@ def test_a_misspelt_target_is_named_before_a_text_column(kind, frame, tmp_path):
     rows = frame[[*NAMES, "y"]].rename(columns={"y": "outcome"}).assign(town="x")
     rows.to_parquet(tmp_path / "t.parquet")
     source = str(tmp_path / "t.parquet") if kind == "parquet" else FRAMES[kind](rows)
-    with pytest.raises(SourceError, match="no column 'outcom' in .*did you mean 'outcome'"):
+    with pytest.raises(SourceError, match=r"no column 'outcom' in .*did you mean 'outcome'"):
         sks.LassoPath().fit(source, "outcom")
     with pytest.raises(SourceError, match="'town' is of type"):
         sks.LassoPath().fit(source, "outcome")
