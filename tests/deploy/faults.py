@@ -111,7 +111,8 @@ def codes_of(faults: tuple[Fault, ...]) -> set[int]:
         lost = (fault.target == "scheduler" and fault.action != "STOP") or (fault.target == "link" and fault.which == 2)
         late = fault.target in ("worker", "link", "store") and fault.action in LASTING and fault.pause > 30
         n_away += fault.target in ("machine", "link")
-        if lost or late or n_away > 1:
+        # Messages of Dask to the driver may have to wait for the time that the clock showed before.
+        if lost or late or n_away > 1 or fault.action == "SET BACK":
             codes.add(75)
         if lost and fault.stage == "start":
             codes.add(1)  # there was no scheduler to begin with

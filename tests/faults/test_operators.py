@@ -9,8 +9,9 @@ from tests.deploy.conftest import wait_until
 from tests.execution.on_dask import Slowly, run, spans
 from tests.passing import Recorder
 
-from sketchselect.errors import BadCluster
+from sketchselect.errors import BadCluster, Stalled
 from sketchselect.execution import Source, dask_engine, local_cluster, watch
+from sketchselect.execution.clusters import connect
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.readers import open_matrix
 
@@ -45,6 +46,20 @@ def test_a_driver_that_was_suspended_goes_on(source, monkeypatch):
 
     with local_cluster(2) as engine:
         assert run(source, engine, leaf=Slowly(0.05), progress=Once(suspend), stall_timeout=100.0).value == spans()
+
+
+def test_messages_that_dask_holds_back_are_said_and_another_client_gets_them(source):
+    def hold_back(dask_scheduler):
+        # As after a clock was set back: no batch is sent before the time of the last one is reached again.
+        for stream in dask_scheduler.client_comms.values():
+            stream.interval = 3600.0
+
+    with local_cluster(2) as engine:
+        once = Once(lambda: engine.client.run_on_scheduler(hold_back))
+        with pytest.raises(Stalled, match="holds messages back"):
+            run(source, engine, leaf=Slowly(0.05), progress=once, stall_timeout=10.0)
+        with connect(engine.client.scheduler.address) as other:
+            assert run(source, other).value == spans()
 
 
 def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source):

@@ -34,13 +34,16 @@ def source():
     return Source(open_matrix(np.ones((1000, 4))))
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_worker_that_freezes_is_named_and_replaced(source, elsewhere):
-    with local_cluster(2) as own, connect(own.client.scheduler.address, worker_ttl=15.0) as other:
+@pytest.mark.parametrize(
+    ("elsewhere", "worker_ttl", "stall_timeout"), [(False, None, 100.0), (True, 15.0, 100.0), (True, None, 15.0)]
+)
+def test_a_worker_that_freezes_is_named_and_replaced(source, elsewhere, worker_ttl, stall_timeout):
+    with local_cluster(2) as own, connect(own.client.scheduler.address, worker_ttl=worker_ttl) as other:
         freezer = Freezer(nanny.pid for nanny in own.nannies)
         frozen = own.nannies[-1].worker_address
+        engine = other if elsewhere else own
         # Nothing else would end the wait: the scheduler of `own` never gives a worker up.
-        reduced = run(source, other if elsewhere else own, leaf=Slowly(0.05), progress=freezer, stall_timeout=100.0)
+        reduced = run(source, engine, leaf=Slowly(0.05), progress=freezer, stall_timeout=stall_timeout)
     assert reduced.value == spans()
     assert reduced.stats.worker_deaths == 1
     assert any(f"nothing heard from worker {frozen}" in note for note in freezer.notes), freezer.notes

@@ -69,7 +69,8 @@ class ClusterWatch:
 
     `worker_timeout` seconds without any worker are too many, as are `stall_timeout` without any partition done.
     A worker is replaced, or left to the scheduler (None), after `worker_ttl` seconds without a sign of life: a
-    heartbeat or, of workers that this process started with `nannies`, time on a processor.
+    heartbeat or, of workers that this process started with `nannies`, time on a processor. Before a pass that stands
+    still is given up, workers that are silent are replaced, whatever the limit is.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class ClusterWatch:
         self._signs: dict[str, tuple[Any, float]] = {}  # The last sign of life of each worker, and when it was new
         self._quiet: set[str] = set()
         self._given_up: set[str] = set()
+        self._hopeless: set[str] = set()  # Those that are silent while everything stands still
         self._last_progress = self._last_answer = self._clock.now()
         self._without_workers: float | None = None
         self._workers: dict[str, dict[str, Any]] = {}
@@ -126,10 +128,16 @@ class ClusterWatch:
                 self.client, f"{self._stage}: the cluster has had no workers for", now - empty, self.nannies
             )
         if now - self._last_progress > self._stall_timeout:
+            # A scheduler may never find out: where the clock is set back, Dask's timers and messages wait for the time
+            # that it showed before.
+            hopeless = self._quiet - self._hopeless
+            if hopeless:
+                self._hopeless |= hopeless
+                self._last_progress = now
+                return
             raise Stalled(
                 f"{self._stage}: no partition was finished in {format_seconds(self._stall_timeout)} ({self.table()}); "
-                "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just "
-                "take that long, raise stall_timeout. Running the same command again resumes from the checkpoints"
+                f"{self._why()}. Running the same command again resumes from the checkpoints"
             )
 
     def require_scheduler(self) -> None:
@@ -148,10 +156,22 @@ class ClusterWatch:
         lines = [
             f"{address} {info.get('status', '?')}, {format_bytes(_memory_of(info))} of "
             f"{format_bytes(info.get('memory_limit') or 0)}, {info.get('metrics', {}).get('executing', 0)} running"
+            + ", silent"
+            * (address in self._quiet)
             for address, info in sorted(self._workers.items())[:SHOWN_WORKERS]
         ]
         more = len(self._workers) - len(lines)
         return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
+
+    def _why(self) -> str:
+        """Return the likely cause of standing still, and what can be done."""
+        workers = self._workers.values()
+        if all(info.get("status") == "running" and not info.get("metrics", {}).get("executing") for info in workers):
+            return "no worker has anything to do: Dask holds messages back, as it does after a clock was set back"
+        return (
+            "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just take "
+            "that long, raise stall_timeout"
+        )
 
     def crash(self, where: str, error: Any) -> PartitionCrash:
         """Return the error for a task whose workers died every time, though nothing else ran."""
@@ -195,13 +215,15 @@ class ClusterWatch:
                 self._signs[address] = (sign, now)
                 if address in self._quiet:
                     self._quiet.discard(address)
+                    self._hopeless.discard(address)
                     self._progress.note(f"{self._stage}: worker {address} is heard from again")
                 continue
             silent = now - self._signs[address][1]
             if silent >= QUIET_SECONDS and address not in self._quiet:
                 self._quiet.add(address)
                 self._progress.note(f"{self._stage}: nothing heard from worker {address} for {self._what_then(silent)}")
-            if self.worker_ttl is not None and silent >= self.worker_ttl and address not in self._given_up:
+            too_long = self.worker_ttl is not None and silent >= self.worker_ttl
+            if (too_long or address in self._hopeless) and address not in self._given_up:
                 self._given_up.add(address)
                 self._progress.note(
                     f"{self._stage}: worker {address} is given up after {format_seconds(silent)} of silence; its "
@@ -211,11 +233,11 @@ class ClusterWatch:
                     self.client.run_on_scheduler(_replace_worker, address, wait=False)
 
     def _what_then(self, silent: float) -> str:
-        seconds = format_seconds(silent)
+        why = f"{format_seconds(silent)} (frozen, cut off, or its clock was set back)"
         if self.worker_ttl is not None:
-            return f"{seconds} (frozen, or cut off); it is given up after {format_seconds(self.worker_ttl)}"
+            return f"{why}; it is given up after {format_seconds(self.worker_ttl)}"
         return (
-            f"{seconds} (frozen, or cut off); the scheduler gives it up after its distributed.scheduler.worker-ttl, "
+            f"{why}; the scheduler gives it up after its distributed.scheduler.worker-ttl, "
             "execution.worker_ttl = 60 would do so after a minute"
         )
 
