@@ -167,12 +167,6 @@ def test_sparse_rows_with_long_indices():
     assert KMeans(3).fit(long.tocsc()).cluster_centers_.tobytes() == expected
 
 
-@pytest.mark.parametrize("seed", [True, "a"])
-def test_a_seed_is_a_number(seed):
-    with pytest.raises(ValueError, match=r"random_state|seed"):
-        KMeans(2, random_state=seed).fit(np.eye(5))
-
-
 def test_labels_of_a_dask_array_are_one_and_go_on_from_there():
     import dask.array as da
 

@@ -10,9 +10,10 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NotFinite
 from sketchselect.execution import PassOptions, Source, open_engine
 from sketchselect.readers import open_matrix, open_vector, transposed
-from sketchselect.selectors import Selection
 from sketchselect.selectors.leverage import priority_sample
 from sketchselect.summaries import Bundle, FrequentDirections, LeverageSample, Moments
+
+from .conftest import leverage, tail
 
 SHARDS = (1, 2, 8, 64)
 
@@ -23,16 +24,6 @@ def wide(n=16, p=640, rank=6, noise=0.05, seed=0):
     X[:, 17] = 0
     X[:, 30] = 10 * rng.standard_normal(n)
     return X - X.mean(axis=0)
-
-
-def leverage(X, ridge):
-    """Scores of the columns of X from its singular values."""
-    _, s, vt = np.linalg.svd(X, full_matrices=False)
-    return (vt**2).T @ (s**2 / (s**2 + ridge))
-
-
-def tail(X, k):
-    return (np.linalg.svd(X, compute_uv=False)[k:] ** 2).sum() / k
 
 
 def relative_error(C, X, ridge):
@@ -334,14 +325,6 @@ def test_what_columns_cannot_do_is_said():
         sks.LeverageSelector(5, read="columns").partial_fit(X)
     with pytest.raises(BadParameter, match=r'8193 rows are too many .* read="rows"'):
         sks.LeverageSelector(read="columns").fit(np.ones((8193, 2)))
-
-
-def test_selection_is_plain_data():
-    import json
-
-    chosen = sks.OnlineLeverageSelector(9).fit(wide(p=100)).selection_
-    back = Selection.from_dict(json.loads(json.dumps(chosen.to_dict(), allow_nan=False)))
-    assert back.weights.tobytes() == chosen.weights.tobytes()
 
 
 def test_a_bundle_over_columns_holds_the_sample_and_more():

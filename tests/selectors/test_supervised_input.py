@@ -128,33 +128,6 @@ def test_summaries_that_do_not_fit_are_refused(method):
         clone(method).set_params(degree=2).fit_summary(sks.Moments().from_block(X, y))
 
 
-@pytest.mark.share(2)
-@every_method
-def test_every_source_gives_the_same_model(method, tmp_path):
-    import dask.array as da
-    import scipy.sparse as sp
-    import zarr
-
-    X, y = linear(300, 12)
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", y)
-    store = zarr.open_group(str(tmp_path / "s.zarr"), mode="w")
-    store.create_array("x", shape=X.shape, chunks=(64, 5), dtype=X.dtype)[:] = X
-    store.create_array("target", shape=y.shape, chunks=(64,), dtype=y.dtype)[:] = y
-    expected = clone(method).fit(X, y)
-    for source, target in (
-        (str(tmp_path / "x.npy"), str(tmp_path / "y.npy")),
-        (str(tmp_path / "s.zarr" / "x"), "target"),
-        (da.from_array(X, chunks=(77, 12)), da.from_array(y, chunks=50)),
-        (sp.csr_array(X), y.tolist()),
-    ):
-        got = clone(method).fit(source, target)
-        assert np.array_equal(got.support_, expected.support_)
-        assert np.allclose(got.coef_, expected.coef_, rtol=1e-6)
-        assert np.allclose(got.predict(source), expected.predict(X), rtol=1e-6)
-        assert got.transform(source).shape == (300, expected.support_.size)
-
-
 def test_missing_values_are_left_out_pair_by_pair():
     X, y = linear(500, 8, noise=0.3)
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
