@@ -119,7 +119,7 @@ def _local_fit(points: Floats, values: Floats, vertex: float, n_near: int) -> tu
 
 
 def _radii(ordered: Floats, n_near: int) -> Iterator[float]:
-    """Yield the radius of the neighbourhood of the span, those of wider ones, and infinity: all points, equal weights."""
+    """Yield the radius of the span, those of wider neighbourhoods, and infinity for all points with equal weights."""
     radius = float(ordered[n_near - 1])
     yield radius
     further = np.unique(ordered[ordered > radius])

@@ -125,9 +125,9 @@ def largest_of_rows(block: Floats, size: int, weights: Floats | None) -> tuple[F
 
 
 def sums_of_entries(block: Any, size: int) -> tuple[tuple[Floats, Floats], Floats, Floats, bool]:
-    """Return `largest_of_rows` of canonical sparse rows without weights, the sums and squares, and whether all are whole.
+    """Return `largest_of_rows` of canonical sparse rows, the sums and squares, and whether all values are whole.
 
-    Cost: one sweep over the stored entries.
+    The rows have no weights. Cost: one sweep over the stored entries.
     """
     n, p = block.shape
     top, counts = np.zeros((p, min(size, n))), np.zeros(p, dtype=np.int64)
