@@ -161,7 +161,7 @@ class OneHot(Step):
         return frequent, [pairs[i] for i in sorted(rare)], bool(missing) and self.missing == "level"
 
     def notes(self, names: Sequence[str] | None = None) -> list[str]:
-        """Return a note on the text columns and the number of columns that were made, and one on all those with many."""
+        """Return a note on the text columns and the number of columns made, and one on all of many levels."""
         places, n_outputs = self.value("places").tolist(), self.value("n_outputs").tolist()
         columns = "1 text column" if len(places) == 1 else f"{len(places)} text columns"
         listed = "" if names is None else f" ({first_names([names[place] for place in places], 8)})"
