@@ -38,8 +38,8 @@ def selection_json(selection: Selection) -> Iterator[str]:
     yield "\n"
 
 
-def read_selection(path: Path) -> Selection:
-    """Read a ``selection.json``.
+def read_selection(path: Path, *, or_none: bool = False) -> Selection:
+    """Read a ``selection.json``; with `or_none` also one that selects no column.
 
     Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
     """
@@ -54,7 +54,7 @@ def read_selection(path: Path) -> Selection:
         raise DamagedFile(f"{path}: {error}") from None
     except (ValueError, TypeError, OverflowError):
         raise DamagedFile(f"{path}: not a selection file; `sketchselect select` makes one") from None
-    if selection.support.size == 0:
+    if selection.support.size == 0 and not or_none:
         raise DamagedFile(f"{path}: selects no columns")
     return selection
 
