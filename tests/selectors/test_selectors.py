@@ -179,6 +179,18 @@ def test_variance_keeps_its_digits_far_from_zero():
     )
 
 
+def test_rounding_that_decides_is_said_where_variance_is_alone():
+    X = np.random.default_rng(3).standard_normal((200, 6)) * [1, 2, 3, 4, 5, 0]
+    for dtype in (np.float64, np.float32):
+        with pytest.warns(UserWarning, match="same variance.*standardise.*rounding decides"):
+            sks.VarianceSelector(3).fit(X.astype(dtype), prepare=["standardise"])
+    sks.VarianceSelector(5).fit(X, prepare=["standardise"])
+    sks.VarianceSelector(3).fit(X)
+    sks.AutoSelector(3, n_clusters=2, normalize=None).fit(X, prepare=["standardise"])
+    sks.AutoSelector(3, n_clusters=2, normalize=None, methods=["variance"]).fit(X, prepare=["standardise"])
+    sks.selection_curve(X, 2, sizes=[3], methods=["variance"], normalize=None, prepare=["standardise"])
+
+
 @pytest.mark.filterwarnings("ignore:.*halves of the rows are empty")
 @pytest.mark.usefixtures("short_paths")
 @pytest.mark.parametrize(
