@@ -1,6 +1,5 @@
 """A memory limit that a later pass of a job exceeds: refused before the first pass, by `run` and by `plan`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import zarr
 import sketchselect as sks
 from sketchselect.errors import WillNotFit
 from sketchselect.execution.plan import library_nbytes
+from sketchselect.job.text import write_toml
 from sketchselect.workflow.plan.forecast import forecast_job
 
 from .commands import cli
@@ -29,11 +29,6 @@ def job(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def as_toml(job: dict[str, Any]) -> str:
-    sections = ({f"[{name}]": "", **{f"{k} = ": json.dumps(v) for k, v in keys.items()}} for name, keys in job.items())
-    return "".join(f"{key}{value}\n" for section in sections for key, value in section.items())
-
-
 def limited(job: dict[str, Any], nbytes: int) -> dict[str, Any]:
     return {**job, "execution": {**job["execution"], "memory_limit": nbytes}}
 
@@ -50,7 +45,7 @@ def test_a_limit_that_a_later_pass_exceeds_is_refused_before_the_first(job: dict
 
 @pytest.mark.parametrize(("limit", "code"), [(280_000_000, 1), (8_000_000_000, 0)])
 def test_plan_of_such_a_job_is_no_success(job: dict[str, Any], tmp_path: Path, limit: int, code: int) -> None:
-    (tmp_path / "job.toml").write_text(as_toml(limited(job, limit)))
+    (tmp_path / "job.toml").write_text(write_toml(limited(job, limit)))
     ran = cli("plan", tmp_path / "job.toml", "--no-calibrate")
     assert ran.exit_code == code
     assert ("execution.memory_limit" in ran.output) == bool(code)

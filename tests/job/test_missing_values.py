@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sketchselect.job.text import write_toml
+
 from .commands import cli, refused, works
 
 
@@ -20,35 +22,21 @@ def gappy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _job(folder: Path, inputs: str, prepare: str = "") -> Path:
-    path = folder / "job.toml"
-    path.write_text(
-        f"""
-[input]
-url = "rows.npy"
-{inputs}
-
-{prepare}
-
-[select]
-method = "variance"
-n_features = 3
-
-[cluster]
-n_clusters = 2
-
-[execution]
-cluster = "serial"
-
-[output]
-dir = "out"
-"""
-    )
-    return path
+def _job(folder: Path, *steps: str, **inputs: object) -> Path:
+    job = {
+        "input": {"url": "rows.npy", **inputs},
+        "prepare": {"steps": list(steps)},
+        "select": {"method": "variance", "n_features": 3},
+        "cluster": {"n_clusters": 2},
+        "execution": {"cluster": "serial"},
+        "output": {"dir": "out"},
+    }
+    (folder / "job.toml").write_text(write_toml(job))
+    return folder / "job.toml"
 
 
 def test_most_rows_are_not_dropped_unless_that_is_confirmed(gappy: Path) -> None:
-    job = _job(gappy, 'nonfinite = "drop_rows"')
+    job = _job(gappy, nonfinite="drop_rows")
     refused(cli("run", job), 1, "left out 980 of 1,000 rows (98 %)", "so 20 are used", '"impute"', "max_dropped=0.98")
     assert not (gappy / "out" / "selection.json").exists()
     done = works("run", job, "--set", "input.max_dropped=0.98")
@@ -78,11 +66,11 @@ def test_certify_does_the_same(gappy: Path) -> None:
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize("nonfinite", ["", 'nonfinite = "missing"'])
+@pytest.mark.parametrize("nonfinite", [{}, {"nonfinite": "missing"}])
 @pytest.mark.parametrize("by", ["mean", "median"])
-def test_the_error_offers_imputation_and_it_keeps_all_rows(gappy: Path, nonfinite: str, by: str) -> None:
-    refused(cli("run", _job(gappy, "")), 1, 'fill missing values with the prepare step "impute"')
-    works("run", _job(gappy, nonfinite, f'[prepare]\nsteps = ["impute(by={by})"]'))
+def test_the_error_offers_imputation_and_it_keeps_all_rows(gappy: Path, nonfinite: dict[str, str], by: str) -> None:
+    refused(cli("run", _job(gappy)), 1, 'fill missing values with the prepare step "impute"')
+    works("run", _job(gappy, f"impute(by={by})", **nonfinite))
     manifest = json.loads((gappy / "out" / "manifest.json").read_text())
     assert manifest["clustering"]["dropped_rows"] == 0
     assert (gappy / "out" / "prepare.sks").exists()
@@ -91,10 +79,12 @@ def test_the_error_offers_imputation_and_it_keeps_all_rows(gappy: Path, nonfinit
 @pytest.mark.parametrize(
     ("inputs", "steps", "message"),
     [
-        ('nonfinite = "missing"', "", 'the prepare step "impute"'),
-        ('nonfinite = "drop_rows"', '[prepare]\nsteps = ["impute"]', 'leaves nothing for the prepare step "impute"'),
-        ("max_dropped = 1.5", "", "a share of the rows, from 0 to 1"),
+        ({"nonfinite": "missing"}, [], 'the prepare step "impute"'),
+        ({"nonfinite": "drop_rows"}, ["impute"], 'leaves nothing for the prepare step "impute"'),
+        ({"max_dropped": 1.5}, [], "a share of the rows, from 0 to 1"),
     ],
 )
-def test_contradictions_are_named_before_anything_is_read(gappy: Path, inputs: str, steps: str, message: str) -> None:
-    refused(cli("run", _job(gappy, inputs, steps)), 2, message)
+def test_contradictions_are_named_before_anything_is_read(
+    gappy: Path, inputs: dict[str, object], steps: list[str], message: str
+) -> None:
+    refused(cli("run", _job(gappy, *steps, **inputs)), 2, message)

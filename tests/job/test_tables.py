@@ -3,8 +3,11 @@
 import csv
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sketchselect as sks
@@ -170,3 +173,52 @@ def test_a_table_of_text_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\nx,y\n")
     with pytest.raises(SourceError, match=r"t\.csv: no column holds numbers"):
         convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> dict[str, np.ndarray]:
+    """Columns of which "id" and "row" rise as identifiers do; others have fractions, equal neighbours, or fall."""
+    rng, n = np.random.default_rng(8), 100
+    late = np.arange(n)
+    late[60:] -= 50
+    columns = {"id": 7 + 3 * np.arange(n) ** 2, "a": rng.standard_normal(n), "sorted": np.sort(rng.random(n) * n)}
+    return columns | {"age": np.arange(n) // 2, "late": late, "row": np.arange(n) / 1.0, "down": -np.arange(n)}
+
+
+def _frame(columns: dict[str, np.ndarray], form: str, folder: Path) -> Any:
+    if form == "pandas":
+        return pytest.importorskip("pandas").DataFrame(columns)
+    if form == "polars":
+        return pytest.importorskip("polars").DataFrame(columns)
+    path = folder / "t.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=int(form))
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "15", "40", "1000"])
+def test_identifiers_are_named(numbered: dict[str, np.ndarray], tmp_path: Path, form: str) -> None:
+    frame = _frame(numbered, form, tmp_path)
+    for use in (
+        lambda: sks.VarianceSelector(2).fit(frame),
+        lambda: sks.KMeans(2).fit(frame),
+        lambda: sks.summarize(frame, sks.Moments()),
+        lambda: convert(frame, tmp_path / "t.zarr"),
+    ):
+        with pytest.warns(UserWarning, match="'id', 'row' rise by whole numbers") as caught:
+            use()
+        assert len(caught) == 1
+    others = {name: values for name, values in numbered.items() if name not in ("id", "row")}
+    few = {name: values[:19] for name, values in numbered.items()}
+    for columns in (others, few):
+        assert sks.VarianceSelector(2).fit(_frame(columns, form, tmp_path)).n_features_in_ == len(columns)
+    with_target = sks.selectors.UnivariateSelector().fit(_frame(others | {"id": numbered["id"]}, form, tmp_path), "id")
+    assert with_target.n_features_in_ == len(others)
+
+
+def test_a_job_names_identifiers_of_parquet(numbered: dict[str, np.ndarray], tmp_path: Path) -> None:
+    url = _frame(numbered, "40", tmp_path)
+    job = {"select": {"method": "variance", "n_features": 2}, "execution": {"cluster": "serial"}}
+    job |= {"output": {"dir": str(tmp_path / "out"), "report": False}}
+    for key, there in ((None, True), ("-id,row", False), ("id,a,row", False)):
+        notes = sks.run(job | {"input": {"url": url, **({} if key is None else {"key": key})}}).manifest["notes"]
+        assert any("'id', 'row' rise by whole numbers" in note and 'key="-id,row"' in note for note in notes) is there

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sketchselect as sks
+from sketchselect.job.text import write_toml
 
 from .commands import works
 
@@ -27,33 +28,19 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "t.parquet"
 
 
-def _job(table: Path, key: str = "") -> Path:
-    path = table.parent / "job.toml"
-    path.write_text(
-        f"""
-[input]
-url = "t.parquet"
-target = "outcome"
-labels = "arm"
-{key}
-
-[select]
-method = "lasso"
-n_features = 3
-
-[execution]
-cluster = "serial"
-
-[output]
-dir = "out"
-report = false
-"""
-    )
-    return path
+def _job(table: Path, key: str | None = None) -> Path:
+    job = {
+        "input": {"url": "t.parquet", "target": "outcome", "labels": "arm", "key": key},
+        "select": {"method": "lasso", "n_features": 3},
+        "execution": {"cluster": "serial"},
+        "output": {"dir": "out", "report": False},
+    }
+    (table.parent / "job.toml").write_text(write_toml(job))
+    return table.parent / "job.toml"
 
 
-@pytest.mark.parametrize("key", ["", 'key = "-x5"', 'key = "x0,x1,outcome,x2,x3,arm"'])
-def test_a_job_says_which_columns_it_left_out(table: Path, key: str) -> None:
+@pytest.mark.parametrize("key", [None, "-x5", "x0,x1,outcome,x2,x3,arm"])
+def test_a_job_says_which_columns_it_left_out(table: Path, key: str | None) -> None:
     done = works("run", _job(table, key))
     chosen = json.loads((table.parent / "out" / "selection.json").read_text())
     assert not {"outcome", "arm"} & set(chosen["feature_names"])

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from sketchselect.errors import BadParameter
-from sketchselect.prepare import apply, check_steps
+from sketchselect.prepare import apply
 from sketchselect.prepare.steps import unit_l2
 
 
@@ -31,10 +30,3 @@ def test_the_bits_of_a_row_do_not_depend_on_the_block(dtype, width):
     assert np.vstack([unit_l2(X[i : i + 1]) for i in range(40)]).tobytes() == whole.tobytes()
     assert unit_l2(np.vstack([X, X[:1] * dtype(1e20)]))[:40].tobytes() == whole.tobytes()
     assert apply(["l2"], X).tobytes() == whole.tobytes()
-
-
-def test_unknown_steps_are_named():
-    with pytest.raises(BadParameter, match="did you mean 'l2'"):
-        check_steps(["l22"])
-    with pytest.raises(BadParameter, match="list of steps"):
-        check_steps("l2")

@@ -32,6 +32,17 @@ def objective(X, labels):
     return sum(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels))
 
 
+def leverage(X, ridge):
+    """Return the scores of the columns of X, from its singular values."""
+    _, s, vt = np.linalg.svd(X, full_matrices=False)
+    return (vt**2).T @ (s**2 / (s**2 + ridge))
+
+
+def tail(X, k):
+    """Return the k-th part of the squares beyond the k first singular values."""
+    return (np.linalg.svd(X, compute_uv=False)[k:] ** 2).sum() / k
+
+
 @pytest.fixture
 def short_paths(monkeypatch):
     """Give `TargetAutoSelector` paths of ten models and two divisions, which no parameter of `SHORT` says."""

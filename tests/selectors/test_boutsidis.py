@@ -356,17 +356,8 @@ def test_the_same_selection_from_any_banding_and_the_same_bits_twice(cls):
 
 
 @pytest.mark.parametrize("cls", SELECTORS)
-def test_stores_sparse_rows_and_weights(cls, tmp_path):
-    import scipy.sparse as sp
-    import zarr
-
+def test_a_row_of_weight_two_is_two_rows(cls):
     X, labels = blobs()
-    X[np.abs(X) < 1] = 0
-    zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(64, 16), dtype=X.dtype)[:] = X
-    wanted = cls(9, n_clusters=4).fit(X)
-    for source in (str(tmp_path / "x.zarr"), sp.csr_array(X)):
-        assert cls(9, n_clusters=4).fit(source).support_.tolist() == wanted.support_.tolist()
-    # A row of weight two is two rows.
     weight = 1 + (labels == 0)
     twice = cls(9, n_clusters=4).fit(np.repeat(X, weight, axis=0))
     assert np.allclose(cls(9, n_clusters=4).fit(X, sample_weight=weight).weights_, twice.weights_, rtol=1e-6)
@@ -400,16 +391,6 @@ def test_bad_data_are_named(cls, tmp_path):
         cls(9, n_clusters=4).fit(X)
     with pytest.raises(BadParameter, match="size 4 has only 3 directions"):
         cls(9, n_clusters=4).fit_summary(sks.FrequentDirections(4).from_block(blobs(d=100)[0]))
-
-
-@pytest.mark.parametrize("cls", SELECTORS)
-def test_more_columns_than_there_are_selects_all_with_a_warning(cls):
-    X, _ = blobs()
-    with pytest.warns(UserWarning, match="41 but there are 40"):
-        chosen = cls(41, n_clusters=4).fit(X)
-    assert chosen.support_.tolist() == list(range(40))
-    assert (chosen.weights_ == 1).all()
-    assert np.isclose(chosen.certificate_.sigma_min, 1)
 
 
 @pytest.mark.parametrize("cls", SELECTORS)

@@ -29,16 +29,14 @@ from sketchselect.selectors.curve import (
 )
 from sketchselect.summaries import RowSample, pick
 
+from .conftest import objective
+
 
 def blobs(n: int, p: int, k: int, seed: int = 0, noise: float = 1.0) -> np.ndarray:
     """Rows about k centres that the first columns tell apart better than the last."""
     rng = np.random.default_rng(seed)
     centers = rng.standard_normal((k, p)) * np.geomspace(6.0, 0.05, p)
     return centers[rng.integers(k, size=n)] + noise * rng.standard_normal((n, p))
-
-
-def objective(X: np.ndarray, labels: np.ndarray) -> float:
-    return sum(float(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum()) for c in np.unique(labels))
 
 
 def exhaustive(X: np.ndarray, columns: np.ndarray) -> float:

@@ -121,3 +121,14 @@ def test_a_target_of_an_opened_store_is_no_feature(tmp_path, frame):
     assert model.feature_names_in_.tolist() == NAMES
     assert matrix.shape == (60, 5)
     assert open_vector("y", 60, matrix=matrix).read(0, 60).tolist() == frame["y"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "Dask", "parquet"])
+def test_a_misspelt_target_is_named_before_a_text_column(kind, frame, tmp_path):
+    rows = frame[[*NAMES, "y"]].rename(columns={"y": "outcome"}).assign(town="x")
+    rows.to_parquet(tmp_path / "t.parquet")
+    source = str(tmp_path / "t.parquet") if kind == "parquet" else FRAMES[kind](rows)
+    with pytest.raises(SourceError, match=r"no column 'outcom' in .*did you mean 'outcome'"):
+        sks.LassoPath().fit(source, "outcom")
+    with pytest.raises(SourceError, match="'town' is of type"):
+        sks.LassoPath().fit(source, "outcome")

@@ -282,16 +282,6 @@ def test_degenerate_data_have_an_answer(selector, X):
 
 
 @pytest.mark.parametrize("selector", METHODS)
-def test_the_same_bits_twice_and_from_any_source(selector, tmp_path):
-    X = spread(d=90).astype(np.float32)
-    np.save(tmp_path / "x.npy", X)
-    expected = selector(30, sketch_size=40).fit(X)
-    for source in (X.copy(), np.asfortranarray(X), str(tmp_path / "x.npy")):
-        again = selector(30, sketch_size=40).fit(source)
-        assert again.scores_.tobytes() == expected.scores_.tobytes()
-
-
-@pytest.mark.parametrize("selector", METHODS)
 def test_a_summary_that_cannot_answer_is_refused(selector):
     with pytest.raises(Incompatible, match="frequent-directions or moments"):
         selector(3).fit_summary(sks.ColumnStats().from_block(spread()))

@@ -15,6 +15,8 @@ from sketchselect.linalg.leverage import leverage_bounds, spectral_error, tail_r
 from sketchselect.selectors import SketchedPCA
 from sketchselect.selectors.kmeans_columns import column_subspace
 
+from .conftest import leverage, objective, tail
+
 N, P, SIZE = 60, 90, 5
 
 
@@ -109,20 +111,6 @@ def test_variances_are_within_their_intervals(seed: int) -> None:
 
 
 # Selection from float32: exact where that is promised, and bounds that give way by what float32 products lost.
-
-
-def leverage(X, ridge):
-    """Scores of the columns of X from its singular values."""
-    _, s, vt = np.linalg.svd(X, full_matrices=False)
-    return (vt**2).T @ (s**2 / (s**2 + ridge))
-
-
-def tail(X, k):
-    return (np.linalg.svd(X, compute_uv=False)[k:] ** 2).sum() / k
-
-
-def objective(X, labels):
-    return sum(((X[labels == j] - X[labels == j].mean(axis=0)) ** 2).sum() for j in np.unique(labels))
 
 
 def nearly_low_rank(n=300, p=900, rank=5, noise=1e-3):

@@ -107,15 +107,6 @@ def test_a_bad_target_is_one_readable_line(method, y, message):
 
 
 @every_method
-def test_wanting_more_columns_than_there_are(method):
-    X, y = linear(60, 8)
-    method = clone(method).set_params(n_features_to_select=9)
-    with pytest.warns(UserWarning, match="n_features_to_select = 9 but there are 8 columns"):
-        method.fit(X, y)
-    assert method.support_.size == 8 or method.method in ("mcp", "scad")
-
-
-@every_method
 def test_summaries_that_do_not_fit_are_refused(method):
     X, y = linear(60, 8)
     with pytest.raises(Incompatible, match="has no target"):
@@ -126,33 +117,6 @@ def test_summaries_that_do_not_fit_are_refused(method):
         method.fit_summary(sks.Folds(sks.ColumnStats(), 3).from_block(X))
     with pytest.raises(Incompatible, match="degree 1"):
         clone(method).set_params(degree=2).fit_summary(sks.Moments().from_block(X, y))
-
-
-@pytest.mark.share(2)
-@every_method
-def test_every_source_gives_the_same_model(method, tmp_path):
-    import dask.array as da
-    import scipy.sparse as sp
-    import zarr
-
-    X, y = linear(300, 12)
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", y)
-    store = zarr.open_group(str(tmp_path / "s.zarr"), mode="w")
-    store.create_array("x", shape=X.shape, chunks=(64, 5), dtype=X.dtype)[:] = X
-    store.create_array("target", shape=y.shape, chunks=(64,), dtype=y.dtype)[:] = y
-    expected = clone(method).fit(X, y)
-    for source, target in (
-        (str(tmp_path / "x.npy"), str(tmp_path / "y.npy")),
-        (str(tmp_path / "s.zarr" / "x"), "target"),
-        (da.from_array(X, chunks=(77, 12)), da.from_array(y, chunks=50)),
-        (sp.csr_array(X), y.tolist()),
-    ):
-        got = clone(method).fit(source, target)
-        assert np.array_equal(got.support_, expected.support_)
-        assert np.allclose(got.coef_, expected.coef_, rtol=1e-6)
-        assert np.allclose(got.predict(source), expected.predict(X), rtol=1e-6)
-        assert got.transform(source).shape == (300, expected.support_.size)
 
 
 def test_missing_values_are_left_out_pair_by_pair():

@@ -1,15 +1,15 @@
 """A sketch that forgets, against the Gram matrix of rows whose weights are written out; and selectors on it."""
 
-from itertools import pairwise
+from functools import partial
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
-from tests.passing import random_tree
+from tests.passing import drifting
+from tests.summaries.oracles import check_directions
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections
+from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, FrequentDirections
 
 
 def rows(n=400, p=60, seed=0):
@@ -18,24 +18,6 @@ def rows(n=400, p=60, seed=0):
     X = rng.standard_normal((n, p)) * np.linspace(3, 0.2, p)
     X[n // 2 :, ::-1] = X[n // 2 :].copy()
     return 4 + X, rng.random(n) * 3
-
-
-def check(result, X, weights):
-    """Both guarantees, two-sided and a priori, against the weighted rows."""
-    mean = np.average(X, axis=0, weights=weights)
-    roots = np.sqrt(weights)[:, None]
-    assert result.weight == pytest.approx(weights.sum(), rel=1e-12)
-    assert np.allclose(result.mean, mean, rtol=1e-12)
-    for A, B in ((X * roots, result.sketch), ((X - mean) * roots, result.centered_sketch)):
-        slack = 1e-10 * (A**2).sum()
-        gap = np.linalg.eigvalsh(A.T @ A - B.T @ B)
-        assert gap[0] >= -slack
-        assert gap[-1] <= result.shrinkage + slack
-    scatter = ((X - mean) ** 2 * weights[:, None]).sum(axis=0)
-    assert np.allclose(result.centered_column_squared_norms, scatter, rtol=1e-9)
-    tails = np.linalg.eigvalsh(((X - mean) * roots).T @ ((X - mean) * roots))[::-1]
-    for k in range(result.size):
-        assert result.shrinkage <= max(tails[k:].sum(), 0) / (result.size - k) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("description", [DecayedDirections(3, half_life=30), DecayedDirections(3, decay=0.93)])
@@ -48,19 +30,7 @@ def test_the_guarantee_holds_against_weights_written_out_at_any_batch_size(descr
         stream = stream.update(X[i : i + step], sample_weight=w[i : i + step])
     assert stream.end == 400
     assert stream.shrinkage > 0
-    check(stream, X, w * g ** np.arange(400)[::-1])
-
-
-def test_the_guarantee_holds_for_any_tree_and_order():
-    X, w = rows()
-    weights = w * 0.97 ** np.arange(400)[::-1]
-    description = DecayedDirections(4, decay=0.97)
-    rng = np.random.default_rng(1)
-    for _ in range(5):
-        edges = [0, *sorted(rng.integers(0, 401, 8)), 400]
-        parts = [description.from_block(X[a:b], start=int(a), sample_weight=w[a:b]) for a, b in pairwise(edges)]
-        rng.shuffle(parts)
-        check(random_tree(parts, rng), X, weights)
+    check_directions(stream, X, None, w * g ** np.arange(400)[::-1])
 
 
 def test_rows_are_weighted_by_their_own_index_across_gaps():
@@ -73,7 +43,7 @@ def test_rows_are_weighted_by_their_own_index_across_gaps():
         d.from_block(X[late], start=late, sample_weight=w[late])
     )
     assert (merged.end, merged.n_rows) == (kept[-1] + 1, len(kept))
-    check(merged, X[kept], w[kept] * 0.98 ** (kept[-1] - kept))
+    check_directions(merged, X[kept], None, w[kept] * 0.98 ** (kept[-1] - kept))
 
 
 def test_what_was_lost_fades_too():
@@ -101,15 +71,6 @@ def test_without_decay_it_is_the_plain_sketch():
         plain.merge(result)
 
 
-def test_narrow_rows_are_kept_exactly():
-    X, w = rows(p=8)
-    result = DecayedDirections(4, half_life=25).from_block(X[:150], sample_weight=w[:150])
-    result = result.update(X[150:], sample_weight=w[150:])
-    assert result.is_exact
-    A = X * np.sqrt(w * 2.0 ** (-np.arange(400)[::-1] / 25))[:, None]
-    assert np.allclose(result.sketch.T @ result.sketch, A.T @ A, rtol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -125,22 +86,14 @@ def test_narrow_rows_are_kept_exactly():
         ({"decay": True}, "decay must be a number"),
     ],
 )
-def test_bad_parameters(arguments, named):
+@pytest.mark.parametrize("make", [DecayedMoments, partial(DecayedDirections, 4)], ids=["moments", "directions"])
+def test_bad_parameters(make, arguments, named):
     with pytest.raises(BadParameter, match=named) as caught:
-        DecayedDirections(4, **arguments)
+        make(**arguments)
     assert "\n" not in str(caught.value)
 
 
 # --- selectors ---------------------------------------------------------------------------------------------------
-
-
-def drifting(n=600, p=50, seed=3):
-    """Columns 2 and 5 carry everything at first, columns 30 and 44 in the second half."""
-    rng = np.random.default_rng(seed)
-    X = 0.1 * rng.standard_normal((n, p))
-    X[: n // 2, [2, 5]] += 5 * rng.standard_normal((n // 2, 2))
-    X[n // 2 :, [30, 44]] += 2 * rng.standard_normal((n - n // 2, 2))
-    return X
 
 
 def makers():
@@ -156,7 +109,7 @@ def makers():
 @pytest.mark.parametrize("make", makers(), ids=["sketched-ridge", "greedy", "pivoted-qr"])
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_a_forgetting_selector_follows_the_stream_and_one_that_does_not_stays(make, step):
-    X = drifting(300 if step == 1 else 600)
+    X = drifting(300 if step == 1 else 600, p=50)
     forgetting, staying = make(half_life=20.0), make()
     for i in range(0, len(X), step):
         forgetting.partial_fit(X[i : i + step])
@@ -170,7 +123,7 @@ def test_a_forgetting_selector_follows_the_stream_and_one_that_does_not_stays(ma
 
 
 def test_selectors_and_summaries_that_forget_differently_do_not_go_together():
-    X = drifting()
+    X = drifting(p=50)
     both = Bundle(plain=FrequentDirections(20), fading=DecayedDirections(20, half_life=20)).from_block(X)
     assert sks.SketchedRidgeSelector(2, 2, half_life=20, normalize=None).fit_summary(both).support_.tolist() == [30, 44]
     assert sks.SketchedRidgeSelector(2, 2, normalize=None).fit_summary(both).support_.tolist() == [2, 5]
@@ -182,23 +135,3 @@ def test_selectors_and_summaries_that_forget_differently_do_not_go_together():
     seen = sks.PivotedQRSelector(2, 2).fit(X).set_params(half_life=5.0)
     with pytest.raises(Incompatible, match="have no half_life, but half_life is 5"):
         seen.partial_fit(X)
-
-
-@pytest.mark.parametrize("half_life", [0, -1.0, np.nan, "long"])
-def test_a_half_life_out_of_range_is_refused_in_one_line(half_life):
-    for make in makers():
-        with pytest.raises(BadParameter, match="half_life") as caught:
-            make(half_life=half_life).fit(drifting())
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("size", [4, 40])
-def test_sparse_rows_fade_as_dense_ones_do(size):
-    X, w = rows(p=200)
-    X = np.where(np.random.default_rng(4).random(X.shape) < 0.03, X, 0.0)
-    sparse = csr_array(X)
-    result = DecayedDirections(size, half_life=30)
-    for i in range(0, 400, 130):
-        result = result.update(sparse[i : i + 130], sample_weight=w[i : i + 130])
-    assert (result.end, result.is_exact) == (400, size == 40)
-    check(result, X, w * 2.0 ** (-np.arange(400)[::-1] / 30))

@@ -271,29 +271,6 @@ def test_memory_stays_below_the_projection(name, dtype):
 # --- missing values --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_pairwise_is_the_covariance_of_the_rows_that_have_both(weighted):
-    X, y, w = some_rows(300)
-    rng = np.random.default_rng(7)
-    X = np.where(rng.random(X.shape) < np.linspace(0, 0.6, 6), np.nan, X)
-    # Missing in runs, so that whole blocks have no value of a column.
-    X[:150, 3] = np.nan
-    weights = w if weighted else None
-    m = merged(blocks(Moments(missing="pairwise"), X, y, weights))
-    Z = np.hstack([X, y])
-    for i in range(8):
-        for j in range(8):
-            both = ~np.isnan(Z[:, i] + Z[:, j])
-            expected = np.cov(Z[both, i], Z[both, j], aweights=None if weights is None else w[both], ddof=0)[0, 1]
-            result = np.block([[m.covariance(), m.xy], [m.xy.T, m.yy]])[i, j]
-            assert result == pytest.approx(expected, rel=1e-11, abs=1e-12)
-            if i < 6 and j < 6:
-                assert m.pair_weights[i, j] == pytest.approx(w[both].sum() if weighted else both.sum())
-    present = ~np.isnan(X)
-    expected = [np.average(X[present[:, j], j], weights=w[present[:, j]] if weighted else None) for j in range(6)]
-    assert np.allclose(m.mean, expected, rtol=1e-12)
-
-
 def test_pairwise_says_what_cannot_be_known():
     X = np.array([[1.0, np.nan, 3.0], [np.nan, 2.0, 4.0], [5.0, np.nan, 6.0]])
     m = Moments(missing="pairwise").from_block(X)

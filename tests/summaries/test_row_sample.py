@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
-from sketchselect.summaries import RowSample, decode, encode
+from sketchselect.summaries import RowSample
 
 
 def skewed_rows():
@@ -46,25 +45,6 @@ def test_few_rows_are_all_kept_with_their_own_weights():
     assert sorted(s.indices) == list(range(1, 10))
     assert np.array_equal(s.weights, v[s.indices])
     assert s.threshold == np.inf
-
-
-def test_sparse_rows_give_the_sample_of_the_dense_ones():
-    rng = np.random.default_rng(1)
-    X = rng.poisson(0.2, (300, 50)).astype(float)
-    center, spread = X.mean(axis=0), 9.5
-    for about in ((None, None), (center, spread)):
-        description = RowSample(30, 2, *about)
-        dense = description.from_block(X)
-        parts = [description.from_block(sparse.csr_array(X[a : a + 100]), start=a) for a in (200, 0, 100)]
-        merged = parts[0].merge(parts[1]).merge(parts[2])
-        assert merged.is_sparse
-        assert merged.rows.nnz == (dense.rows != 0).sum()
-        assert np.array_equal(merged.rows.toarray(), dense.rows)
-        for name in ("indices", "weights", "threshold"):
-            assert np.array_equal(getattr(merged, name), getattr(dense, name)), name
-        assert decode(encode(merged)) == merged
-        mixed = description.from_block(X[:100]).merge(description.from_block(sparse.csr_array(X[100:]), start=100))
-        assert mixed == merged
 
 
 def test_what_is_refused():

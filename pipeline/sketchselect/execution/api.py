@@ -43,6 +43,7 @@ from sketchselect.execution.summarize import (
 from sketchselect.execution.tasks import TaskContext
 from sketchselect.linalg.validation import require_positive
 from sketchselect.prepare import Step
+from sketchselect.readers.opening import warn_of_doubts
 from sketchselect.summaries import Bundle, Summary
 from sketchselect.summaries.base import Ranges
 from sketchselect.summaries.moment_panels import assemble
@@ -138,6 +139,7 @@ def summarize(
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Step], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
     matrix = readers.open_matrix(rows, vectors=(y, sample_weight), encode=prepare_steps.encodings(steps))
+    warn_of_doubts(matrix.doubts)
     open_beside = partial(readers.open_vector, n_rows=matrix.shape[0], matrix=matrix)
     target = None if y is None else open_beside(y, name=target_name)
     weight = None if sample_weight is None else open_beside(sample_weight, name="sample_weight")

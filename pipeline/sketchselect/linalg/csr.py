@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -257,14 +258,24 @@ _MOST_DENSE = 8  # Dense numbers per stored entry that full columns may take; wi
 class SplitBlock:
     """A block of rows, its full columns dense and all others sparse."""
 
+    block: csr_array
     weight: float  # Total weight of the rows
     full: NDArray[np.int64]  # The full columns, ascending
-    dense: Array  # shape (n_rows, len(full)): Their values
-    # shape (n_rows, n_columns): The values of all other columns, in float64, under their own column numbers
-    sparse: csr_array
     # mean, squares: shape (n_columns,): Means of the other columns and sums of squares about them; 0 for the full ones
     mean: Floats
     squares: Floats
+
+    @cached_property
+    def dense(self) -> Array:
+        """The values of the full columns; shape (n_rows, len(full))."""
+        return columns_dense(self.block, self.full)
+
+    @cached_property
+    def sparse(self) -> csr_array:
+        """The values of all other columns, in float64, under their own column numbers; shape (n_rows, n_columns)."""
+        left_out = np.zeros(self.block.shape[1], dtype=bool)
+        left_out[self.full] = True
+        return without_columns(self.block, left_out)
 
     def centered(self, weights: Floats, start: int | Array = 0) -> tuple[Floats, Floats, Floats]:
         """Return ``sqrt(w) (x - mean)`` of the full columns, and means and squares about them of all columns."""
@@ -301,7 +312,7 @@ def split_columns(block: csr_array, weights: Floats | None = None, start: int | 
     squares = np.where(is_full, 0.0, squares + (weight - seen) * mean * mean)
     if not (squares < LARGEST**2).all():
         refuse_huge(block, start)
-    return SplitBlock(weight, full, columns_dense(block, full), without_columns(block, is_full), mean, squares)
+    return SplitBlock(block, weight, full, mean, squares)
 
 
 def stays_sparse(block: csr_array, weights: Floats | None, limit: float) -> bool:

@@ -9,6 +9,8 @@ abscissas for a parabola is widened.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from sketchselect.linalg.threads import one_blas_thread
@@ -96,18 +98,16 @@ def _local_fit(points: Floats, values: Floats, vertex: float, n_near: int) -> tu
     """Return value and slope at the vertex of the parabola fitted to its neighbourhood with tricube weights."""
     distances = np.abs(points - vertex)
     # Points on both sides may be equally far but for rounding.
-    radii = np.unique(_without_rounding(np.sort(distances)))
-    first = int(np.searchsorted(radii, np.partition(distances, n_near - 1)[n_near - 1], side="right")) - 1
-    # The neighbourhood of the span, then wider ones, then all points with equal weights.
-    wider = first + 2 ** np.arange(max(int(radii.size - first - 1), 0).bit_length())
-    for radius in [*radii[[first, *wider]], np.inf]:
+    ordered = _without_rounding(np.sort(distances, kind="stable"))
+    for radius in _radii(ordered, n_near):
         near = distances < radius - TIE
-        if np.unique(points[near]).size < 3 and radius < np.inf:
+        abscissas = points[near]
+        if np.count_nonzero(np.diff(abscissas)) < 2 and radius < np.inf:
             continue
-        scale = float(radius) if radius < np.inf else float(radii[-1]) or 1.0
+        scale = radius if radius < np.inf else float(ordered[-1]) or 1.0
         ratios = distances[near] / scale
         weights = (1.0 - ratios**3) ** 1.5 if radius < np.inf else np.ones(ratios.size)
-        offsets = (points[near] - vertex) / scale
+        offsets = (abscissas - vertex) / scale
         design = weights[:, None] * np.stack([np.ones(offsets.size), offsets, offsets * offsets], axis=1)
         norms = np.sqrt((design * design).sum(axis=0))
         norms[norms == 0] = 1.0
@@ -116,6 +116,15 @@ def _local_fit(points: Floats, values: Floats, vertex: float, n_near: int) -> tu
             break
     value, slope, _ = solution / norms
     return float(value), float(slope) / scale
+
+
+def _radii(ordered: Floats, n_near: int) -> Iterator[float]:
+    """Yield the radius of the span, those of wider neighbourhoods, and infinity for all points with equal weights."""
+    radius = float(ordered[n_near - 1])
+    yield radius
+    further = np.unique(ordered[ordered > radius])
+    yield from further[2 ** np.arange(further.size.bit_length()) - 1].tolist()
+    yield np.inf
 
 
 def _interpolated(points: Floats, vertices: Floats, fits: Floats) -> Floats:

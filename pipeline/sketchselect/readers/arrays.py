@@ -15,7 +15,7 @@ from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, ta
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
 from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_names, require_matrix
-from sketchselect.readers.tables import EncodedFrame, advice, encoded_narwhals, encoded_pandas
+from sketchselect.readers.tables import EncodedFrame, advice, doubts_of_frame, encoded_narwhals, encoded_pandas
 
 _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 
@@ -194,11 +194,18 @@ def frame_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str] = ()
         table = encoded(source, encode)
         matrix = _pandas_matrix(table.frame, nonfinite, encode)
         table.name_levels(matrix, list(source.columns))
-        return matrix
+        return _doubted(matrix)
     if isinstance(source, (np.ndarray, list, tuple)):
         return None
     frame = eager_frame(source)
-    return None if frame is None else _narwhals_matrix(frame, nonfinite, encode)
+    return None if frame is None else _doubted(_narwhals_matrix(frame, nonfinite, encode))
+
+
+def _doubted(matrix: ArrayMatrix) -> ArrayMatrix:
+    """Return the matrix of a data frame with what is probably a mistake in it."""
+    matrix.doubts = doubts_of_frame(matrix._values, matrix.feature_names or (), matrix.date_columns)
+    matrix.notes = matrix.doubts
+    return matrix
 
 
 def encoded(frame: Any, encode: Collection[str]) -> EncodedFrame:

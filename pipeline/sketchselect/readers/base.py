@@ -223,6 +223,8 @@ class Matrix(ABC):
         True where the object holds the data itself, so that it should not be sent to other processes.
     notes : tuple of str
         What the user should know about this source (no checksum, say); the command line prints each once.
+    doubts : tuple of str
+        What is probably a mistake: warnings of `fit` and `summarize`, and notes too.
     missing_share : float
         Share of the chunks that have no file and are read as the fill value.
     axes : tuple of str
@@ -264,6 +266,7 @@ class Matrix(ABC):
     chunk_edges: tuple[int, ...] | None = None
     in_memory: bool = False
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     missing_share: float = 0.0
     axes: tuple[str, str] = ("row", "column")
     chunk_columns: int | None = None

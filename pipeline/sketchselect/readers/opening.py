@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
 from sketchselect._text import did_you_mean, first_names
-from sketchselect.errors import BadParameter, NotFinite, SourceError
+from sketchselect.errors import BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
 from sketchselect.location import Location, is_url, locate
@@ -68,8 +69,16 @@ from sketchselect.readers.parquet import (
     open_parquet_matrix,
     open_parquet_vector,
     parquet_column,
+    parquet_names,
 )
-from sketchselect.readers.tables import FieldColumn, WithFields, column_of_times, kind_in_fit, require_encodings
+from sketchselect.readers.tables import (
+    FieldColumn,
+    WithFields,
+    column_of_times,
+    doubts_of_frame,
+    kind_in_fit,
+    require_encodings,
+)
 from sketchselect.readers.text import (
     open_market_matrix,
     open_svmlight_matrix,
@@ -304,14 +313,19 @@ def open_matrix(
         else:
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
-            matrix = _with_names(known.open_matrix(location, _without(named, key), policy, kinds), feature_names)
+            with _misspelt_first(parquet, location.address, lambda: parquet_names(location)):
+                opened = known.open_matrix(location, _without(named, key), policy, kinds)
+            matrix = _with_names(opened, feature_names)
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is not used as a feature: {_ROLE}" for name in named)
         return matrix
     source, beside = without_columns(source, local_names(vectors))
     if feature_names is not None and isinstance(source, Matrix):
         raise BadParameter("feature_names go with a source; this matrix was opened before")
-    opened = _open_object(source, key, storage_options, missing, policy, source_id, kinds)
+    with _misspelt_first(
+        vectors, "the data frame", lambda: getattr(source, "column_names", getattr(source, "columns", ()))
+    ):
+        opened = _open_object(source, key, storage_options, missing, policy, source_id, kinds)
     matrix = _with_names(opened, feature_names)
     named = _vector_columns(vectors, lambda name: _is_column(matrix, name) and not _is_stored_vector(matrix, name))
     beside |= {name: NamedColumn(matrix, name) for name in named}
@@ -576,16 +590,37 @@ def _vector_at(
         names = (*_obs_beside(matrix, storage_options), *names) if names else ()
         if names and not os.path.splitext(text)[1]:  # the name of a column, not the path of a file
             bare = text.removeprefix("obs/")
-            nearest = next(filter(None, (did_you_mean(name, names) for name in (text, bare, f"obs/{bare}"))), "")
+            nearest = _nearest(text, names)
             if not nearest and _vector_beside(f"obs/{bare}", matrix, storage_options, missing) is not None:
                 nearest = f"; did you mean 'obs/{bare}'?"  # beside the matrix in a store of a converted text file
-            raise SourceError(
-                f"{name}: no column {text!r:.80} in {place}, and no file of that name{nearest or ';'} "
-                f"columns: {first_names(names, 8)}"
-            )
+            raise SourceError(f"{name}: {_no_column(text, place, nearest, names)}")
         beside = f"; nor is there such an array or column in {place}{did_you_mean(text, names)}" if place else ""
         raise SourceError(f"{name}: {location.not_found()}{beside}")
     return vector
+
+
+def _no_column(text: str, place: Any, nearest: str, names: Sequence[str]) -> str:
+    hint = nearest or ";"
+    return f"no column {text!r:.80} in {place}, and no file of that name{hint} columns: {first_names(names, 8)}"
+
+
+def _nearest(text: str, names: Sequence[str]) -> str:
+    """Return the hint at the column that was meant, empty where none is near."""
+    bare = text.removeprefix("obs/")
+    return next(filter(None, (did_you_mean(name, names) for name in (text, bare, f"obs/{bare}"))), "")
+
+
+@contextlib.contextmanager
+def _misspelt_first(vectors: Sequence[Any], place: str, columns: Callable[[], Any]) -> Iterator[None]:
+    """Raise, for a refusal of a table, that of a misspelt target, which may be the column that is refused."""
+    try:
+        yield
+    except SourceError:
+        names = [name for name in columns() if isinstance(name, str)]
+        for text in local_names(vectors):
+            if text not in names and (nearest := _nearest(text, names)):
+                raise SourceError(_no_column(text, place, nearest, names)) from None
+        raise
 
 
 def _vector_beside(
@@ -729,7 +764,8 @@ def open_features(
             rows, beside = without_columns(X, local_names(vectors))
             table, columns = encoded(rows, encode), list(rows.columns)
             rows = table.frame
-            require_numbers(rows, encode)
+            with _misspelt_first(vectors, "the data frame", lambda: X.columns):
+                require_numbers(rows, encode)
         finite = checks.pop("ensure_all_finite", True)
         values = validate_data(
             estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=finite is not True and finite, **checks
@@ -738,13 +774,18 @@ def open_features(
             require_finite(estimator, values)
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
-        if table is not None and encode:
-            table.name_levels(matrix, columns)
-            matrix.feature_names = as_names(columns, len(columns))
+        if table is not None:
+            if encode:
+                table.name_levels(matrix, columns)
+                matrix.feature_names = as_names(columns, len(columns))
+            if reset and isinstance(values, np.ndarray):
+                names = as_names(columns, len(columns)) or ()
+                warn_of_doubts(doubts_of_frame(values, names, matrix.date_columns))
         return matrix
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors, encode=encode)
     name = type(estimator).__name__
     if reset:
+        warn_of_doubts(matrix.doubts)
         estimator.n_features_in_ = matrix.shape[1]
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
@@ -761,6 +802,12 @@ def open_features(
                     "bring the columns into that order"
                 )
     return matrix
+
+
+def warn_of_doubts(doubts: Sequence[str]) -> None:
+    """Warn of what is probably a mistake in a source, see `Matrix.doubts`."""
+    for text in doubts:
+        warn(text)
 
 
 def require_width(estimator: Any, n_columns: int) -> None:

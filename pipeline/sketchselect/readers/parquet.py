@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,7 +23,15 @@ from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, refusal
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
-from sketchselect.readers.tables import StoredLevels, advice, days_of, text_of
+from sketchselect.readers.tables import (
+    LEAST_COUNTED,
+    StoredLevels,
+    advice,
+    days_of,
+    doubts_of,
+    rising_columns,
+    text_of,
+)
 
 ENDINGS = (".parquet", ".pq")
 
@@ -152,6 +161,7 @@ class Footers:
     nullable: frozenset[str]  # Columns that may have nulls
     # The largest column chunks, by column: bytes as stored, and without compression
     chunk_nbytes: Mapping[str, tuple[int, int]]
+    rising: tuple[str, ...] = ()  # Columns of numbers of which every row group may rise by whole numbers
 
     @property
     def index(self) -> list[str]:
@@ -190,6 +200,7 @@ def read_footers(location: Location) -> Footers:
     schema: Any = None
     nullable = set()
     chunk_nbytes: dict[str, tuple[int, int]] = {}
+    largest: dict[str, float] = {}  # Of columns that may rise; infinity for others
     for place, values in zip(locations, keys, strict=True):
         version = place.existing_version()
         try:
@@ -229,6 +240,8 @@ def read_footers(location: Location) -> Footers:
             if statistics is None or not statistics.has_null_count or statistics.null_count:
                 nullable.add(name)
                 nullable.add(column.path_in_schema)
+            before = largest.get(column.path_in_schema, -math.inf)
+            largest[column.path_in_schema] = _risen_to(statistics, column.num_values, before)
         # A column of the file goes before the name of a folder.
         values = tuple((name, value) for name, value in values if name not in columns.names)
         files.append(ParquetFile(place, version, tuple(group.num_rows for group in groups), values))
@@ -236,7 +249,22 @@ def read_footers(location: Location) -> Footers:
 
     for name, value in files[0].keys:
         schema = schema.append(pa.field(name, pa.string() if isinstance(value, str) else pa.int64()))
-    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes)
+    rising = tuple(name for name, last in largest.items() if last < math.inf)
+    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes, rising)
+
+
+def _risen_to(statistics: Any, n_values: int, before: float) -> float:
+    """Return the largest value of a column chunk that may rise by whole numbers from above `before`; else infinity.
+
+    A chunk without values changes nothing.
+    """
+    if not n_values:
+        return before
+    if before == math.inf or statistics is None or not statistics.has_min_max or statistics.null_count:
+        return math.inf
+    least, most = statistics.min, statistics.max
+    rises = type(least) in (int, float) and least > before and most - least >= n_values - 1 and (most - least) % 1 == 0
+    return most if rises else math.inf
 
 
 def folder_keys(names: list[str], location: Location) -> list[tuple[tuple[str, int | str], ...]]:
@@ -606,7 +634,22 @@ def open_parquet_matrix(
         entry = _entry_type(footers, footers.index[0])
         if entry is not None and entry.kind in "iuU":
             matrix.row_names = ParquetVector(footers.groups, footers.index[0], entry)
+    if key is None or key.startswith("-"):  # columns that are named are meant
+        matrix.doubts = matrix.notes = doubts_of(location.address, _identifiers(footers, matrix))
     return matrix
+
+
+def _identifiers(footers: Footers, matrix: ParquetMatrix) -> list[str]:
+    """Return the columns that rise by whole numbers in the first rows, and in all others by what the footers state."""
+    n_rows = min(matrix.shape[0], _BATCH_ROWS)
+    columns = [c for c in matrix.columns if c.name in footers.rising and c.width is None and c.kind is None]
+    if n_rows < LEAST_COUNTED or not columns:
+        return []
+    try:
+        rows = replace(matrix, columns=tuple(columns))._rows(0, n_rows)
+    except ChunkReadError:
+        return []  # the pass over the rows says so
+    return [columns[j].name for j in rising_columns(rows)]
 
 
 def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> ParquetVector:
@@ -622,6 +665,11 @@ def parquet_column(location: Location, column: str) -> ParquetVector | None:
     """Return a column of the file or folder at `location`, or None if there is none of this name."""
     footers = read_footers(location)
     return _vector(footers, column) if column in footers.schema.names else None
+
+
+def parquet_names(location: Location) -> list[str]:
+    """Return the names of the columns of the file or folder at `location`."""
+    return list(read_footers(location).schema.names)
 
 
 def _vector(footers: Footers, column: str) -> ParquetVector:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._text import first_names
 from sketchselect.errors import BadParameter, SourceChanged, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, fingerprint, level_codes
 from sketchselect.linalg.validation import Array, Floats
@@ -41,6 +42,52 @@ def kind_in_fit(name: Any, encode: Collection[str]) -> str | None:
     """Return what a column held in a fit: "text" or "dates"; None where it is not known."""
     names = encode.items() if isinstance(encode, Mapping) else ()
     return next((kind for kind, columns in names if name in columns), None)
+
+
+LEAST_COUNTED = 20
+"""Rows from which on rising whole numbers are taken for identifiers."""
+
+
+def rising_columns(rows: Array) -> Array:
+    """Return the columns whose values rise by whole numbers from row to row, as identifiers do."""
+    rising = np.arange(0 if rows.dtype.kind == "b" else rows.shape[1])
+    for part in (rows[:LEAST_COUNTED], rows):  # few columns outlast the first rows
+        if rising.size:
+            columns = part[:, rising]
+            with np.errstate(invalid="ignore"):  # infinity less infinity
+                steps = columns[1:] - columns[:-1]
+            rising = rising[((columns[1:] > columns[:-1]) & (steps % 1 == 0)).all(axis=0)]
+    return rising
+
+
+_BY_KEY = 'key="-{names}" (--key=-NAME) leaves {them} out'
+
+
+def doubts_of(address: str, identifiers: Sequence[str], cure: str = _BY_KEY) -> tuple[str, ...]:
+    """Return the warning of columns that rise as identifiers do, for `Matrix.doubts`; none where there are none."""
+    if not identifiers:
+        return ()
+    column, rises, are, them = ("column", "rises", "is a feature", "it")
+    if len(identifiers) > 1:
+        column, rises, are, them = ("columns", "rise", "are features", "them")
+    names = ",".join(f"{name:.80}" for name in identifiers[:8])
+    return (
+        f"{address}: {column} {first_names(identifiers, 8)} {rises} by whole numbers, as identifiers do, and {are}; "
+        f"{cure.format(names=names, them=them)}",
+    )
+
+
+def doubts_of_frame(rows: Array, names: Sequence[str], dates: Collection[int] = ()) -> tuple[str, ...]:
+    """Return the warning of a data frame's columns that rise as identifiers do.
+
+    `rows` of shape (n_rows, n_features): Its values.
+    `names`: Those of its columns; empty where they have none.
+    `dates`: Columns of dates, which may rise.
+    """
+    if len(rows) < LEAST_COUNTED or not names:
+        return ()
+    identifiers = [names[j] for j in rising_columns(rows).tolist() if j not in dates]
+    return doubts_of("data frame", identifiers, "leave {them} out, or make {them} the index (of pandas)")
 
 
 def advice(kind: str) -> str:

@@ -22,8 +22,15 @@ from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, is_url, locate
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions
-from sketchselect.readers.opening import TEXT, format_by_ending, format_of, given_names, open_matrix
-from sketchselect.readers.tables import ENCODINGS
+from sketchselect.readers.opening import (
+    TEXT,
+    format_by_ending,
+    format_of,
+    given_names,
+    open_matrix,
+    warn_of_doubts,
+)
+from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, doubts_of, rising_columns
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
 from sketchselect.readers.zarr.metadata import MARKER, MAX_CHUNK_BYTES
@@ -320,9 +327,6 @@ CHUNK_VALUES = 2 << 20
 BLOCK_BYTES = 64 << 20
 """Decoded bytes in memory at a time, at most, unless one chunk row is larger."""
 
-_COUNTED_ROWS = 20
-"""Rows from which on rising whole numbers are taken for identifiers."""
-
 _CHUNKS = re.compile(r"\s*(\d+)\s*[xX,]\s*(\d+)\s*")
 
 Progress = Callable[[int, int], None]
@@ -427,14 +431,12 @@ def convert(
             return _result(target)
         place, columns = (temporary.join("X"), create_columns(temporary, rows)) if rows.texts else (temporary, [])
         array = create_array(place, (n_rows, n_columns), shape, dtype, attributes)
-        done, counting = 0, np.full(n_columns, isinstance(rows, CsvRows) and n_rows >= _COUNTED_ROWS)
+        done, rising = 0, np.arange(n_columns if isinstance(rows, CsvRows) and n_rows >= LEAST_COUNTED else 0)
         for block, *texts in aligned(rows.partitions(step), step):
             for column, entries in zip([array, *columns], [block.astype(dtype, copy=False), *texts], strict=True):
                 column[done : done + len(entries)] = entries
             done += block.shape[0]
-            if counting.any():
-                rises = np.diff(block[:, counting], axis=0)
-                counting[counting] = ((rises > 0) & (rises % 1 == 0)).all(axis=0)
+            rising = rising[rising_columns(block[:, rising])]
             if progress is not None:
                 progress(done, n_rows)
         if done < n_rows:
@@ -448,8 +450,10 @@ def convert(
         seal(place, array)
         rows.require_unchanged()
     if isinstance(rows, CsvRows):
-        _warn_of(rows, np.flatnonzero(counting))
-    elif key is not None and key.startswith("-"):
+        _warn_of(rows, rising)
+    else:
+        warn_of_doubts(rows.matrix.doubts)
+    if isinstance(rows, MatrixRows) and key is not None and key.startswith("-"):
         warn(
             f"{rows.address}: the columns left out are not in the store; a job that needs one as target, labels or row "
             "names can read the table itself, or a file with that column alone"
@@ -469,18 +473,14 @@ def _is_in(target: Location, source: Location) -> bool:
     return place in (folder, *folder.parents)
 
 
-def _warn_of(rows: CsvRows, counting: Array) -> None:
+def _warn_of(rows: CsvRows, rising: Array) -> None:
     """Warn of a text file's entries that are not numbers, and of columns that number the rows."""
     if rows.may_be_names:
         warn(
             f"{rows.address}: the first line rises by whole numbers and is read as a row; if these are names of "
             "columns, put a letter before one of them and convert again",
         )
-    for name in [rows.names[j] for j in counting[:8]] if rows.names else ():
-        warn(
-            f"{rows.address}: column {name!r:.80} rises by whole numbers, as identifiers do, and is a feature; "
-            f'key="-{name:.80}" (--key=-NAME) leaves it out',
-        )
+    warn_of_doubts(doubts_of(rows.address, [rows.names[j] for j in rising] if rows.names else ()))
     if rows.texts:
         first = f", {next(iter(rows.texts))!r:.80} names the rows" if rows.has_row_names else ""
         listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])

@@ -166,6 +166,7 @@ def selections_by_size(
 ) -> Callable[[int], Selection | None]:
     """Return the selections of a method by size; for a nested method, the first columns of a larger selection."""
     by_size: dict[int, Selection] = {}
+    method.competes = True
 
     def selection(size: int) -> Selection | None:
         nested = method.is_nested and all(selection.weights is None for selection in by_size.values())

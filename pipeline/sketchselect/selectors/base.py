@@ -344,6 +344,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         {
             "check_parameters",
             "collect_source",
+            "competes",
             "complete",
             "for_clusters",
             "further_description",
@@ -360,6 +361,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
     half_life: float | None = None
     window: int | None = None
+    competes: bool = False  # Whether others are compared with it, so that no warning is due of what it selects
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 

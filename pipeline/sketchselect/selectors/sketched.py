@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.panel_columns import PanelDirections, column_directions
 from sketchselect.linalg.spectrum import (
     About,
@@ -23,6 +23,7 @@ from sketchselect.linalg.spectrum import (
 )
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
+from sketchselect.prepare.fitted import Standardise
 from sketchselect.selectors.base import (
     BaseSelector,
     Selection,
@@ -315,8 +316,17 @@ class VarianceSelector(BaseSelector):
             scores = summary.variance
         else:
             scores = summary.centered_column_squared_norms / max(summary.weight, np.finfo(float).tiny)
+        varying = scores[scores > 0]
+        if not self.competes and n_select < varying.size and varying.max() <= varying.min() * (1 + EQUAL):
+            warn(
+                f'all columns have the same variance, as "{Standardise.name}" makes it: rounding decides which '
+                f"{self.method} selects; choose another method, or leave the step out"
+            )
         return self._selection(summary, np.sort(rank(scores)[:n_select]), scores, n_features_to_select=n_select)
 
+
+EQUAL = 1e-6
+"""Relative difference of the largest and the smallest variance up to which rounding decides, of float32 too."""
 
 N_NONZERO = 200
 """Most columns in a regression by default: the coefficients of later ones are small."""

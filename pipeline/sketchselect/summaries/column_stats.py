@@ -174,7 +174,7 @@ class ColumnStats(Summary[ColumnRecord]):
             gaps[block.indices[np.isnan(block.data)]] = True
         whole = without_columns(block, gaps) if gaps.any() else block
         split = split_columns(whole, weights, start)
-        nonzero, low, high = entry_range(split.sparse)
+        nonzero, low, high = entry_range(whole)
         statistics: dict[str, Any] = {
             "weight": np.full(p, split.weight),
             "missing": np.zeros(p, dtype=np.int64),

@@ -47,15 +47,23 @@ def _collect_rows(block, weights, top, mass, least, weighted):  # type: ignore[n
 
 
 @kernel()
-def _collect_entries(data, indices, indptr, top, mass, counts):  # type: ignore[no-untyped-def]
+def _collect_entries(data, indices, indptr, top, mass, least, counts, sums, squares):  # type: ignore[no-untyped-def]
+    """Collect the largest entries and add up all of them; return whether all are whole numbers."""
     size = top.shape[1]
-    for i in range(indptr.shape[0] - 1):
-        for k in range(indptr[i], indptr[i + 1]):
-            j = indices[k]
-            x = np.float64(data[k])
-            if counts[j] < size or x > top[j, size - 1]:
-                _insert(x, 1.0, min(counts[j], size), top[j], mass[j], False)
-            counts[j] += 1
+    whole = True
+    for k in range(indptr[0], indptr[-1]):
+        j = indices[k]
+        x = np.float64(data[k])
+        count = counts[j]
+        counts[j] += 1
+        sums[j] += x
+        squares[j] += x * x
+        whole &= np.floor(x) == x
+        if count < size or x > least[j]:
+            _insert(x, 1.0, min(count, size), top[j], mass[j], False)
+            if count + 1 >= size:
+                least[j] = top[j, size - 1]
+    return whole
 
 
 @kernel()
@@ -116,15 +124,19 @@ def largest_of_rows(block: Floats, size: int, weights: Floats | None) -> tuple[F
     return np.ascontiguousarray(top.T), np.ascontiguousarray(mass.T)
 
 
-def largest_of_entries(block: Any, size: int) -> tuple[Floats, Floats]:
-    """Return `largest_of_rows` of canonical sparse rows without weights, from their stored entries alone."""
+def sums_of_entries(block: Any, size: int) -> tuple[tuple[Floats, Floats], Floats, Floats, bool]:
+    """Return `largest_of_rows` of canonical sparse rows, the sums and squares, and whether all values are whole.
+
+    The rows have no weights. Cost: one sweep over the stored entries.
+    """
     n, p = block.shape
-    m = min(size, n)
-    top, counts = np.zeros((p, m)), np.zeros(p, dtype=np.int64)
-    _collect_entries(*arrays_of(block), top, np.zeros((p, 0)), counts)
-    out = np.zeros((m, p))
+    top, counts = np.zeros((p, min(size, n))), np.zeros(p, dtype=np.int64)
+    sums, squares = np.zeros(p), np.zeros(p)
+    least = np.full(p, -np.inf)
+    whole = _collect_entries(*arrays_of(block), top, np.zeros((p, 0)), least, counts, sums, squares)
+    out = np.zeros(top.shape[::-1])
     _fill_zeros(n, counts, top, out)
-    return out, np.zeros((0, p))
+    return (out, np.zeros((0, p))), sums, squares, bool(whole)
 
 
 def merge_largest(left: tuple[Floats, Floats], right: tuple[Floats, Floats], size: int) -> tuple[Floats, Floats]:
@@ -220,11 +232,8 @@ class TopValues(ColumnStats):
         sums, squares, largest = np.zeros(p), np.zeros(p), (np.zeros((0, p)), np.zeros((0, p)))
         whole = weights is None or _are_whole(weights)
         if is_csr(block) and weights is None:
-            values = block.data.astype(np.float64)
-            sums += np.bincount(block.indices, values, p)
-            squares += np.bincount(block.indices, values * values, p)
-            largest = largest_of_entries(block, self.size)
-            return _record(stats, whole and _are_whole(values), sums, squares, largest)
+            largest, sums, squares, whole = sums_of_entries(block, self.size)
+            return _record(stats, whole, sums, squares, largest)
         for rows, w in _dense_pieces(block, weights):
             scale = np.ones(rows.shape[0]) if w is None else w
             sums += scale @ rows
