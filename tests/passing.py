@@ -1,5 +1,6 @@
 """What tests of many layers need: a progress that remembers, passes on one thread, random trees, damaged files."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,34 @@ def serial(**options: Any) -> PassOptions:
     return PassOptions(LocalEngine(kind="serial"), **options)
 
 
+def split(description: Any, X: Any, edges: Any, y: Any = None, weights: Any = None) -> list[Any]:
+    """Return the summaries of the runs of rows between the edges."""
+    return [
+        description.from_block(
+            X[a:b],
+            None if y is None else y[a:b],
+            start=int(a),
+            sample_weight=None if weights is None else weights[a:b],
+        )
+        for a, b in itertools.pairwise(edges)
+    ]
+
+
 def random_tree(parts: list[Any], rng: np.random.Generator) -> Any:
     """Return summaries of neighbouring rows merged into one by a random tree."""
     while len(parts) > 1:
         i = int(rng.integers(len(parts) - 1))
         parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
     return parts[0]
+
+
+def drifting(n: int = 600, p: int = 60, seed: int = 3, sizes: Any = (5, 2), late: Any = (30, 44)) -> Any:
+    """Return rows whose first half columns 2 and 5 carry, and the `late` ones the second."""
+    rng = np.random.default_rng(seed)
+    X = 0.1 * rng.standard_normal((n, p))
+    X[: n // 2, [2, 5]] += sizes[0] * rng.standard_normal((n // 2, 2))
+    X[n // 2 :, late] += sizes[1] * rng.standard_normal((n - n // 2, 2))
+    return X
 
 
 def flip(path: Path, at: int | None = None, mask: int = 16) -> None:

@@ -1,6 +1,5 @@
 """Data and oracles shared by the tests of this folder."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -33,17 +32,3 @@ def exact_distances(X: Any, centers: Any) -> Any:
     """Return squared distances of every row to every centre, in extended precision."""
     Y, C = np.asarray(X).astype(np.longdouble), np.asarray(centers).astype(np.longdouble)
     return ((Y[:, None, :] - C[None, :, :]) ** 2).sum(axis=2)
-
-
-def best_objective(X: Any, n_clusters: int) -> float:
-    """Return the smallest k-means objective over all partitions, by trying them all."""
-    n = len(X)
-    labels = np.array([(0, *rest) for rest in itertools.product(range(n_clusters), repeat=n - 1)])
-    gram = X @ X.T
-    total = np.trace(gram)
-    gain = np.zeros(len(labels))
-    for j in range(n_clusters):
-        member = (labels == j).astype(float)
-        size = np.maximum(member.sum(axis=1), 1)
-        gain += np.einsum("ai,ij,aj->a", member, gram, member) / size
-    return float(total - gain.max())

@@ -1,31 +1,18 @@
 """CentroidSums: its laws, its answers, and what it refuses."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.passing import split
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
 from sketchselect.linalg.kmeans.assignment import farthest
 from sketchselect.summaries import CentroidSums, decode, encode
 
 from .data import blobs, exact_distances, exact_sums
-
-
-def split(description, X, edges, y=None, weights=None):
-    """Return the summaries of the runs of rows between the edges."""
-    return [
-        description.from_block(
-            X[a:b],
-            None if y is None else y[a:b],
-            start=a,
-            sample_weight=None if weights is None else weights[a:b],
-        )
-        for a, b in itertools.pairwise(edges)
-    ]
 
 
 def assert_close(a, b, scale=1.0):

@@ -103,8 +103,7 @@ def test_sources_of_every_kind_give_the_same_clustering(tmp_path):
 
     X = blobs(4, 500, 4).astype(np.float32)
     np.save(tmp_path / "x.npy", X)
-    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(100, 3), dtype="float32")
-    store[:] = X
+    zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(100, 3))
     reference = KMeans(4).fit(X)
     for source in (str(tmp_path / "x.npy"), tmp_path / "x.zarr", da.from_array(X, chunks=(100, 4)), pd.DataFrame(X)):
         km = KMeans(4).fit(source)

@@ -27,8 +27,7 @@ PARAMETERS = {"n_clusters": 6, "tol": 0.0, "max_iter": 60}
 @pytest.fixture
 def store(tmp_path):
     X = blobs(3, 4000, 6, 6, separation=1.0)
-    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(1000, 6), dtype="float64")
-    array[:] = X
+    zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(1000, 6))
     return tmp_path / "x.zarr"
 
 

@@ -31,8 +31,7 @@ def store(tmp_path_factory):
 
     X = blobs(1, 6000, 10, 7, separation=2.0).astype(np.float32)
     path = tmp_path_factory.mktemp("data") / "x.zarr"
-    array = zarr.create_array(str(path), shape=X.shape, chunks=(500, 4), dtype="float32")
-    array[:] = X
+    zarr.create_array(str(path), data=X, chunks=(500, 4))
     return path, X
 
 

@@ -49,8 +49,7 @@ def write_job(folder: Path, text: str, rows: np.ndarray, chunk_rows: int) -> Non
 
 def write_rows(folder: Path, rows: np.ndarray, chunk_rows: int) -> None:
     """Write the rows as a store."""
-    store = zarr.create_array(folder / "rows.zarr", shape=rows.shape, chunks=(chunk_rows, rows.shape[1]), dtype="f4")
-    store[:] = rows.astype("float32")
+    zarr.create_array(folder / "rows.zarr", data=rows.astype("f4"), chunks=(chunk_rows, rows.shape[1]))
 
 
 def make_reference(folder: Path) -> None:

@@ -117,8 +117,7 @@ def rows_of(seed: int, n_bands: int) -> np.ndarray:
 def write_store(path: Path, rows: np.ndarray) -> None:
     group = zarr.create_group(path)
     for name, values in {"x": rows, "y": (rows[:, 3] - 2 * rows[:, 7]).astype("float64")}.items():
-        array = group.create_array(name, shape=values.shape, chunks=(BAND, *values.shape[1:]), dtype=values.dtype)
-        array[:] = values
+        group.create_array(name, data=values, chunks=(BAND, *values.shape[1:]))
 
 
 def append(path: Path, rows: np.ndarray) -> None:

@@ -74,8 +74,8 @@ def place(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     rng = np.random.default_rng(2)
-    store = zarr.create_array(tmp_path / "rows.zarr", shape=(4000, 30), chunks=(100, 30), dtype="float64")
-    store[:] = rng.standard_normal((4000, 30)) * np.arange(1, 31)
+    rows = rng.standard_normal((4000, 30)) * np.arange(1, 31)
+    zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(100, 30))
     (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
     return tmp_path
 

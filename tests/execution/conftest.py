@@ -59,8 +59,7 @@ def store(tmp_path_factory):
     X = np.random.default_rng(0).normal(size=(6000, 128)).astype(np.float32)
     X[:, :4] *= 10
     path = str(tmp_path_factory.mktemp("store") / "x.zarr")
-    z = zarr.create_array(path, shape=X.shape, chunks=(100, 128), dtype="float32")
-    z[:] = X
+    zarr.create_array(path, data=X, chunks=(100, 128))
     return path, X
 
 

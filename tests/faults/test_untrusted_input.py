@@ -275,8 +275,7 @@ def test_secrets_are_in_no_file_of_a_run(tmp_path: Path) -> None:
     import fsspec
 
     url = f"memory://{tmp_path.name}/rows.zarr"
-    array = zarr.create_array(zarr.storage.FsspecStore.from_url(url), shape=ROWS.shape, chunks=(20, 6), dtype="f4")
-    array[:] = ROWS
+    zarr.create_array(zarr.storage.FsspecStore.from_url(url), data=ROWS.astype("f4"), chunks=(20, 6))
     job = {
         "input": {"url": url, "storage_options": {"key": SECRET, "nested": {"token": SECRET}}},
         "select": {"method": "variance", "n_features": 3},

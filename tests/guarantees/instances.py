@@ -2,15 +2,12 @@
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.passing import random_tree
-
-from .rational import partitions
+from tests.passing import random_tree, split
 
 FAST, ALL = range(24), range(24, 264)
 
@@ -72,25 +69,15 @@ def matrix(rng: np.random.Generator, n: int, p: int) -> Any:
     return X
 
 
-def pieces(rng: np.random.Generator, n: int) -> list[tuple[int, int]]:
-    """Return the rows of neighbouring pieces: one, some, or every row by itself."""
+def pieces(rng: np.random.Generator, n: int) -> list[int]:
+    """Return the edges of neighbouring pieces of rows: one, some, or every row by itself."""
     cuts = np.flatnonzero(rng.random(max(n - 1, 0)) < rng.choice([0.0, 0.1, 0.5, 1.0])) + 1
-    edges = [0, *cuts.tolist(), n]
-    return list(itertools.pairwise(edges))
+    return [0, *cuts.tolist(), n]
 
 
 def merged(rng: np.random.Generator, description: Any, X: Any, y: Any = None, weights: Any = None) -> Any:
     """Return the summary of the rows, in random pieces, merged with neighbours in random order."""
-    parts = [
-        description.from_block(
-            X[a:b],
-            None if y is None else y[a:b],
-            start=a,
-            sample_weight=None if weights is None else weights[a:b],
-        )
-        for a, b in pieces(rng, X.shape[0])
-    ]
-    return random_tree(parts, rng)
+    return random_tree(split(description, X, pieces(rng, X.shape[0]), y, weights), rng)
 
 
 def objective(X: Any, labels: Any) -> float:
@@ -98,17 +85,3 @@ def objective(X: Any, labels: Any) -> float:
     return float(
         sum(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels[labels >= 0]))
     )
-
-
-def best_partition(X: Any, k: int) -> tuple[float, Any]:
-    """Return the least objective of all partitions into at most k clusters, and its labels, by trying all."""
-    C = X - X.mean(axis=0)
-    products, total = C @ C.T, float((C * C).sum())
-    best, best_labels = np.inf, None
-    for labels in map(np.array, partitions(len(X), k)):
-        Z = (labels[:, None] == np.arange(k)).astype(float)
-        sizes = np.maximum(Z.sum(axis=0), 1)
-        value = total - float((np.einsum("ic,ij,jc->c", Z, products, Z) / sizes).sum())
-        if value < best:
-            best, best_labels = value, labels
-    return objective(X, best_labels), best_labels

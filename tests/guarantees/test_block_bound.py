@@ -15,7 +15,8 @@ import sketchselect as sks
 from sketchselect.linalg.kmeans import triangles
 from sketchselect.summaries import BlockBound, block_bound
 
-from .instances import best_partition, each_instance, each_number, matrix, merged
+from ..cluster.exhaustive import solved
+from .instances import each_instance, each_number, matrix, merged
 
 
 @each_instance
@@ -25,7 +26,7 @@ def test_no_partition_is_better_than_the_sum_over_blocks(seeds):
         rng = np.random.default_rng(seed)
         n, k = int(rng.integers(3, 9)), int(rng.integers(1, 4))
         X = matrix(rng, n, int(rng.integers(1, 8)))
-        best, _ = best_partition(X, k)
+        best, _ = solved(X, k)
         # Blocks dealt by hash, and balanced by labels, which may be any.
         labels = None if seed % 2 else rng.integers(0, k, n)
         bound = merged(rng, BlockBound(k, block_rows=int(rng.integers(2, 10)), seed=seed), X, labels).lower_bound()
@@ -49,7 +50,7 @@ def test_no_partition_is_better_with_triangle_inequalities(number: int, monkeypa
     n, k = int(rng.integers(4, 9)), int(rng.integers(2, 4))
     X = matrix(rng, n, int(rng.integers(1, 8)))
     counts = rng.multinomial(8, np.full(n, 1 / n)) if number % 3 == 0 else np.ones(n, dtype=int)
-    best, _ = best_partition(np.repeat(X, counts, axis=0), k)
+    best, _ = solved(np.repeat(X, counts, axis=0), k)
     # By a power of two, so that the optimum is exactly the same but for its scale.
     power = int(rng.choice([-498, 0, 498])) - math.frexp(float(np.abs(X).max(initial=2**-10)))[1]
     weights = counts.astype(float) if number % 3 == 0 else None

@@ -11,7 +11,8 @@ import pytest
 import sketchselect as sks
 from sketchselect.cluster import certify_labels, certify_selection
 
-from .instances import best_partition, each_instance, matrix, merged, objective
+from ..cluster.exhaustive import solved
+from .instances import each_instance, matrix, merged, objective
 
 
 def instance(seed):
@@ -33,7 +34,7 @@ def test_no_partition_is_better_than_the_lower_bound(seeds, summary):
     positive = 0
     for seed in seeds:
         rng, X, k, size, room = instance(seed)
-        best, _ = best_partition(X, k)
+        best, _ = solved(X, k)
         description = sks.FrequentDirections(max(size, k + 1)) if summary == "sketch" else sks.Moments()
         certificate = sks.certify(merged(rng, description, X), best, k)
         assert certificate.lower_bound <= best + room
@@ -51,7 +52,7 @@ def test_no_partition_is_better_than_the_lower_bound(seeds, summary):
 def test_anybodys_labels(seeds, method):
     for seed in seeds:
         rng, X, k, _, room = instance(seed)
-        best, _ = best_partition(X, k)
+        best, _ = solved(X, k)
         labels = rng.integers(k, size=len(X))
         certificate = certify_labels(X, labels, k, method=method)
         assert abs(certificate.objective - objective(X, labels)) <= 1e-9 * certificate.objective + room
@@ -63,10 +64,10 @@ def test_selected_columns_before_anything_is_clustered(seeds):
     finite = 0
     for seed in seeds:
         rng, X, k, _, room = instance(seed)
-        best, _ = best_partition(X, k)
+        best, _ = solved(X, k)
         chosen = np.sort(rng.permutation(X.shape[1])[: int(rng.integers(1, X.shape[1] + 1))])
         proof = certify_selection(merged(rng, sks.Moments(), X), chosen, k)
-        within, labels = best_partition(X[:, chosen], k)
+        within, labels = solved(X[:, chosen], k)
         there = objective(X, labels)
         assert there <= best + proof.dropped_scatter + 2 * room
         if np.isfinite(proof.factor(1.0)) and best > 1e6 * room:

@@ -10,7 +10,8 @@ import numpy as np
 
 from sketchselect.cluster import cluster_range
 
-from .instances import best_partition, each_instance, matrix
+from ..cluster.exhaustive import solved
+from .instances import each_instance, matrix
 
 
 @each_instance
@@ -25,7 +26,7 @@ def test_objectives_and_bounds_of_a_range(seeds):
         )
         room = 1e-12 * float((X**2).sum())
         for k, one, other in zip(ks, result.counts, scaled.counts, strict=True):
-            best, _ = best_partition(X, k)
+            best, _ = solved(X, k)
             assert one.objective >= best * (1 - 1e-9) - room
             assert one.lower_bound <= best + room
             assert one.stability <= 1 + 1e-12

@@ -9,6 +9,8 @@ Eigenvalues of the differences from the rows themselves (of float32: in long dou
 row, which the docstring states.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -98,7 +100,7 @@ def test_a_sketch_of_batches_loses_at_most_its_shrinkage_whatever_the_batches(se
     for seed in seeds:
         rng, X, size, _ = instance(seed)
         stream = BatchDirections(size).empty(X.shape[1])
-        for a, b in pieces(rng, len(X)):
+        for a, b in itertools.pairwise(pieces(rng, len(X))):
             stream = stream.update(X[a:b])
         squares = np.linalg.svd(X, compute_uv=False) ** 2
         rounding = 1e-13 * (len(X) + 8) * squares.sum()

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from tests.passing import random_tree
+from tests.passing import random_tree, split
 
 from sketchselect.summaries import DecayedDirections, FrequentDirections
 
@@ -52,11 +52,7 @@ def test_the_rounding_of_means_far_from_zero_is_in_the_shrinkage(number: int) ->
     else:
         description, exact_w = FrequentDirections(2), w
     cuts = np.sort(rng.choice(np.arange(1, n), int(rng.integers(1, 5)), replace=False)).tolist()
-    parts = [
-        description.from_block(X[a:b], start=a, sample_weight=w[a:b])
-        for a, b in zip([0, *cuts], [*cuts, n], strict=True)
-    ]
-    sketch = random_tree(parts, rng)
+    sketch = random_tree(split(description, X, [0, *cuts, n], weights=w), rng)
     low, high, total = gap(X, exact_w, sketch.centered_sketch)
     unit, mean = 64 * UNIT * total, 16 * UNIT * float(np.linalg.norm(np.abs(X).max(axis=0)))
     weight = float(exact_w.sum())

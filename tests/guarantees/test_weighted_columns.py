@@ -17,7 +17,8 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput
 
-from .instances import best_partition, each_instance, matrix, merged, objective
+from ..cluster.exhaustive import solved
+from .instances import each_instance, matrix, merged, objective
 
 SELECTORS = [sks.DeterministicSelector, sks.RandomizedSelector, sks.HybridSelector]
 
@@ -52,8 +53,8 @@ def ratio(selector, X, k):
     """Return the objective, in all columns, of the best clustering of the weighted ones, over the best; the factor."""
     chosen = selector.fit(X)
     A = X - X.mean(axis=0)
-    _, labels = best_partition(A[:, chosen.support_] * chosen.weights_, k)
-    return objective(A, labels) / best_partition(A, k)[0], chosen.selection_.diagnostics["proven_factor"]
+    _, labels = solved(A[:, chosen.support_] * chosen.weights_, k)
+    return objective(A, labels) / solved(A, k)[0], chosen.selection_.diagnostics["proven_factor"]
 
 
 @each_instance
@@ -122,11 +123,11 @@ def test_the_factor_of_one_hybrid_draw_has_its_probability(kind):
     elif kind == "far":
         X += 1e6
     A = X - X.mean(axis=0)
-    best = best_partition(A, 2)[0]
+    best = solved(A, 2)[0]
     within = 0
     for seed in range(200):
         chosen = sks.HybridSelector(6, n_clusters=2, n_draws=1, random_state=seed).fit(X)
         assert chosen.selection_.diagnostics["n_candidates"] < 200
-        _, labels = best_partition(A[:, chosen.support_] * chosen.weights_, 2)
+        _, labels = solved(A[:, chosen.support_] * chosen.weights_, 2)
         within += objective(A, labels) <= chosen.selection_.diagnostics["proven_factor"] * best
     assert within >= 0.4 * 200

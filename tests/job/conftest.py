@@ -34,8 +34,7 @@ def rows() -> np.ndarray:
 def store(tmp_path: Path, rows: np.ndarray) -> Path:
     """The rows as a Zarr store with chunks of 20 rows."""
     path = tmp_path / "rows.zarr"
-    array = zarr.create_array(str(path), shape=rows.shape, chunks=(20, 12), dtype="float32")
-    array[:] = rows
+    zarr.create_array(str(path), data=rows, chunks=(20, 12))
     return path
 
 

@@ -124,11 +124,15 @@ def test_the_settings_of_the_job_hold_for_each_method_that_has_them(
         assert one["objective"] == pytest.approx(alone.objective, rel=1e-6)
         least = min(alone.certificates, key=lambda c: c.factor)
         assert least.confidence == one["confidence"]
+        # The figures of the sentence that the run ends with.
+        (finished,) = compare_runs([str(alone.folder)])
+        assert (finished.factor, finished.likely_factor) == (alone.certificate.factor, least.factor)
+        assert finished.certificates == f"{alone.certificate.method}, {least.method}"
         # The summary is one of all methods, and the other one has no such parameter.
         assert one["unused"] == "sketch_size"
     assert {one["confidence"] for one in content} == {0.9}
     # One bound for all methods, so that factors compare objectives.
-    bounds = [one["objective"] / one["factor"] for one in content]
+    bounds = [one["objective"] / one["likely_factor"] for one in content]
     assert bounds == pytest.approx([bounds[0]] * len(bounds), rel=1e-9)
     path.write_text(write_toml({**whole, "select": {"method": "auto", "n_features": "auto", "tolerance": 0.3}}))
     loose = json.loads(cli("compare", path, "--methods", "variance", "--json").stdout)["compared"][0]
@@ -149,3 +153,36 @@ def test_mistakes_are_named(labelled: tuple[dict[str, Any], Path], tmp_path: Pat
     refused(cli("compare", path, "--methods", "greedy,x"), 2, "select: unknown selection method 'x'; known are")
     refused(cli("compare", path, tmp_path, "--methods", "greedy"), 2, "one job file")
     refused(cli("compare", tmp_path), 2, "manifest.json")
+
+
+def test_models_are_ranked_by_their_error_on_held_out_rows(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((400, 6))
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", X[:, 1] + 2.0 * X[:, 1] * X[:, 4] + rng.standard_normal(400))
+    folders = {}
+    for name, select in (("one", {"cv": 5}), ("two", {"cv": 5, "degree": 2}), ("all", {"n_features": 6})):
+        source = {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")}
+        whole = job(input=source, cluster=None, output={"dir": str(tmp_path / name)})
+        folders[name] = sks.run({**whole, "select": {"method": "lasso", **select}}).folder
+    done = works("compare", folders["one"], folders["two"], "--json")
+    one, two = json.loads(done.stdout)["compared"]
+    assert two["error"] + one["standard_error"] < one["error"]
+    for run, folder in ((one, "one"), (two, "two")):
+        cv = json.loads((folders[folder] / "manifest.json").read_text())["model"]["cv"]
+        assert (run["held_out"], run["error"]) == (cv["r2"], cv["mean_squared_error"])
+    text = works("compare", folders["one"], folders["two"]).stdout
+    assert f"Best on held-out rows: {folders['two']} with R2 {two['held_out']:.4f}" in text
+    assert "more than the standard error" in text
+    assert "k-means" not in text
+    text = works("compare", folders["two"], folders["all"]).stdout
+    assert f"not ranked: '{folders['all']}'" in text
+    assert "cv = 5" in text
+
+
+@pytest.mark.filterwarnings("default:all columns have the same variance")
+def test_rounding_that_decides_is_said_with_the_table(labelled: tuple[dict[str, Any], Path]) -> None:
+    _, path = labelled
+    words = ("--set", 'prepare.steps=["standardise"]', "--set", "select.normalize=false")
+    assert "rounding decides" in works("compare", path, "--methods", "variance", *words).stderr
+    assert any("rounding decides" in note for note in sks.run(path, overrides=words[1::2]).manifest["notes"])

@@ -37,8 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     classes = rng.integers(3, size=600)
     rows = rng.poisson(means[classes]).astype(np.float32)
     path = tmp_path_factory.mktemp("engines")
-    store = zarr.create_array(str(path / "rows.zarr"), shape=rows.shape, chunks=(50, 24), dtype="f4")
-    store[:] = rows
+    zarr.create_array(str(path / "rows.zarr"), data=rows, chunks=(50, 24))
     np.save(path / "classes.npy", (classes == 0).astype(np.int64))
     return path
 

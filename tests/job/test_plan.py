@@ -63,8 +63,7 @@ def text_job(folder: Path) -> dict[str, Any]:
 def wide_job(folder: Path) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     rows = rng.standard_normal((6_000, 900))
-    store = zarr.create_array(folder / "wide.zarr", shape=rows.shape, chunks=(500, 900), dtype="float64")
-    store[:] = rows
+    zarr.create_array(folder / "wide.zarr", data=rows, chunks=(500, 900))
     np.save(folder / "y.npy", rows[:, :10].sum(axis=1) + rng.standard_normal(6_000))
     return {
         "input": {"url": str(folder / "wide.zarr"), "target": str(folder / "y.npy")},

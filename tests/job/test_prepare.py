@@ -35,8 +35,7 @@ def documents() -> np.ndarray:
 
 
 def write(path: Path, values: np.ndarray) -> Path:
-    array = zarr.create_array(str(path), shape=values.shape, chunks=(20, values.shape[1]), dtype=values.dtype)
-    array[:] = values
+    zarr.create_array(str(path), data=values, chunks=(20, values.shape[1]))
     return path
 
 

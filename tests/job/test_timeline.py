@@ -3,12 +3,14 @@
 import csv
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from tests import passing
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, ConfigError, Incompatible
@@ -20,15 +22,7 @@ from .commands import cli, works
 
 Job = Callable[..., dict[str, Any]]
 ROWS, COLUMNS = 240, 30
-
-
-def drifting(n: int = ROWS, seed: int = 0) -> np.ndarray:
-    """Columns 2 and 5 carry the first half of the rows, 11 and 20 the second."""
-    rng = np.random.default_rng(seed)
-    X = 0.1 * rng.standard_normal((n, COLUMNS))
-    X[: n // 2, [2, 5]] += 3 * rng.standard_normal((n // 2, 2))
-    X[n // 2 :, [11, 20]] += 5 * rng.standard_normal((n - n // 2, 2))
-    return X
+drifting = partial(passing.drifting, n=ROWS, p=COLUMNS, seed=0, sizes=(3, 5), late=(11, 20))
 
 
 def put(path: Path, X: np.ndarray, names: list[str] | None = None) -> Path:
@@ -164,7 +158,7 @@ def test_only_appended_rows_are_read_by_a_second_run(along: Job, drift: Path, mo
     sks.run(long_job)
     assert {(start, start + 20) for start in range(0, ROWS, 20)} <= set(reads)
     array = zarr.open_array(str(drift), mode="r+")
-    array.append(drifting(60, seed=1))
+    array.append(drifting(n=60, seed=1))
     reads.clear()
     selector = sks.SketchedRidgeSelector(2, 2, sketch_size=6, normalize=None)
     options = {"partition_bytes": 8 * COLUMNS * 20, "client": "serial"}

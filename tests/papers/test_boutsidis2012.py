@@ -1,42 +1,17 @@
 """Boutsidis and Magdon-Ismail 2012: Theorems 2, 4 and 5 against exhaustive optima, and the ratios on digits."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import sketchselect as sks
 
-
-def objective(X, labels):
-    return sum(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels))
-
-
-def partitions(m, k):
-    """Yield every partition of m rows into at most k clusters, once."""
-
-    def extend(prefix, used):
-        if len(prefix) == m:
-            yield np.array(prefix)
-            return
-        for c in range(min(used + 1, k)):
-            yield from extend([*prefix, c], max(used, c + 1))
-
-    yield from extend([0], 1)
+from ..cluster.exhaustive import cost as objective
+from ..cluster.exhaustive import solved
 
 
 def optimum(X, k):
     """Return the best partition by trying all."""
-    products = X @ X.T
-    trace = np.trace(products)
-
-    def value(labels):
-        Z = (labels[:, None] == np.arange(k)).astype(float)
-        return trace - (np.einsum("ic,ij,jc->c", Z, products, Z) / np.maximum(Z.sum(axis=0), 1)).sum()
-
-    return min(partitions(len(X), k), key=value)
+    return solved(X, k)[1]
 
 
 def instances():
@@ -147,15 +122,6 @@ def test_digits_ratios_are_small_and_never_above_what_is_proved():
         assert measured / chosen.certificate_.lower_bound <= chosen.certificate_.factor(2.0)
 
 
-@pytest.fixture(scope="module")
-def script():
-    """Return the benchmark's forms of Lemma 6 and Algorithm 6 on the matrix itself, from the package's kernels."""
-    folder = str(Path(__file__).parents[1] / "benchmarks" / "papers")
-    sys.path.insert(0, folder)
-    yield importlib.import_module("boutsidis2012_times")
-    sys.path.remove(folder)
-
-
 @pytest.mark.statement("Boutsidis 2012, Lemma 6")
 @pytest.mark.parametrize("epsilon", [0.2, 0.5, 1.0])
 def test_fast_directions_of_the_matrix_and_of_its_sketch(script, epsilon):
@@ -169,7 +135,7 @@ def test_fast_directions_of_the_matrix_and_of_its_sketch(script, epsilon):
     losses: dict[str, list[float]] = {"matrix": [], "sketch": []}
     for seed in range(30):
         for name, B in (("matrix", A), ("sketch", sketch.centered_sketch)):
-            Z = script.fast_directions(B, k, epsilon, seed)
+            Z = script("boutsidis2012_times").fast_directions(B, k, epsilon, seed)
             assert np.allclose(Z.T @ Z, np.eye(Z.shape[1]))
             losses[name].append(((A - A @ Z @ Z.T) ** 2).sum())
     assert best <= np.mean(losses["matrix"]) <= (1 + epsilon) * best
@@ -187,7 +153,7 @@ def test_algorithm_6_as_printed_with_directions_of_the_matrix_itself(script):
     proven = 15 + 320 * ((1 + np.sqrt(119 / r)) / (1 - np.sqrt(k / r))) ** 2
     good = []
     for seed in range(12):
-        squares = script.algorithm_6(A, k, r, seed)
+        squares = script("boutsidis2012_times").algorithm_6(A, k, r, seed)
         assert 1 <= np.count_nonzero(squares) <= r
         good.append(objective(A, optimum(A * np.sqrt(squares), k)) <= proven * best)
     assert np.mean(good) >= 0.4

@@ -1,28 +1,12 @@
 """Sun, Guo and Barbu (2019) anew, small: equivalence, true columns found, regret and adaptation."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from sketchselect.solvers import Lasso, anneal, least_squares, solve_path, standardize, threshold
+from sketchselect.solvers import Lasso, anneal, least_squares, solve_path, threshold
 from sketchselect.summaries import DecayedMoments, Moments
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "papers"
-
-
-@pytest.fixture(scope="module")
-def script():
-    """Return an importer of the modules of the benchmark, which lie side by side."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module
-    sys.path.remove(str(BENCHMARKS))
-
-
-def problem_of(m):
-    return standardize(m.covariance(), m.xy, m.yy, mean=m.mean, y_mean=m.y_mean, n=m.n_effective)
+from .conftest import problem_of
 
 
 def rows(rng, n, b):

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 
-from sketchselect.solvers import homotopy_path, least_squares, standardize, threshold
+from sketchselect.solvers import homotopy_path, least_squares, threshold
 from sketchselect.summaries import Moments
 
-
-def problem_of(m):
-    return standardize(m.covariance(), m.xy, m.yy, mean=m.mean, y_mean=m.y_mean, n=m.n_effective)
+from .conftest import problem_of
 
 
 def equicorrelated(rng, n, p, scale=1.0):

@@ -1,9 +1,5 @@
 """Wang, Shen and Li (2018): its lemmas as frequencies, graphs as inputs, and the rivals of its Table 1."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,27 +8,10 @@ from sketchselect.linalg.leverage import ridge_factor as factored
 from sketchselect.linalg.leverage import scatter_scores
 from sketchselect.summaries import CentroidSums, LeverageSample
 
-from .test_boutsidis2012 import objective, partitions
-
-
-@pytest.fixture(scope="module")
-def script():
-    """Return an importer of the modules of the benchmarks, which lie side by side."""
-    folder = str(Path(__file__).parents[1] / "benchmarks" / "papers")
-    sys.path.insert(0, folder)
-    yield importlib.import_module
-    sys.path.remove(folder)
-
-
-def relative_error(sample, A):
-    """Least e with (1 - e) AA' <= SS' <= (1 + e) AA', for columns as rows."""
-    root = np.linalg.inv(np.linalg.cholesky(A.T @ A))
-    return np.abs(np.linalg.eigvalsh(root @ (sample.T @ sample) @ root.T) - 1).max()
-
-
-def decaying(n, p, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((p, n)) / np.arange(1, n + 1)
+from ..cluster.exhaustive import cost, solved
+from ..guarantees.rational import partitions
+from ..summaries.oracles import relative_error
+from ..summaries.test_leverage_sample import decaying
 
 
 @pytest.mark.statement("Wang 2018, Lemma 1")
@@ -102,8 +81,8 @@ def test_every_partition_costs_nearly_the_same_on_the_selection(k):
     """On all partitions of the rows, and with the frequency of Theorem 1."""
     m, p, eps, rate = 7, 1200, 0.6, 40.0
     X = decaying(m, p, seed=3).T * 3
-    every = list(partitions(m, k))
-    costs = np.array([objective(X, labels) for labels in every])
+    every = [np.array(labels) for labels in partitions(m, k)]
+    costs = np.array([cost(X, labels) for labels in every])
     good = []
     for seed in range(12):
         chosen = sks.OnlineLeverageSelector(
@@ -111,7 +90,7 @@ def test_every_partition_costs_nearly_the_same_on_the_selection(k):
         ).fit(X)
         error = relative_error((X[:, chosen.support_] * chosen.weights_).T, X.T)
         good.append(error <= eps)
-        sampled = np.array([objective(X[:, chosen.support_] * chosen.weights_, labels) for labels in every])
+        sampled = np.array([cost(X[:, chosen.support_] * chosen.weights_, labels) for labels in every])
         assert ((1 - error) * costs * (1 - 1e-9) <= sampled).all()
         assert (sampled <= (1 + error) * costs * (1 + 1e-9)).all()
         if error < 1:
@@ -178,9 +157,7 @@ def planted(seed, m=9, p=400, k=2):
 
 
 def ratio_on(X, reduced, k):
-    every = list(partitions(len(X), k))
-    labels = min(every, key=lambda x: objective(reduced, x))
-    return objective(X, labels) / min(objective(X, x) for x in every)
+    return cost(X, solved(reduced, k)[1]) / solved(X, k)[0]
 
 
 @pytest.mark.statement("Wang 2018, Table 1")

@@ -28,10 +28,7 @@ def writer(folder):
     """Return ``write(values, **arguments of zarr.create_array) -> path`` in a folder."""
 
     def write(values, name="a.zarr", **options):
-        array = zarr.create_array(
-            str(folder / name), shape=values.shape, dtype=values.dtype, **({"chunks": (20, 6)} | options)
-        )
-        array[...] = values
+        zarr.create_array(str(folder / name), data=values, **({"chunks": (20, 6)} | options))
         return folder / name
 
     return write
@@ -68,8 +65,7 @@ def in_memory(make):
 
 def memory_url(write, values, tmp_path):
     url = f"memory://{tmp_path.name}/a.zarr"
-    array = zarr.create_array(FsspecStore.from_url(url), shape=values.shape, chunks=(20, 6), dtype=values.dtype)
-    array[...] = values
+    zarr.create_array(FsspecStore.from_url(url), data=values, chunks=(20, 6))
     return url
 
 

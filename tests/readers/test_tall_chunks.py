@@ -31,10 +31,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def write(url: str, rows: np.ndarray) -> None:
-    array = zarr.create_array(
-        FsspecStore.from_url(url), shape=rows.shape, chunks=(120, 8), dtype="f8", overwrite=True, compressors=None
-    )
-    array[...] = rows
+    zarr.create_array(FsspecStore.from_url(url), data=rows, chunks=(120, 8), overwrite=True, compressors=None)
 
 
 @pytest.fixture

@@ -394,16 +394,6 @@ def test_bad_data_are_named(cls, tmp_path):
 
 
 @pytest.mark.parametrize("cls", SELECTORS)
-def test_more_columns_than_there_are_selects_all_with_a_warning(cls):
-    X, _ = blobs()
-    with pytest.warns(UserWarning, match="41 but there are 40"):
-        chosen = cls(41, n_clusters=4).fit(X)
-    assert chosen.support_.tolist() == list(range(40))
-    assert (chosen.weights_ == 1).all()
-    assert np.isclose(chosen.certificate_.sigma_min, 1)
-
-
-@pytest.mark.parametrize("cls", SELECTORS)
 def test_a_stream_may_begin_with_one_row(cls):
     X, _ = blobs()
     chosen = cls(9, n_clusters=4).partial_fit(X[:1])

@@ -107,3 +107,12 @@ def test_models_that_are_not_fitted_say_so(method):
     for model in (sks.LassoPath(), LogisticPath(), ThresholdedOLS(), TargetAutoSelector()):
         with pytest.raises(NotFittedError):
             getattr(model, method)(CLEAN, *([Y] if method == "score" else []))
+
+
+@pytest.mark.parametrize("estimator", [sks.KMeans, sks.VarianceSelector, sks.LassoPath, SketchedPCA])
+def test_steps_given_to_the_constructor_are_led_to_fit(estimator):
+    hint = (
+        "unexpected keyword" if estimator is SketchedPCA else rf"{estimator.__name__}\(...\).fit\(X, prepare=\['l2'\]"
+    )
+    with pytest.raises(TypeError, match=hint):
+        estimator(2, prepare=["l2"])

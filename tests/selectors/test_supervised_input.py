@@ -107,15 +107,6 @@ def test_a_bad_target_is_one_readable_line(method, y, message):
 
 
 @every_method
-def test_wanting_more_columns_than_there_are(method):
-    X, y = linear(60, 8)
-    method = clone(method).set_params(n_features_to_select=9)
-    with pytest.warns(UserWarning, match="n_features_to_select = 9 but there are 8 columns"):
-        method.fit(X, y)
-    assert method.support_.size == 8 or method.method in ("mcp", "scad")
-
-
-@every_method
 def test_summaries_that_do_not_fit_are_refused(method):
     X, y = linear(60, 8)
     with pytest.raises(Incompatible, match="has no target"):

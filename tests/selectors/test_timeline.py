@@ -1,26 +1,20 @@
 """Scores along the rows, against the same selector fed with the rows one batch after the other."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from tests import passing
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.execution import LocalEngine
 from sketchselect.selectors.sketched import ridge_weights
 
-
-def drifting(n=400, p=60, seed=0):
-    """Columns 2 and 5 matter at first, 30 and 44 in the end."""
-    rng = np.random.default_rng(seed)
-    X = 0.1 * rng.standard_normal((n, p))
-    X[: n // 2, [2, 5]] += 3 * rng.standard_normal((n // 2, 2))
-    X[n // 2 :, [30, 44]] += 5 * rng.standard_normal((n - n // 2, 2))
-    return X
-
-
 ROWS = 20
+drifting = partial(passing.drifting, n=400, seed=0, sizes=(3, 5))
 SMALL = {"partition_bytes": 8 * 60 * ROWS, "client": "serial"}
 
 
@@ -102,7 +96,7 @@ def test_ranks_and_movements():
 
 
 def test_engines_and_weights_and_names():
-    X = drifting(240)
+    X = drifting(n=240)
     selector = sks.SketchedRidgeSelector(3, 2, sketch_size=4)
     serial = sks.timeline(X, selector, partition_bytes=9600, client="serial")
     threads = sks.timeline(X, selector, partition_bytes=9600, client=LocalEngine(3))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from tests.passing import serial
+from tests.passing import drifting, serial
 from tests.selectors.conftest import linear
 
 import sketchselect as sks
@@ -30,15 +30,6 @@ SKETCHED = [
 
 def name(selector):
     return type(selector).__name__
-
-
-def drifting(p=60, n=600):
-    """Columns 2 and 5 carry the first half of the rows, 30 and 44 the second."""
-    rng = np.random.default_rng(3)
-    X = 0.1 * rng.standard_normal((n, p))
-    X[: n // 2, [2, 5]] += 5 * rng.standard_normal((n // 2, 2))
-    X[n // 2 :, [30, 44]] += 2 * rng.standard_normal((n // 2, 2))
-    return X
 
 
 def fed(selector, step, *rows):

@@ -1,9 +1,9 @@
 """Data and forms of moments shared by the tests of this folder."""
 
 from functools import reduce
-from itertools import pairwise
 
 import numpy as np
+from tests.passing import split
 
 from sketchselect.summaries import Moments
 
@@ -19,15 +19,7 @@ FORMS = {
 def blocks(description, X, y=None, weights=None, n_blocks=7):
     """Return the summary of each of some unequal blocks."""
     edges = np.unique(np.r_[0, (len(X) * np.linspace(0, 1, n_blocks + 1)[1:-1] ** 1.5).astype(int), len(X)])
-    return [
-        description.from_block(
-            X[a:b],
-            None if y is None else y[a:b],
-            start=int(a),
-            sample_weight=None if weights is None else weights[a:b],
-        )
-        for a, b in pairwise(edges)
-    ]
+    return split(description, X, edges, y, weights)
 
 
 def merged(parts):

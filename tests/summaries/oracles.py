@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse
 
 from sketchselect.linalg.csr import as_csr
@@ -384,3 +385,10 @@ def check_row_sample(s, X, y, w):
         assert (s.weights >= 1).all()
         whole = s.from_block(as_csr(csr_array(X)) if s.is_sparse else X, start=0)
         assert whole == s, "the sample depends on blocks or order"
+
+
+def relative_error(C, A, ridge=0.0):
+    """Return the least e with |C'C - A'A| <= e (A'A + ridge), by a general eigenproblem."""
+    gram = A.T @ A
+    lam = eigh(C.T @ C - gram, gram + ridge * np.eye(len(gram)), eigvals_only=True)
+    return max(-lam[0], lam[-1])

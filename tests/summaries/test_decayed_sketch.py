@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.passing import drifting
 from tests.summaries.oracles import check_directions
 
 import sketchselect as sks
@@ -95,15 +96,6 @@ def test_bad_parameters(make, arguments, named):
 # --- selectors ---------------------------------------------------------------------------------------------------
 
 
-def drifting(n=600, p=50, seed=3):
-    """Columns 2 and 5 carry everything at first, columns 30 and 44 in the second half."""
-    rng = np.random.default_rng(seed)
-    X = 0.1 * rng.standard_normal((n, p))
-    X[: n // 2, [2, 5]] += 5 * rng.standard_normal((n // 2, 2))
-    X[n // 2 :, [30, 44]] += 2 * rng.standard_normal((n - n // 2, 2))
-    return X
-
-
 def makers():
     common = {"n_features_to_select": 2, "n_components": 2, "sketch_size": 4, "normalize": None}
     return [
@@ -117,7 +109,7 @@ def makers():
 @pytest.mark.parametrize("make", makers(), ids=["sketched-ridge", "greedy", "pivoted-qr"])
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_a_forgetting_selector_follows_the_stream_and_one_that_does_not_stays(make, step):
-    X = drifting(300 if step == 1 else 600)
+    X = drifting(300 if step == 1 else 600, p=50)
     forgetting, staying = make(half_life=20.0), make()
     for i in range(0, len(X), step):
         forgetting.partial_fit(X[i : i + step])
@@ -131,7 +123,7 @@ def test_a_forgetting_selector_follows_the_stream_and_one_that_does_not_stays(ma
 
 
 def test_selectors_and_summaries_that_forget_differently_do_not_go_together():
-    X = drifting()
+    X = drifting(p=50)
     both = Bundle(plain=FrequentDirections(20), fading=DecayedDirections(20, half_life=20)).from_block(X)
     assert sks.SketchedRidgeSelector(2, 2, half_life=20, normalize=None).fit_summary(both).support_.tolist() == [30, 44]
     assert sks.SketchedRidgeSelector(2, 2, normalize=None).fit_summary(both).support_.tolist() == [2, 5]

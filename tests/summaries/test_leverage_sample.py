@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.summaries.oracles import relative_error
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
 from sketchselect.linalg.hashing import derive_seed, uniforms
@@ -129,15 +130,6 @@ def test_the_sum_of_upper_bounds_does_not_grow_with_the_number_of_columns():
 
 
 # --- the guarantee ---------------------------------------------------------------------------------------------
-
-
-def relative_error(C, A, ridge):
-    """Least e with |C'C - A'A| <= e (A'A + ridge), by a general eigenproblem."""
-    from scipy.linalg import eigh
-
-    gram = A.T @ A
-    lam = eigh(C.T @ C - gram, gram + ridge * np.eye(len(gram)), eigvals_only=True)
-    return max(-lam[0], lam[-1])
 
 
 def banded(description, A, n_bands):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from sketchselect._progress import Progress, reporting_tasks, surrounding_tasks
 from sketchselect._sklearn import HAS_CALLBACKS, available_if
+from sketchselect.execution.engine import PreparedKeywords
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -20,6 +21,15 @@ class UserEstimator:
 
     implementation: ClassVar[frozenset[str]] = frozenset()
     """Methods that are for authors of estimators."""
+
+    def __new__(cls, *arguments: Any, **parameters: Any) -> Self:
+        """Return a new estimator; raise `TypeError` where prepare steps are given to it and not to its fit."""
+        if "prepare" in parameters and PreparedKeywords.__name__ in str(inspect.signature(cast(Any, cls).fit)):
+            name, steps = cls.__name__, parameters["prepare"]
+            raise TypeError(
+                f"{name}: prepare belongs to fit, not to the constructor: {name}(...).fit(X, prepare={steps})"
+            )
+        return super().__new__(cls)
 
     @available_if(lambda estimator: HAS_CALLBACKS)  # type: ignore[untyped-decorator]
     def set_callbacks(self, *callbacks: Any) -> Self:

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from sketchselect._text import first_names
+from sketchselect._text import first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.hashing import MISSING_LEVEL
 from sketchselect.linalg.validation import Array
 from sketchselect.prepare.steps import BadEntry, Block, Need, Step, as_floats, dense, require_count, require_number
 
 MANY_LEVELS = 100
-"""A text column of more levels than this has a note of its own: it may name the rows."""
+"""Text columns of more levels than this have a note: they may name the rows."""
 
 MOST_LEVELS = 1000
 """Most levels of a column that become columns, grouped ones apart."""
@@ -161,18 +161,18 @@ class OneHot(Step):
         return frequent, [pairs[i] for i in sorted(rare)], bool(missing) and self.missing == "level"
 
     def notes(self, names: Sequence[str] | None = None) -> list[str]:
-        """Return a note on the text columns and the number of columns that were made, and one on those with many."""
+        """Return a note on the text columns and the number of columns made, and one on all of many levels."""
         places, n_outputs = self.value("places").tolist(), self.value("n_outputs").tolist()
         columns = "1 text column" if len(places) == 1 else f"{len(places)} text columns"
         listed = "" if names is None else f" ({first_names([names[place] for place in places], 8)})"
         notes = [f"prepare, {self.name}: {columns}{listed} became {sum(n_outputs)} columns of levels"]
-        for place, n in zip(places, n_outputs, strict=True):
-            if n > MANY_LEVELS:
-                title = f"column {place}" if names is None else f"column {names[place]!r:.80}"
-                notes.append(
-                    f"prepare, {self.name}: {title} alone became {n}; if it names the rows, leave it out, else "
-                    f"min_frequency or max_categories puts rare levels together"
-                )
+        wide = [(place, n) for place, n in zip(places, n_outputs, strict=True) if n > MANY_LEVELS]
+        if wide:
+            of = [f"{place if names is None else repr(names[place]):.80} ({n})" for place, n in wide]
+            notes.append(
+                f"prepare, {self.name}: more than {MANY_LEVELS} levels in {first_few(of, 8)}; leave out what names the "
+                "rows, and put rare levels of others together with min_frequency or max_categories"
+            )
         return notes
 
     def n_columns(self, n_columns: int) -> int:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sketchselect._text import first_names
+from sketchselect.cluster.certificates.certificate import Certificate, closer_one, strongest
 from sketchselect.errors import ConfigError, warn
 from sketchselect.job.load import check_select, load_job, make_selector, method_parameters
 from sketchselect.location import is_url
@@ -32,7 +34,8 @@ SHARED_STAGES = ("summarize", "block certificate")
 CAPTION = (
     "seconds: of a whole run; of methods of one job without the stages they share (summary, block certificate). "
     "k-means has one start more here than in a run of one method alone: clusters of a sample of the rows, which the "
-    "methods of one job share; so the inertia of that run may be somewhat higher."
+    "methods of one job share; so the inertia of that run may be somewhat higher, and its bound by blocks, which are "
+    "drawn for its own clusters, another one."
 )
 
 
@@ -40,10 +43,16 @@ SHOWN = {
     "n_features": "columns",
     "objective": "inertia in all columns",
     "factor": "inertia / best possible, at most",
-    "confidence": "probability of this bound",
+    "likely_factor": "with the probability below, at most",
+    "confidence": "probability of this closer bound",
+    "certificates": "certificates (certain, closer)",
     "nmi": "NMI with the labels",
     "ari": "ARI with the labels",
-    "explained": "R2 or D2 of the model",
+    "measure": "measure of the model",
+    "explained": "explained on the fitted rows",
+    "held_out": "explained on held-out rows",
+    "error": "error on held-out rows",
+    "standard_error": "standard error of this error",
     "stability": "stability (columns that stay)",
     "unused": "settings without effect",
 }
@@ -58,11 +67,20 @@ class ComparedRun:
     method: str
     n_features: int
     objective: float | None  # Exact, in all prepared columns
-    factor: float | None  # The smallest of all certificates
-    confidence: float | None  # Probability with which it holds; 1 for certain
+    # As `run` states it: the factor that is certain, and a closer one with its probability
+    factor: float | None
+    likely_factor: float | None
+    confidence: float | None
+    certificates: str | None  # The methods of both
     nmi: float | None  # Agreement with known labels
     ari: float | None
-    explained: float | None  # R2 of a model of a target (D2 of counts, log-loss), on held-out folds if it has some
+    target: str | None  # What the model is of
+    measure: str | None  # "R2", or "D2" of counts and log-loss
+    # Share of the target's variance (or deviance) on the fitted rows and on held-out folds, with the error there
+    explained: float | None
+    held_out: float | None
+    error: float | None
+    standard_error: float | None
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
     seconds: float
     unused: str | None  # Settings of the job's [select] that this method does not have
@@ -79,20 +97,29 @@ class ComparedRun:
         unused: Sequence[str] = (),
     ) -> ComparedRun:
         """Return the results in the manifest of a run."""
-        proved_entries = [entry for entry in content.get("certificates", ()) if entry["factor"] is not None]
-        factor, confidence = min(((float(c["factor"]), c["confidence"]) for c in proved_entries), default=(None, None))
+        certificates = [Certificate.from_dict(entry) for entry in content.get("certificates", ()) if entry["factor"]]
+        sure = strongest([certificate for certificate in certificates if certificate.confidence == 1])
+        likely = closer_one(certificates) if sure is not None else strongest(certificates)
         agreement, model = content.get("agreement") or {}, content.get("model") or {}
-        shares = model.get("cv") or model
+        cv = model.get("cv") or {}
+        share = next((name for name in ("r2", "d2") if name in model), None)
         return cls(
             name,
             selection.method,
             len(selection.support),
             content.get("objective"),
-            factor,
-            confidence,
+            None if sure is None else sure.factor,
+            None if likely is None else likely.factor,
+            None if likely is None else likely.confidence,
+            ", ".join(certificate.method for certificate in (sure, likely) if certificate is not None) or None,
             agreement.get("nmi"),
             agreement.get("ari"),
-            next((shares[name] for name in ("r2", "d2") if name in shares), None),
+            content["job"]["input"]["target"] if model else None,
+            None if share is None else share.upper(),
+            None if share is None else model[share],
+            None if share is None else cv.get(share),
+            cv.get("mean_squared_error", cv.get("mean_deviance")),
+            cv.get("standard_error"),
             stability,
             seconds,
             ", ".join(unused) or None,
@@ -111,7 +138,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         if not Path(target).exists():
             hint = f"; it is a method: --methods {target} runs the job with it" if target in METHODS else ""
             raise ConfigError(f"{target}: no such file or folder{hint}")
-    runs, inputs = [], set()
+    runs, sources, inputs = [], set(), set()
     for target in targets:
         path = Path(target)
         folder = path if path.is_dir() else run(path, overrides=overrides, progress=progress).folder
@@ -119,11 +146,13 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
             raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
         content = read_manifest(folder, complete)
         require_digests(folder, content)
+        sources.add((content["source"]["address"], content["source"]["shape"][0]))
         inputs.add((content["source"]["identity"], repr(content["prepare"])))
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
-    if len(inputs) > 1:
-        text = "the runs are of different sources, or prepare them differently: their inertias cannot be compared"
-        warn(text)
+    if len(inputs) > 1 and any(each.objective is not None for each in runs):
+        warn("the runs are of different sources, or prepare them differently: their inertias cannot be compared")
+    elif len(sources) > 1:
+        warn("the runs are of different sources: their models cannot be compared")
     return runs
 
 
@@ -233,7 +262,34 @@ def to_text(runs: Sequence[ComparedRun]) -> str:
     columns = [[SHOWN.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]
     widths = [max(len(row[i]) for row in columns) for i in range(len(runs) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
-    return "\n".join([*lines, CAPTION])
+    caption = CAPTION if any(each.objective is not None for each in runs) else ""
+    return "\n".join([*lines, *filter(None, (ranking(runs), caption))])
+
+
+def ranking(runs: Sequence[ComparedRun]) -> str:
+    """Return which model predicts held-out rows best, in words; empty where there are no two models."""
+    models = [each for each in runs if each.measure is not None]
+    if len(models) < 2:
+        return ""
+    if len({(each.target, each.measure) for each in models}) > 1:
+        return "The models are of different targets, or measured differently, and not ranked."
+    unmeasured = [each.name for each in models if each.held_out is None or each.error is None]
+    if unmeasured:
+        return (
+            f"The models are not ranked: {first_names(unmeasured)} has no figure on held-out rows, which cv = 5 in "
+            f"[select] gives; {models[0].measure} on the fitted rows rises with every further column."
+        )
+    best, following = sorted(models, key=lambda each: each.error or 0.0)[:2]
+    if best.error == following.error:
+        return f"{best.name} and {following.name} have the same error on held-out rows, {best.error:.6g}."
+    text = (
+        f"Best on held-out rows: {best.name} with {best.measure} {best.held_out:.4f}, error {best.error:.6g}, before "
+        f"{following.name} with {following.held_out:.4f}, error {following.error:.6g}"
+    )
+    if best.standard_error is None or best.error is None or following.error is None:
+        return f"{text}."
+    verdict = "less" if following.error - best.error <= best.standard_error else "more"
+    return f"{text}; they differ by {verdict} than the standard error of {best.standard_error:.3g}."
 
 
 def _shown(value: Any) -> str:
