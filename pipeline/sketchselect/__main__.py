@@ -11,10 +11,9 @@ from typing import Any
 
 def main() -> None:
     """Run the command line; a signal that comes while its parts are still imported is an orderly end too."""
-    names = "SIGINT", "SIGTERM", "SIGHUP"
-    for number in (getattr(signal, name) for name in names if hasattr(signal, name)):  # Windows has no SIGHUP
-        if signal.getsignal(number) is not signal.SIG_IGN:  # whoever starts the program may have shielded it
-            signal.signal(number, _leave)
+    _answer_signals(_leave)
+    # Called last. From then on, with Python's own answer, a signal would end a process that has done its work.
+    atexit.register(_answer_signals, signal.SIG_IGN)
     # Workers begin as `python -c`, which would look for modules in whatever folder the user is in.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     # Libraries make a million objects that stay to the end: looking for cycles among them took a sixth of a short run.
@@ -24,8 +23,20 @@ def main() -> None:
 
     try:
         run()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        _answer_signals(lambda number, frame: os._exit(code))  # all is said: impatience changes nothing
+        raise
     finally:
         atexit.register(_end_reading)  # the last to be registered is called first
+
+
+def _answer_signals(answer: Any) -> None:
+    """Set the answer to the signals that stop a program."""
+    names = "SIGINT", "SIGTERM", "SIGHUP"
+    for number in (getattr(signal, name) for name in names if hasattr(signal, name)):  # Windows has no SIGHUP
+        if signal.getsignal(number) is not signal.SIG_IGN:  # whoever starts the program may have shielded it
+            signal.signal(number, answer)
 
 
 def _end_reading() -> None:
@@ -38,7 +49,7 @@ def _end_reading() -> None:
 
 
 def _leave(number: int, frame: Any) -> None:
-    """End the process at once: nothing was begun yet, or nothing is left to do."""
+    """End the process at once: nothing was begun yet."""
     try:
         text = "interrupted; run the same command again"
         if select.select([], [2], [], 0)[1]:

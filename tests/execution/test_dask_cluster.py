@@ -1,11 +1,14 @@
 """The cluster itself: where it listens, what it says of itself, which ones are refused."""
 
+import contextlib
 import os
+import socket
+import threading
 
 import psutil
 import pytest
 
-from sketchselect.errors import BadCluster, BadParameter, ClusterLost
+from sketchselect.errors import BadCluster, BadParameter, ClusterLost, NoScheduler
 from sketchselect.execution import DaskEngine, local_cluster, summarize
 from sketchselect.summaries import Moments
 
@@ -115,11 +118,34 @@ def test_clusters_beyond_this_machine_should_be_encrypted(address, exposed):
     assert is_exposed(address) is exposed
 
 
-def test_an_address_where_nobody_listens_is_an_error():
+@pytest.mark.parametrize("place", ["127.0.0.1:9", "127.0.0.1:abc", "127.0.0.1:99999", "[::1:1", "a" * 300 + ":1"])
+def test_an_address_where_nobody_listens_is_an_error(place):
     from sketchselect.execution.clusters import connect
 
-    with pytest.raises(BadCluster, match="no scheduler can be reached"), connect("tcp://127.0.0.1:9", timeout=1):
+    with pytest.raises(NoScheduler, match="no scheduler can be reached"), connect(f"tcp://{place}", timeout=1):
         pass
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.0\r\n", b"", None])
+def test_an_address_where_something_else_answers_is_an_error(answer, monkeypatch):
+    from sketchselect.execution import clusters
+    from sketchselect.execution.clusters import connect
+
+    monkeypatch.setattr(clusters, "HANDSHAKE_SECONDS", 0.5)
+
+    def serve():
+        with contextlib.suppress(OSError), contextlib.ExitStack() as open_ones:
+            while True:
+                accepted = open_ones.enter_context(server.accept()[0])
+                if answer is not None:
+                    accepted.sendall(answer)
+                    accepted.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(NoScheduler, match=f"{address}: no scheduler"), connect(address, timeout=3):
+            pass
 
 
 @pytest.mark.parametrize("options", [{"n_workers": -1}, {"threads_per_worker": 0}, {"memory_limit": "lots"}])

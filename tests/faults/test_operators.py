@@ -56,7 +56,7 @@ def test_messages_that_dask_holds_back_are_said_and_another_client_gets_them(sou
 
     with local_cluster(2) as engine:
         once = Once(lambda: engine.client.run_on_scheduler(hold_back))
-        with pytest.raises(Stalled, match="holds messages back"):
+        with pytest.raises(Stalled, match="holds them back"):
             run(source, engine, leaf=Slowly(0.05), progress=once, stall_timeout=10.0)
         with connect(engine.client.scheduler.address) as other:
             assert run(source, other).value == spans()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,38 @@ def test_so_is_the_end_of_a_job_that_is_stopped(
     assert json.loads(line)["exit_code"] == code
     if when == "in a pass":
         assert values(metrics)["failed"] == 1
+
+
+IMPATIENT = """
+import atexit, os, signal, sys, threading, time
+def insist():
+    for _ in range(3):
+        os.kill(os.getpid(), signal.{number})
+        time.sleep(0.05)
+def wait():
+    threading.main_thread().join()
+    insist()
+if {at_exit}:
+    atexit.register(insist)
+else:
+    threading.Thread(target=wait).start()
+from sketchselect.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("at_exit", [False, True])
+@pytest.mark.parametrize(
+    ("number", "words", "code"),
+    [("SIGINT", ["methods", "--json"], 0), ("SIGTERM", ["run", "none.toml", "--json"], 2)],
+)
+def test_what_has_ended_is_not_ended_again(number: str, at_exit: bool, words: list[str], code: int) -> None:
+    program = IMPATIENT.format(number=number, at_exit=at_exit)
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)
+    assert len(done.stderr.splitlines()) == (code > 0)
 
 
 def test_a_log_of_records(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,12 +37,13 @@ HANDSHAKE_SECONDS = 3.0
 """Seconds to wait for a scheduler's first byte; the client waits for one that takes longer."""
 
 
-def require_understood(address: str, security: Any = None) -> None:
+def require_understood(address: str, security: Any = None, timeout: float = 30.0) -> None:
     """Raise `BadCluster` at once if no client can ever connect to an address in this way.
 
     That is: TLS on one side only, a certificate that the other side's authority has not signed, or certificate files
     that cannot be used. Schemes other than tcp and tls, and addresses where nothing listens yet, are not checked.
-    `security` is that of the client; by default that of Dask's configuration.
+    `security` is that of the client; by default that of Dask's configuration. `ValueError` is for what is no address,
+    `TimeoutError` for what says nothing in `timeout` seconds: a client would wait for it for ever.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("tcp", "tls") or not parts.hostname or not parts.port:
@@ -55,11 +56,14 @@ def require_understood(address: str, security: Any = None) -> None:
     with plain:
         if context is not None:
             _require_tls(address, plain, context)
-        elif _is_silent(plain) and _speaks_tls(parts.hostname, parts.port):
-            raise BadCluster(
-                f"{address}: this scheduler wants TLS; write tls:// and set execution.tls_ca, tls_cert and tls_key to "
-                "the certificates of its cluster"
-            )
+        elif _is_silent(plain):
+            if _speaks_tls(parts.hostname, parts.port):
+                raise BadCluster(
+                    f"{address}: this scheduler wants TLS; write tls:// and set execution.tls_ca, tls_cert and tls_key "
+                    "to the certificates of its cluster"
+                )
+            plain.settimeout(timeout)
+            plain.recv(1)
 
 
 def _context(address: str, security: Any) -> ssl.SSLContext:
@@ -221,14 +225,16 @@ def connect(
     if isinstance(where, str) and is_scheduler_file(where):
         where = _address_in(where)
     with quiet_logs():
-        if isinstance(where, str):
-            require_understood(where, security)
         try:
+            if isinstance(where, str):
+                require_understood(where, security, timeout)
             client = Client(where, security=security, timeout=timeout, set_as_default=False)
-        except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
+        except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError, MemoryError) as error:
+            # The first bytes of a web server, as the length of a message, are exabytes.
+            why = "something else answers" if isinstance(error, MemoryError) else type(error).__name__
             raise NoScheduler(
-                f"{where}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
-                "`dask scheduler` runs, and for tls:// the certificates"
+                f"{where}: no scheduler can be reached there ({why}); check the address, that `dask scheduler` runs, "
+                "and for tls:// the certificates"
             ) from error
         try:
             yield DaskEngine(client, worker_timeout=worker_timeout, worker_ttl=worker_ttl)

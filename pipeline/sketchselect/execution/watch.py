@@ -166,8 +166,9 @@ class ClusterWatch:
     def _why(self) -> str:
         """Return the likely cause of standing still, and what can be done."""
         workers = self._workers.values()
-        if all(info.get("status") == "running" and not info.get("metrics", {}).get("executing") for info in workers):
-            return "no worker has anything to do: Dask holds messages back, as it does after a clock was set back"
+        idle = [info.get("status") == "running" and not info.get("metrics", {}).get("executing") for info in workers]
+        if idle and all(idle):
+            return "no worker has anything to do: Dask lost messages, or holds them back, as after a clock was set back"
         return (
             "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just take "
             "that long, raise stall_timeout"
