@@ -45,7 +45,7 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
             ),
         )
     if path.suffix == ".json" and path.is_file():
-        selection = read_selection(path, or_none=True)
+        selection = read_selection(path)
         lines = [*selection_lines(selection, path.name), f"of {selection.applied or in_words(selection.prepare, None)}"]
         return f"{target}: selection file\n" + "\n".join(f"  {line}" for line in lines), {
             "file": target,
