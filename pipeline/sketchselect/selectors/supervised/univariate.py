@@ -46,7 +46,7 @@ _NO_TWO_CLASSES = (
     "no column has a value in two classes, in rows with a positive weight; check the missing values and the target"
 )
 _ANY_DEPENDENCE = "however the columns depend on each other"
-_FALSE = "a column is false here if it has no relation with the target by itself, and neighbours of a true column count as true"
+_FALSE = "a false column is one without relation to the target by itself: neighbours of a true column count as true"
 _BINS = ("sample", "counts")
 Bins = Annotated[
     str,
