@@ -190,5 +190,5 @@ def test_the_first_columns_are_printed_by_rank_and_the_file_has_all(tmp_path: Pa
     none = Selection("knockoffs", np.zeros(0, np.int64), np.zeros(4))
     (tmp_path / "none.json").write_text("".join(selection_json(none)))
     assert "selected 0 of 4 columns with knockoffs" in works("inspect", tmp_path / "none.json").stdout
-    (tmp_path / "other.json").write_text("[1]")
+    (tmp_path / "other.json").write_text('{"a": 1}')
     refused(cli("inspect", tmp_path / "other.json"), 1, "not a selection")

@@ -44,7 +44,7 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
                 {"folder": target, "finished": True, **content},
             ),
         )
-    if path.suffix == ".json" and path.is_file():
+    if path.is_file() and _begins(path, b"{"):
         selection = read_selection(path)
         lines = [*selection_lines(selection, path.name), f"of {selection.applied or in_words(selection.prepare, None)}"]
         return f"{target}: selection file\n" + "\n".join(f"  {line}" for line in lines), {
@@ -55,6 +55,11 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
     names = None if matrix.feature_names is None else list(matrix.feature_names)
     data = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "feature_names": names}
     return "\n".join(_matrix_lines(matrix)), {**data, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
+
+
+def _begins(path: Path, start: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(start)) == start
 
 
 def selection_lines(selection: Selection, file: str = "selection.json") -> Iterator[str]:
