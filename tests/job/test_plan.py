@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import zarr
@@ -287,6 +288,17 @@ def test_iterations_are_those_of_the_first_rows_and_sizes_are_stated(tmp_path: P
     assert told["output_bytes"] == sum(zarr.open_array(path, mode="r").nbytes for path in sizes)
     memory = told["memory"]
     assert memory["limit_bytes_total"] == memory["limit_bytes_per_worker"]
+
+
+def test_columns_after_the_steps_are_stated(job_file: Path, tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": np.arange(60) ** 0.5, "kind": list("abc") * 20})
+    table.to_parquet(tmp_path / "t.parquet")
+    job = {"input": {"url": str(tmp_path / "t.parquet")}, "select": {"method": "variance", "n_features": 2}}
+    job |= {"prepare": {"steps": ["one-hot"]}, "output": {"dir": str(tmp_path / "out")}}
+    plan = forecast_job({**job, "execution": {"cluster": "serial"}}, calibrate=False)
+    assert "60 rows x 2 columns (about 4 after the steps)" in plan.text()
+    assert plan.to_dict()["prepared_columns"] == 4
+    assert "after the steps" not in works("plan", job_file, "--no-calibrate").stdout
 
 
 @pytest.mark.parametrize(

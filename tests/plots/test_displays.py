@@ -129,6 +129,17 @@ def test_certificates_are_lines_from_bound_to_objective_to_scatter():
     assert line(axes, "gain over one cluster")[:, 0].tolist() == [certificate.objective, certificate.scatter]
     two = plots.CertificateDisplay.from_certificates([certificate, certificate], ax=new_axes())
     assert [text.get_text() for text in two.ax_.get_yticklabels()] == [certificate.method] * 2
+    assert "within 20 % of the best possible" in axes.get_title()
+    likely = dataclasses.replace(certificate, factor=1.1, confidence=0.99)
+    nothing = dataclasses.replace(certificate, lower_bound=0.0, factor=np.inf)
+    several = (
+        ([likely, certificate], "within 20 %"),
+        ([nothing, likely], "with probability 0.99"),
+        ([nothing], "Nothing"),
+    )
+    for certificates, title in several:
+        display = plots.CertificateDisplay.from_certificates(certificates, ax=new_axes())
+        assert title in display.ax_.get_title()
     with pytest.raises(BadParameter, match="no certificate"):
         plots.CertificateDisplay.from_certificates([])
     drawn(axes)

@@ -212,3 +212,10 @@ def test_the_page_says_why_a_model_has_no_p_values(bare_run: Make, model: Make) 
     manifest, selection, figures = bare_run(model=model())
     selection |= {"columns": {"standard_errors": [1.0] * len(selection["scores"])}}
     assert "on all columns are in scores.csv" in render(manifest, selection, figures)
+
+
+def test_the_page_says_of_which_columns_the_coefficients_are(bare_run: Make, model: Make) -> None:
+    manifest, selection, figures = bare_run(model=model())
+    assert "prepared column" not in render(manifest, selection, figures)
+    html = render(manifest, selection, figures | {"prepare": ["impute", "<standardise>"]})
+    assert "units of the prepared columns (steps: impute, &lt;standardise&gt;)" in html

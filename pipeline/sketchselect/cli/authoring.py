@@ -130,7 +130,7 @@ def init(
         n_features=str(max(1, min(number, n_columns // 2)) if number else '"auto"').ljust(19),
         n_columns=n_columns,
         normalize="" if sparse_counts else NORMALIZE,
-        fewest="" if number else "; the fewest within 5 % of clustering on all of them, or a number",
+        fewest="" if number else "; as few as its search finds within 5 % of clustering on all of them, or a number",
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
     output.write_text(text, encoding="utf-8")

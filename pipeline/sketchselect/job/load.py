@@ -85,6 +85,7 @@ def without_scaling(text: JobText) -> JobText:
 def parameter_problems(text: JobText) -> list[str]:
     """Check the method's parameters against its estimator: names, types and ranges."""
     from sketchselect import selectors
+    from sketchselect.selectors.auto import WITH_TARGET
     from sketchselect.selectors.parameters import allows, in_words, takes_none
 
     select = text.values.get("select")
@@ -105,6 +106,8 @@ def parameter_problems(text: JobText) -> list[str]:
             continue
         if name == "n_features_to_select":
             problems.append(at_key(text, path, "unknown key; in a job file it is called 'n_features'"))
+        elif name == "methods" and method == selectors.TargetAutoSelector.method:
+            problems.append(at_key(text, path, f"is for choosing without a target; {WITH_TARGET}"))
         elif name not in hints:
             methods = [other for other in selectors.METHODS if name in method_parameters(other)]
             owners = f"; it is a parameter of {', '.join(methods[:6])}" if methods else ""

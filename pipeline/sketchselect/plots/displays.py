@@ -262,7 +262,7 @@ class TimelineDisplay(Display):
 
 
 class CertificateDisplay(Display):
-    """Lower bound, inertia and the inertia of one cluster, a line for each certificate.
+    """Lower bound, inertia and the inertia of one cluster, a line for each certificate; the title says what is proved.
 
     Parameters
     ----------
@@ -292,6 +292,10 @@ class CertificateDisplay(Display):
         if not self.certificates:
             raise BadParameter("no certificate was given, so there is nothing to draw")
         charts.draw_certificates(pen, panels[0], self.certificates)
+        best = min(self.certificates, key=lambda c: (not np.isfinite(c.factor), c.confidence < 1, c.factor))
+        sure = "" if best.confidence == 1 else f" (with probability {best.confidence})"
+        # What the best one proves, without the numbers, which are on the axis.
+        panels[0].set_title(best.sentence().partition(": ")[0] + sure, fontsize="medium", wrap=True)
 
 
 class ModelPathDisplay(Display):

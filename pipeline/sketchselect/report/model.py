@@ -11,7 +11,7 @@ from markupsafe import Markup
 from sketchselect._text import clean, count, number
 from sketchselect.plots.charts import draw_path, draw_validation
 from sketchselect.report import drawing
-from sketchselect.report.drawing import as_numbers, percent
+from sketchselect.report.drawing import NOTE_LENGTH, as_numbers, percent
 
 MAX_TERMS = 100
 MAX_OUTPUTS = 4
@@ -20,12 +20,13 @@ MAX_OUTPUTS = 4
 _COLOURED = drawing.N_COLOURS
 
 
-def model_section(model: Mapping[str, Any]) -> Mapping[str, Any]:
+def model_section(model: Mapping[str, Any], prepare: Sequence[str]) -> Mapping[str, Any]:
     """Return the content of the page's sections on a model."""
     outputs, word = model["outputs"], _word(model)
     return {
         "sentence": describe_model(model),
         "outputs": [clean(name) for name in outputs[:MAX_OUTPUTS]],
+        "prepared": clean(", ".join(prepare), NOTE_LENGTH),
         "outputs_left_off": max(0, len(outputs) - MAX_OUTPUTS),
         "terms": _term_rows(model),
         "n_terms": model["n_terms"],

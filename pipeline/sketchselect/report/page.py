@@ -131,7 +131,7 @@ def _context(run: RunContent) -> dict[str, Any]:
         "has_weights": run.weights is not None,
         "clusters": clusters,
         "errors_of_all": "standard_errors" in run.columns,
-        "model": None if run.model is None else model_section(run.model),
+        "model": None if run.model is None else model_section(run.model, run.prepare),
         "timeline": None if timeline is None else timeline_section(timeline),
         "cluster_count": counts,
         "curve": curve_section(run.diagnostics, run.method, run.support.size),

@@ -227,6 +227,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str)
 
 
+WITH_TARGET = "with one all methods of auto-target compete: name one as the method itself, or leave methods out"
 Methods = Annotated[Sequence[Any], Limits("a list of methods, by name or as selectors", _is_list)]
 
 
@@ -345,8 +346,12 @@ class AutoSelector(BaseSelector):
         for method in competitors:
             parameters = method.get_params()
             open_size = "n_features_to_select" in parameters and not isinstance(method, AutoSelector)
-            if method.uses_target or method.needs_counts or method.makes_passes or not open_size:
-                raise BadParameter(f"{method.method} cannot compete: it needs a target, counts or other passes")
+            if method.uses_target:
+                raise BadParameter(
+                    f"{method.method} cannot compete: `methods` is for choosing without a target; {WITH_TARGET}"
+                )
+            if method.needs_counts or method.makes_passes or not open_size:
+                raise BadParameter(f"{method.method} cannot compete: it needs counts or other passes")
             if parameters.get("n_clusters", self) is None:
                 method.set_params(n_clusters=self.n_clusters)
         if not competitors:

@@ -821,6 +821,7 @@ class _Walk:
         plan = JobForecast(
             source=self.session.matrix.describe(),
             method=self.config.select.method,
+            prepared_columns=self.session.n_columns,
             reads_columns=self.session.selector.reads_columns,
             cluster=cluster,
             passes=tuple(self.engine.passes),

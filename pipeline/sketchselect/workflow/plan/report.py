@@ -90,6 +90,7 @@ class JobForecast:
 
     source: dict[str, Any]  # The source, as in the manifest
     method: str  # Of selection
+    prepared_columns: int  # Columns after the prepare steps, those of text by the levels of the rows that were tried
     reads_columns: bool  # Whether the method reads the source by columns
     cluster: ClusterSpec  # The cluster that it is planned for
     passes: tuple[ForecastPass, ...]  # In their order
@@ -196,7 +197,8 @@ class JobForecast:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan for programs. Keys are only ever added; `format` says when one changes its meaning.
 
-        ``format``; ``source`` and ``method`` as in ``manifest.json``; ``workers`` {kind, n, threads_each, given};
+        ``format``; ``source`` and ``method`` as in ``manifest.json``; ``prepared_columns``, those after the prepare steps,
+        by the levels in the rows that were tried; ``workers`` {kind, n, threads_each, given};
         ``passes``, a list of {stage, name, where, repeats, repeats_most, rows, partitions, tasks, bytes_read,
         network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds, bottleneck}, all of one
         time; ``totals`` {passes, tasks, bytes_read, network_bytes, seconds}, with the typical number of iterations,
@@ -221,6 +223,7 @@ class JobForecast:
             "format": 1,
             "source": self.source,
             "method": self.method,
+            "prepared_columns": self.prepared_columns,
             "workers": {
                 "kind": self.cluster.kind,
                 "n": self.cluster.n_workers,
@@ -259,8 +262,9 @@ class JobForecast:
     def text(self) -> str:
         """Return the plan as text."""
         rows, columns = self.source["shape"]
+        after = f" (about {self.prepared_columns} after the steps)" if self.prepared_columns != columns else ""
         lines = [
-            f"{self.source['address']}: {rows} rows x {columns} columns, method {self.method}; "
+            f"{self.source['address']}: {rows} rows x {columns} columns{after}, method {self.method}; "
             f"{self.cluster.n_slots} {self.cluster.noun}",
             "",
             f"{'pass':<44} {'times':>9} {'partitions':>10} {'tasks':>7} {'read':>10} {'sent':>10} {'seconds':>8}",
