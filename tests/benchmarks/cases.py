@@ -477,7 +477,8 @@ def lasso_of(X: Any, y: Any, rows: str = "") -> Case:
     def peer() -> Work:
         from sklearn.linear_model import lasso_path
 
-        return lambda: objective(_single(lambda: lasso_path(X, y, alphas=alphas))[1][:, -1])
+        # With 1,000 iterations, the default, it warns that it has not converged for ten penalties of `lasso_diabetes`.
+        return lambda: objective(_single(lambda: lasso_path(X, y, alphas=alphas, max_iter=100_000))[1][:, -1])
 
     def skglm() -> Work:
         from skglm.datafits import Quadratic

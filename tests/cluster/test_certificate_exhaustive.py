@@ -1,6 +1,5 @@
 """A thousand small instances solved by trying every partition: no certificate, of any method, is ever violated."""
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,19 +67,6 @@ def summaries(one: Instance) -> list[Any]:
         left = description.from_block(one.X[:cut])
         found.append(left.merge(description.from_block(one.X[cut:], start=cut)))
     return found
-
-
-@pytest.mark.slow
-def test_the_oracle_is_the_best_of_all_partitions() -> None:
-    """The search against every label vector, written out."""
-    for number in range(0, 60, 5):
-        one = instance(number)
-        X = one.X[:5]
-        every = (np.array(labels) for labels in itertools.product(range(one.k), repeat=len(X)))
-        expected = min(cost(X, labels) for labels in every)
-        best, partition = solved(X, one.k)
-        assert best == pytest.approx(expected, rel=1e-9, abs=one.slack)
-        assert cost(X, partition) == pytest.approx(best, rel=1e-9, abs=one.slack)
 
 
 @pytest.mark.share(1)

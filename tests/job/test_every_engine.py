@@ -1,4 +1,4 @@
-"""Every method, and k-means on its columns: the same bits on every scheduler and any number of workers."""
+"""Every method, and k-means on its columns: the same bits on any scheduler and number of workers, and when verified."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,6 +14,7 @@ import sketchselect as sks
 from sketchselect.execution import LocalEngine, local_cluster
 from sketchselect.selectors import METHODS
 from sketchselect.workflow.folder import tree_digest
+from sketchselect.workflow.verify import verify_run
 
 pytestmark = pytest.mark.slow
 
@@ -66,3 +67,4 @@ def test_every_method_has_the_same_bits_on_every_engine(
             ones.add(tree_digest(out / file) if (out / file).exists() else None)
     assert {file for file, ones in digests.items() if len(ones) > 1} == set()
     assert None not in digests["selection.json"] | digests["labels.zarr"]
+    assert [check for check in verify_run(out) if check.holds is False] == []

@@ -185,7 +185,6 @@ def test_selection_file_round_trip_and_damage(tmp_path: Path) -> None:
         "3",
         "{}",
         '{"method": "x", "support": [2, 1], "scores": [1, 2, 3]}',
-        '{"method": "x", "support": [], "scores": [1]}',
         '{"method": "x", "support": ["a"], "scores": [1]}',
         '{"method": "x", "support": [9], "scores": [1]}',
         '{"method": "x", "support": [0], "scores": ["a"]}',

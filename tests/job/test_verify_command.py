@@ -56,6 +56,25 @@ def finished(tmp_path_factory: pytest.TempPathFactory, rows: np.ndarray) -> Path
     return folder / "out"
 
 
+@pytest.mark.slow
+def test_auto_with_a_target_that_no_column_explains_holds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.standard_normal((400, 12)))
+    np.save(tmp_path / "y.npy", rng.standard_normal(400))
+    result = sks.run(
+        {
+            "input": {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")},
+            "select": {"method": "auto"},
+            "execution": {"cluster": "serial"},
+            "output": {"dir": str(tmp_path / "out"), "report": False},
+        }
+    )
+    assert result.selection.support.size == 0
+    code, checks = verified(result.folder)
+    assert code == 0, checks
+    assert {name for name, check in checks.items() if check["holds"]} >= {"summary.sks", "selection"}
+
+
 @pytest.fixture
 def out(finished: Path, tmp_path: Path) -> Path:
     """A copy of the run's folder."""

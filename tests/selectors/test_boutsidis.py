@@ -356,14 +356,6 @@ def test_the_same_selection_from_any_banding_and_the_same_bits_twice(cls):
 
 
 @pytest.mark.parametrize("cls", SELECTORS)
-def test_a_row_of_weight_two_is_two_rows(cls):
-    X, labels = blobs()
-    weight = 1 + (labels == 0)
-    twice = cls(9, n_clusters=4).fit(np.repeat(X, weight, axis=0))
-    assert np.allclose(cls(9, n_clusters=4).fit(X, sample_weight=weight).weights_, twice.weights_, rtol=1e-6)
-
-
-@pytest.mark.parametrize("cls", SELECTORS)
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

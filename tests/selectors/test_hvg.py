@@ -207,14 +207,6 @@ def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
         selector.complete(first, source, options)
 
 
-def test_weights_count_rows():
-    X = spiked()
-    w = np.random.default_rng(2).integers(0, 4, len(X))
-    weighted = hvg().fit(X, sample_weight=w.astype(float))
-    repeated = hvg().fit(np.repeat(X, w, axis=0))
-    assert np.allclose(weighted.variances_norm_, repeated.variances_norm_, rtol=1e-12, atol=0)
-
-
 # --- batches -------------------------------------------------------------------------------------------------------
 
 

@@ -321,18 +321,6 @@ def test_deviances_on_folds_are_those_of_models_without_the_fold():
     assert not np.allclose(grouped.path_.cv_errors, model.path_.cv_errors)
 
 
-@pytest.mark.parametrize("family", ["binomial", "poisson"])
-def test_a_row_of_weight_two_is_two_rows(family):
-    X, y = counts(120, 4)
-    y = y if family == "poisson" else (y > 1).astype(int)
-    w = np.arange(120) % 4
-    fit = partial(LogisticPath(family=family, criterion="bic", n_alphas=6, tol=1e-10).fit, client="serial")
-    weighted, repeated = fit(X, y, sample_weight=w), fit(np.repeat(X, w, axis=0), np.repeat(y, w))
-    assert weighted.path_.alphas == pytest.approx(repeated.path_.alphas, rel=1e-9)
-    assert weighted.path_.coefs == pytest.approx(repeated.path_.coefs, rel=1e-4, abs=1e-6)
-    assert weighted.summary_.null_deviance == pytest.approx(repeated.summary_.null_deviance, rel=1e-12)
-
-
 def test_unbalanced_classes_as_text_in_any_output():
     import dask.array as da
 

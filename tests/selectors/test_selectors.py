@@ -329,6 +329,38 @@ def test_every_source_gives_the_same_selection(method, sources):
             np.testing.assert_allclose(got.predict(source), expected.predict(sources["arrays"][0]), rtol=1e-6)
 
 
+# Samples and halves are of rows by index; the weights of knockoffs are inverse variances, leverage has its own.
+OTHER_WEIGHTS = ("auto", "laplacian-score", "mcfs", "stability", "knockoffs", "online-leverage")
+
+
+@pytest.mark.share(12)
+@pytest.mark.filterwarnings("ignore:.*columns (was|were) sampled", "ignore:No features")
+@pytest.mark.usefixtures("short_paths")
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        *((m, {}) for m in METHODS if m not in OTHER_WEIGHTS),
+        ("logistic", {"family": "poisson"}),
+        ("univariate", {"score": "mutual-information", "bins": "counts"}),
+    ],
+)
+def test_a_weight_is_a_number_of_rows(method, parameters, sources):
+    X, y = sources["arrays"]
+    y, counts = target_for(method, y) if not parameters else (X[:, 0] > 4).astype(int), np.arange(150) * 7 % 4
+    selector = of_size(method, 5, **SMALL.get(method, {}), **SHORT.get(method, {}), **parameters)
+    if method == "logistic":
+        selector.set_params(tol=1e-10)
+    elif "criterion" in selector.get_params():  # folds are of indices
+        selector.set_params(criterion="bic")
+    weighted = clone(selector).fit(X, y, sample_weight=counts)
+    repeated = clone(selector).fit(np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    assert weighted.support_.tolist() == repeated.support_.tolist()
+    for one in ("scores_", "weights_", "coef_", "log_pvalues_", "variances_norm_"):
+        if getattr(repeated, one, None) is not None:
+            rtol = 1e-4 if method == "logistic" else 1e-7
+            np.testing.assert_allclose(getattr(weighted, one), getattr(repeated, one), rtol=rtol, atol=1e-9)
+
+
 @pytest.mark.share(12)
 @pytest.mark.filterwarnings("ignore:.*columns (was|were) sampled", "ignore:every one of the")
 @pytest.mark.usefixtures("short_paths")

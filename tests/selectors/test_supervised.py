@@ -152,18 +152,6 @@ def test_polynomial_terms_are_those_of_standardised_columns(method):
         chosen.inverse_transform(chosen.transform(X))
 
 
-def test_weights_are_repetitions():
-    X, y = linear(100, 10)
-    weights = np.random.default_rng(2).integers(0, 4, 100)
-    X2, y2 = np.repeat(X, weights, axis=0), np.repeat(y, weights)
-    for method in (sks.ThresholdedOLS(4), sks.MCPPath(alpha=0.2), sks.LassoPath(n_features_to_select=4)):
-        a = method.fit(X2, y2)
-        coef, support = a.coef_.copy(), a.support_.copy()
-        b = method.fit(X, y, sample_weight=weights)
-        assert np.array_equal(b.support_, support)
-        assert np.allclose(b.coef_, coef, rtol=1e-7, atol=1e-12)
-
-
 def test_moments_that_keep_a_factor_give_the_refit_its_digits():
     x = np.linspace(0, 10, 200)
     X = np.vander(x, 9, increasing=True)[:, 1:]  # condition number about 1e10

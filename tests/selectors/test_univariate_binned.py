@@ -178,16 +178,6 @@ def test_the_first_rows_of_a_stream_decide_on_its_bins(task: str) -> None:
     assert stream.support_.tolist() == [1]
 
 
-def test_weights_count_as_rows(counts: Any) -> None:
-    X, labels = counts
-    weights = np.random.default_rng(6).integers(0, 4, 2000)
-    weighted = UnivariateSelector("mutual-information", bins="counts").fit(X, labels, sample_weight=weights)
-    repeated = UnivariateSelector("mutual-information", bins="counts").fit(
-        np.repeat(X, weights, axis=0), np.repeat(labels, weights)
-    )
-    np.testing.assert_array_equal(weighted.pvalues_, repeated.pvalues_)
-
-
 def correlation_with_nearest_neighbours(X: Any, y: Any, task: str) -> float:
     oracle = mutual_info_classif if task == "classification" else mutual_info_regression
     selector = UnivariateSelector("mutual-information", task=task).fit(X, y)

@@ -129,14 +129,6 @@ def test_a_stream_merged_files_and_one_pass_agree(classes: Any) -> None:
         np.testing.assert_array_equal(other.support_, whole.support_)
 
 
-def test_weights_count_as_rows(classes: Any) -> None:
-    X, labels = classes
-    weights = np.random.default_rng(6).integers(0, 4, 400)
-    weighted = UnivariateSelector().fit(X, labels, sample_weight=weights)
-    repeated = UnivariateSelector().fit(np.repeat(X, weights, axis=0), np.repeat(labels, weights))
-    np.testing.assert_allclose(weighted.log_pvalues_, repeated.log_pvalues_, rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("y", "task"),
     [

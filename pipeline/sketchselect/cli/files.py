@@ -372,12 +372,15 @@ def cluster(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
+    from sketchselect.errors import ConfigError
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.job import run_config
     from sketchselect.workflow.stages.columns import STEPS_FILE
     from sketchselect.workflow.tables import read_selection
 
     selection_read, statistics = read_selection(selection), selection.parent / STEPS_FILE
+    if selection_read.support.size == 0:
+        raise ConfigError(f"{selection}: no columns are selected, so that there is nothing to cluster by")
     steps = list(selection_read.prepare if prepare is None else prepare)
     # Steps fitted to all rows (their labels have a #) need the statistics in the folder of the selection's run.
     if fitted is None and prepare is None and statistics.exists() and any("#" in label for label in steps):

@@ -227,7 +227,7 @@ class ClusterRange:
                 f"No number of clusters from {first} to {last} stands out: none has all three of an elbow (the inertia "
                 f"falls {ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
-                f"times as many as at their means).{indices}"
+                f"times as many as at their means).{self._nearest()}{indices}"
             )
         between = "" if count.valley is None else f"; {count.valley:.2f} times as many rows between as at the means"
         return (
@@ -235,6 +235,16 @@ class ClusterRange:
             f"as fast before it as after it, on logarithmic scales) among the numbers of separate clusters that "
             f"different seeds agree on (mean ARI {count.stability:.2f}{between}).{indices}"
         )
+
+    def _nearest(self) -> str:
+        """Return what the number of the sharpest elbow has of the three, or nothing where no number has an elbow."""
+        elbows = self.elbows
+        if not elbows:
+            return ""
+        k = max(elbows, key=lambda k: (elbows[k], -k))
+        count = next(count for count in self.counts if count.n_clusters == k)
+        between = "" if count.valley is None else f", {count.valley:.2f} times as many rows between"
+        return f" The sharpest elbow is at {k}: {elbows[k]:.1f} times as fast, mean ARI {count.stability:.3f}{between}."
 
 
 def cluster_range(

@@ -94,7 +94,8 @@ def parameter_problems(text: JobText) -> list[str]:
     hints = method_parameters(method)
     known = [*SELECT_KEYS, *(name for name in hints if name != "n_features_to_select")]
     problems, sound = [], {}
-    if "n_features" in select and "n_features_to_select" not in hints:
+    # A manifest has null for what a job leaves out.
+    if select.get("n_features") is not None and "n_features_to_select" not in hints:
         problems.append(
             at_key(text, ("select", "n_features"), f"{method} chooses the number of columns itself; remove this key")
         )

@@ -44,8 +44,7 @@ def read_selection(path: Path) -> Selection:
     Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
     """
     try:
-        content = parsed(path.read_text())
-        selection = Selection.from_dict(content)
+        return Selection.from_dict(parsed(path.read_text()))
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file; `sketchselect select` makes one") from None
     except IsADirectoryError:
@@ -54,9 +53,6 @@ def read_selection(path: Path) -> Selection:
         raise DamagedFile(f"{path}: {error}") from None
     except (ValueError, TypeError, OverflowError):
         raise DamagedFile(f"{path}: not a selection file; `sketchselect select` makes one") from None
-    if selection.support.size == 0:
-        raise DamagedFile(f"{path}: selects no columns")
-    return selection
 
 
 def scores_csv(selection: Selection) -> Iterator[str]:

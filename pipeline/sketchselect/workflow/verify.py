@@ -262,12 +262,10 @@ def verify_run(
             add(same, steps if same else f"{steps}; the run's are {', '.join(content['prepare'])}")
         with _checking(checks, "summary.sks") as add:
             summary = columns.load_summary(session)
-            description = columns.description(session.config, session.selector, session.n_columns)
-            source = session.rows if session.selects_apart else session.source
             if not (source_holds and same_build):
                 add(None, "other rows or libraries give other bits")
             else:
-                add(*_read_again(session, source, description, summary))
+                add(*_read_again(session, summary))
         with _checking(checks, "selection"):
             _selection(session, content, same_build, lambda name, *outcome: checks.append(Check(name, *outcome)))
         if "features.zarr" in content["files"]:
@@ -366,10 +364,11 @@ def _build(stages: list[dict[str, Any]], current: list[str]) -> Check:
     return Check("libraries", True, "versions, BLAS and processor are those of the run")
 
 
-def _read_again(
-    session: Session, source: Source, description: Summary[Any], summary: Summary[Any]
-) -> tuple[bool | None, str]:
+def _read_again(session: Session, summary: Summary[Any]) -> tuple[bool, str]:
     """Return whether all rows, read again, give the same bits."""
+    session.selector.inspect_rows(session.source)
+    description = columns.description(session.config, session.selector, session.n_columns)
+    source = session.rows if session.selects_apart else session.source
     options = session.pass_options.but(checkpoint=None, keeps_panels=columns.selects_in_panels(session))
     again = codec.file_digest(summarize_source(source, description, options, stage="verify").value)
     same = again == codec.file_digest(summary)
