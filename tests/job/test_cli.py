@@ -14,6 +14,9 @@ import pytest
 import zarr
 
 import sketchselect as sks
+from sketchselect.selectors import Selection
+from sketchselect.workflow.inspection import selection_lines
+from sketchselect.workflow.tables import selection_json
 
 from .commands import cli, refused, start, works
 
@@ -60,6 +63,11 @@ def test_file_by_file(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
     assert "frequent-directions" in cli("inspect", both).stdout
     assert "300 rows x 12 columns, float32" in cli("inspect", store).stdout
     assert "selected: 5 columns with sketched-ridge" in cli("inspect", out).stdout
+    shown = cli("inspect", chosen).stdout
+    assert "selection file" in shown
+    assert "selected 5 of 12 columns with sketched-ridge" in shown
+    ranked = [str(j) for j in oracle.selection_.ranking().tolist() if j in oracle.support_]
+    assert f"columns by rank: {', '.join(ranked)}\n" in shown
     (out / "report.html").unlink()
     works("report", out)
     assert (out / "report.html").exists()
@@ -170,3 +178,17 @@ def test_doctor_finds_this_installation_fit(tmp_path: Path) -> None:
     assert process.returncode == 0, stdout + stderr
     assert "BAD" not in stdout
     assert "all is well" in stdout
+
+
+def test_the_first_columns_are_printed_by_rank_and_the_file_has_all(tmp_path: Path) -> None:
+    names = tuple(f"gene {j}\x1b" for j in range(30))
+    chosen = Selection("greedy", np.arange(3, 18), np.arange(30.0), feature_names=names, diagnostics={"choice": "why"})
+    first, listed, why = selection_lines(chosen, "s.json")
+    assert first == "selected 15 of 30 columns with greedy"
+    assert listed == f"columns by rank: {', '.join(f'gene {j}?' for j in range(17, 7, -1))}, ... (all are in s.json)"
+    assert why == "why"
+    none = Selection("knockoffs", np.zeros(0, np.int64), np.zeros(4))
+    (tmp_path / "none.json").write_text("".join(selection_json(none)))
+    assert "selected 0 of 4 columns with knockoffs" in works("inspect", tmp_path / "none.json").stdout
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    refused(cli("inspect", tmp_path / "other.json"), 1, "not a selection")

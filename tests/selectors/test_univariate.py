@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sketchselect.selectors.supervised.univariate import adjusted, f_of_classes, welch
+from sketchselect.selectors.supervised.univariate import UnivariateSelector, adjusted, f_of_classes, welch
 
 
 def grouped(X: Any, labels: Any) -> tuple[Any, Any, Any]:
@@ -71,3 +71,20 @@ def test_a_constant_column_and_one_class_have_no_test() -> None:
     assert np.isnan(f_of_classes(*grouped(X, np.array([0, 0, 1, 1]))).pvalues).all()
     assert np.isnan(f_of_classes(*grouped(X, np.zeros(4))).pvalues).all()
     assert np.isnan(welch(*grouped(X, np.array([0, 1, 1, 1]))).pvalues).all()
+
+
+@pytest.mark.parametrize("mode", ["k", "percentile", "fpr", "fdr", "fdr-by", "fwe"])
+def test_each_mode_says_in_a_sentence_what_is_proved(data: tuple[Any, Any], mode: Any) -> None:
+    named = {"fpr": "each false column", "fdr": "positively dependent", "fdr-by": "however", "fwe": "any of these"}
+    selector = UnivariateSelector(mode=mode, alpha=0.07).fit(*data)
+    sentence = selector.selection_.diagnostics["choice"]
+    assert named.get(mode, "nothing is proved") in sentence
+    assert ("at most 7 %" in sentence) == (mode in named)
+    size = selector.support_.size
+    assert mode == "fpr" or ("this column" if size == 1 else f"these {size} columns") in sentence
+    assert "relation to the target by itself" in sentence
+    if mode in named:
+        noise = np.random.default_rng(3).standard_normal((50, 2))
+        none = UnivariateSelector(mode=mode, alpha=1e-9).fit(noise, np.arange(50) % 2).selection_
+        assert none.support.size == 0
+        assert "no column is selected" in none.diagnostics["choice"]

@@ -338,8 +338,7 @@ def select(
     from sketchselect.workflow.summary_files import select_from_file
 
     selection, lines = select_from_file(file, output, method, features, settings or [], model)
-    text = f"{output}: selected {len(selection.support)} of {selection.scores.size} columns with {method}"
-    return Outcome("\n".join([text, *lines]), {"file": str(output), **selection.to_dict()})
+    return Outcome(f"{output}: " + "\n".join(lines), {"file": str(output), **selection.to_dict()})
 
 
 @command
@@ -404,11 +403,11 @@ def cluster(
 
 @command
 def inspect(
-    target: Annotated[str, typer.Argument(help="A summary file, an output folder, or a matrix.")],
+    target: Annotated[str, typer.Argument(help="A summary file, a selection, an output folder, or a matrix.")],
     key: Key = None,
     storage: StorageOptions = None,
 ) -> Outcome:
-    """Describe a summary file, an output folder or a matrix."""
+    """Describe a summary file, a selection, an output folder or a matrix."""
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.inspection import inspect_target
 

@@ -1,4 +1,4 @@
-"""Descriptions of a summary file, an output folder or a matrix: in a few lines of text, and as plain data."""
+"""Descriptions of summary files, selections, output folders and matrices: in a few lines of text, and as data."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import first_few, printable
+from sketchselect._text import counted, first_few, printable
 from sketchselect.cluster.certificates.certificate import Certificate, strongest
 from sketchselect.location import location_of
 from sketchselect.readers import Matrix, open_matrix, row_partitions
+from sketchselect.selectors import Selection, rank
+from sketchselect.selectors.base import in_words
 from sketchselect.selectors.leverage import n_columns_seen
 from sketchselect.summaries import Summary, load
 from sketchselect.workflow.folder import MARKER, read_manifest
+from sketchselect.workflow.tables import read_selection
+
+MOST_NAMED = 10
+"""Selected columns that are printed; all are in the selection file."""
 
 
 def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-    """Describe a summary file, an output folder, or a matrix: in lines of text, and as plain data.
+    """Describe a summary file, a selection, an output folder, or a matrix: in lines of text, and as plain data.
 
     `options`: Arguments of `open_matrix`; with a key the target is a matrix.
     Raises `SourceError` or `DamagedFile` if it is none of these.
@@ -38,10 +44,38 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
                 {"folder": target, "finished": True, **content},
             ),
         )
+    if path.is_file() and _begins(path, b"{"):
+        selection = read_selection(path)
+        lines = [*selection_lines(selection, path.name), f"of {selection.applied or in_words(selection.prepare, None)}"]
+        return f"{target}: selection file\n" + "\n".join(f"  {line}" for line in lines), {
+            "file": target,
+            **selection.to_dict(),
+        }
     matrix = open_matrix(location_of(target).url, **(options or {}))
     names = None if matrix.feature_names is None else list(matrix.feature_names)
     data = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "feature_names": names}
     return "\n".join(_matrix_lines(matrix)), {**data, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
+
+
+def _begins(path: Path, start: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(start)) == start
+
+
+def selection_lines(selection: Selection, file: str = "selection.json") -> Iterator[str]:
+    """Yield how many columns were selected, the first of them by rank, and what is known of the choice.
+
+    `file`: Where all of them are listed.
+    """
+    support, names = selection.support, selection.feature_names
+    yield f"selected {support.size} of {counted(selection.scores.size, 'column')} with {selection.method}"
+    if support.size:
+        order = support[rank(selection.scores[support])[: MOST_NAMED + 1]].tolist()
+        first = first_few(order, MOST_NAMED, str if names is None else lambda j: _clean(names[j]))
+        rest = f" (all are in {file})" if support.size > MOST_NAMED else ""
+        yield f"columns by rank: {first}{rest}"
+    if (choice := selection.diagnostics.get("choice")) is not None:
+        yield printable(str(choice))
 
 
 def _summary_data(summary: Any) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from sketchselect.workflow.folder import (
     tree_digest,
     unsealed,
 )
+from sketchselect.workflow.inspection import selection_lines
 from sketchselect.workflow.session import Session, open_session, require_weights
 from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as column_stage
@@ -132,10 +133,7 @@ class RunResult:
 
     def summary(self) -> str:
         """Return the main results in a few lines."""
-        columns, support = self.manifest["prepared_columns"], self.selection.support
-        lines = [f"selected {len(support)} of {columns} columns with {self.selection.method}"]
-        if (choice := self.selection.diagnostics.get("choice")) is not None:
-            lines.append(choice)
+        lines = list(selection_lines(self.selection))
         if self.model is not None:
             lines.append(self.model.sentence())
         if self.nmi is not None:

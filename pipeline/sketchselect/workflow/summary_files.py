@@ -27,7 +27,7 @@ from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoS
 from sketchselect.selectors.registry import require_known
 from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
 from sketchselect.workflow.folder import file_digest
-from sketchselect.workflow.inspection import columns_in
+from sketchselect.workflow.inspection import columns_in, selection_lines
 from sketchselect.workflow.session import n_choices
 from sketchselect.workflow.stages.model import model_json, model_of
 from sketchselect.workflow.tables import selection_json
@@ -142,7 +142,7 @@ def select_from_file(
 ) -> tuple[Selection, list[str]]:
     """Select columns from a summary file, and write the fitted model where `model_file` names a place for it.
 
-    Return the selection that was written, and notes for the user.
+    Return the selection that was written, and lines about it for the user.
     """
     parameters = named_settings(settings, method)
     if method in METHODS and (problem := selector_problem(method, parameters, n_features)):
@@ -180,8 +180,7 @@ def select_from_file(
         raise type(error)(f"{file}: {error}{hint}") from None
     selection = selector.selection_
     write_atomically(output, map(str.encode, selection_json(selection)))
-    choice = selection.diagnostics.get("choice")
-    lines = [] if choice is None else [choice]
+    lines = list(selection_lines(selection, output.name))
     model = model_of(selector)
     if model is not None:
         lines.append(model.sentence())

@@ -45,6 +45,8 @@ _ON_PRESENT_VALUES = (
 _NO_TWO_CLASSES = (
     "no column has a value in two classes, in rows with a positive weight; check the missing values and the target"
 )
+_ANY_DEPENDENCE = "however the columns depend on each other"
+_FALSE = "a false column is one without relation to the target by itself: neighbours of a true column count as true"
 _BINS = ("sample", "counts")
 Bins = Annotated[
     str,
@@ -386,7 +388,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     Notes
     -----
     Guarantee: p-values are exact to rounding (to 1e-12 those of scikit-learn and SciPy) if the values are normal within
-    classes ("f", "t-test") or about the regression line; then the modes keep their bound. A row of weight w counts as w
+    classes ("f", "t-test") or about the regression line; then the modes keep their bound, in a sentence in
+    ``selection_.diagnostics["choice"]``. A row of weight w counts as w
     rows. "wilcoxon" and "mutual-information" are exact for the binned values (`summary_.is_exact` says for which
     columns these are the values themselves), with p-values of the normal and chi-squared distributions, which need
     some rows in each cell.
@@ -584,6 +587,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         sized: dict[str, Any] = {"n_features_to_select": n_select} if self.mode == "k" else {}
         task = "classification" if isinstance(summary, Groups) or summary.classes is not None else "regression"
         diagnostics: dict[str, Any] = {"effect": self._effect(task, _classes_with_rows(summary))}
+        diagnostics["choice"] = self._proved(support.size, int(np.isfinite(tests.log_pvalues).sum()))
         if isinstance(summary, TargetHistogram):
             if self.bins in _BINS:
                 sized["n_bins"] = summary.n_bins
@@ -591,6 +595,28 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         return self._selection(
             summary, np.sort(support), scores, columns=columns, diagnostics=diagnostics, task=task, **sized
         )
+
+    def _proved(self, n_selected: int, n_tests: int) -> str:
+        """Return in one sentence what is proved of the selected columns."""
+        these = "this column" if n_selected == 1 else f"these {n_selected} columns"
+        if self.mode in ("k", "percentile"):
+            score = "scores" if n_selected == 1 else "score"
+            return (
+                f"{these} {score} highest, and nothing is proved of how many are false (the modes fpr, fdr, fdr-by and "
+                f"fwe have bounds); {_FALSE}"
+            )
+        share = f"{100 * self.alpha:g} %"
+        if not n_selected:
+            return f'no column is selected by mode = "{self.mode}" at alpha = {self.alpha:g}'
+        expected = f"of {these} at most {share} are expected to be false"
+        proved = {
+            "fpr": f"each false column is selected with probability at most {share}: up to {self.alpha * n_tests:.3g} "
+            f"of the {n_tests} that were tested are expected to be selected by chance",
+            "fdr": f"{expected}, if the tests are independent or positively dependent",
+            "fdr-by": f"{expected}, {_ANY_DEPENDENCE}",
+            "fwe": f"any of {these} is false with probability at most {share}, {_ANY_DEPENDENCE}",
+        }[self.mode]
+        return f"if the p-values are valid, {proved}; {_FALSE}"
 
     def _effect(self, task: str, classes: Sequence[Any]) -> str:
         """Return in words what an effect is."""
