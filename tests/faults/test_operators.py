@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.core import Status
 from tests.deploy.conftest import wait_until
 from tests.execution.on_dask import Slowly, run, spans
 from tests.passing import Recorder
 
-from sketchselect.errors import BadCluster, Stalled
+from sketchselect.errors import BadCluster, NoWorkers, Stalled
 from sketchselect.execution import Source, dask_engine, local_cluster, watch
 from sketchselect.execution.clusters import connect
 from sketchselect.execution.dask_engine import DaskEngine
@@ -72,6 +73,20 @@ def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source):
         for _ in range(2):
             wait_until(lambda: not client.scheduler_info()["workers"], "the cluster has no workers")
             assert run(source, DaskEngine(client, worker_timeout=60.0)).value == spans()
+
+
+def test_workers_that_are_paused_are_said():
+    def pause(dask_worker):
+        dask_worker.memory_manager.memory_pause_fraction = False
+        dask_worker.status = Status.paused
+
+    with local_cluster(1) as own:
+        own.client.run(pause)
+        (address,) = own.client.scheduler_info()["workers"]
+        wait_until(lambda: own.client.scheduler_info()["workers"][address]["status"] == "paused", "it is paused")
+        expected = pytest.raises(NoWorkers, match=rf"1 worker\(s\) are paused.*{address}")
+        with expected, connect(own.client.scheduler.address, worker_timeout=1.0):
+            pass
 
 
 def test_a_worker_of_other_libraries_that_joins_late_is_named(source):

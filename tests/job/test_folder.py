@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -202,6 +203,19 @@ def test_publishing_replaces_whole_files_and_stores(tmp_path: Path) -> None:
             assert not (folder.path / "labels.zarr" / content).exists()
             folder.publish("labels.zarr")
         assert [p.name for p in (folder.path / "labels.zarr").iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize("what", ["moved", "deleted"])
+def test_a_folder_that_goes_away_is_not_made_again(tmp_path: Path, what: str) -> None:
+    with open_folder(tmp_path / "out") as folder:
+        folder.write("manifest.json", "one")
+        if what == "moved":
+            folder.path.rename(tmp_path / "elsewhere")
+        else:
+            shutil.rmtree(folder.path)
+        with pytest.raises(NotOurFolder, match="out: moved or deleted"):
+            folder.write("manifest.json", "two")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

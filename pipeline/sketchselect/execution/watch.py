@@ -266,6 +266,15 @@ async def _replace_worker(address: str, *, dask_scheduler: Any) -> None:
 def no_workers(client: Any, what: str, seconds: float, nannies: Sequence[Any]) -> NoWorkers:
     """Return the error for a cluster without workers; `what` leads up to the seconds that were waited."""
     waited = f"{what} {format_seconds(seconds)}"
+    workers: dict[str, Any] = {}
+    with contextlib.suppress(Exception):
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+    paused = [address for address, info in workers.items() if info.get("status") == "paused"]
+    if paused and not nannies:
+        return NoWorkers(
+            f"{waited} that takes tasks: {len(paused)} worker(s) are paused, short of memory ({min(paused)}); restart "
+            "them, with more memory or with a lower partition_bytes, then run again"
+        )
     if not nannies:
         return NoWorkers(f"{waited}; start one with `dask worker {client.scheduler.address}`, then run again")
     kills: Sequence[Any] = ()

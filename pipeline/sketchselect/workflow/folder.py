@@ -15,7 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from sketchselect.errors import DamagedFile, Incompatible, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+from sketchselect.errors import (
+    DamagedFile,
+    Incompatible,
+    NotOurFolder,
+    RunInProgress,
+    SketchSelectError,
+    SourceError,
+)
 from sketchselect.location import Buffer, sync_folder
 
 
@@ -119,7 +126,15 @@ class OutputFolder:
     # --- publishing --------------------------------------------------------------------------------------------
 
     def staging(self, name: str) -> Path:
-        """Return an unused path on the same file system to build `name` at; `publish` moves it to its name."""
+        """Return an unused path on the same file system to build `name` at; `publish` moves it to its name.
+
+        Raises `NotOurFolder` if the folder was moved or deleted since it was opened: none is made in its place.
+        """
+        if not ((self.path / MARKER).exists() or (self.path / LOCK).exists()):
+            raise NotOurFolder(
+                f"{self.path}: moved or deleted while the run was writing to it; put it back, or remove what is there "
+                "now, and run the same command again"
+            )
         self._staging.mkdir(parents=True, exist_ok=True)
         path = self._staging / name
         _remove(path)
