@@ -197,7 +197,7 @@ class JobForecast:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan for programs. Keys are only ever added; `format` says when one changes its meaning.
 
-        ``format``; ``source`` and ``method`` as in ``manifest.json``; ``prepared_columns``, those after the prepare steps,
+        ``format``; ``source`` and ``method`` as in ``manifest.json``; ``prepared_columns``, those after the steps,
         by the levels in the rows that were tried; ``workers`` {kind, n, threads_each, given};
         ``passes``, a list of {stage, name, where, repeats, repeats_most, rows, partitions, tasks, bytes_read,
         network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds, bottleneck}, all of one
