@@ -227,7 +227,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str)
 
 
-WITH_TARGET = "with one all methods of auto-target compete: name one as the method itself, or leave methods out"
+WITH_TARGET = "with one a fixed set of methods competes: name one as the method itself, or leave methods out"
 Methods = Annotated[Sequence[Any], Limits("a list of methods, by name or as selectors", _is_list)]
 
 
