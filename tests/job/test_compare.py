@@ -149,7 +149,7 @@ def test_what_all_methods_share_is_charged_to_none() -> None:
 
 def test_mistakes_are_named(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     _, path = labelled
-    refused(cli("compare", path, "--methods", "greedy,lasso"), 2, "select: lasso cannot compete")
+    refused(cli("compare", path, "--methods", "greedy,lasso"), 2, "lasso cannot compete")
     refused(cli("compare", path, "--methods", "greedy,x"), 2, "select: unknown selection method 'x'; known are")
     refused(cli("compare", path, tmp_path, "--methods", "greedy"), 2, "one job file")
     refused(cli("compare", tmp_path), 2, "manifest.json")
