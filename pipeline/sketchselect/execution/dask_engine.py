@@ -677,7 +677,8 @@ class DaskEngine(Engine):
 
     def can_write(self, directory: str | os.PathLike[str]) -> bool:
         """Return whether every worker can write in a folder what this process can read."""
-        able = probe_folder(self.client, directory)
+        with self._connected():  # a cluster that is scaled by its work may have no worker by now
+            able = probe_folder(self.client, directory)
         if self.client.status != "running":  # its silence says nothing of the folder
             raise self._lost()
         return able
