@@ -126,6 +126,14 @@ def test_an_address_where_nobody_listens_is_an_error(place):
         pass
 
 
+def test_a_password_in_an_address_is_refused_and_not_repeated():
+    from sketchselect.execution.clusters import connect
+
+    with pytest.raises(BadParameter, match=r"127\.0\.0\.1:9") as refusal, connect("tcp://ann:secret@127.0.0.1:9"):
+        pass
+    assert "secret" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.0\r\n", b"", None])
 def test_an_address_where_something_else_answers_is_an_error(answer, monkeypatch):
     from sketchselect.execution import clusters

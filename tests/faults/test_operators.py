@@ -63,7 +63,7 @@ def test_messages_that_dask_holds_back_are_said_and_another_client_gets_them(sou
             assert run(source, other).value == spans()
 
 
-def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source):
+def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source, tmp_path):
     quiet = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **quiet) as cluster,
@@ -72,7 +72,10 @@ def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source):
         cluster.adapt(minimum=0, maximum=1, interval="100ms", wait_count=20)
         for _ in range(2):
             wait_until(lambda: not client.scheduler_info()["workers"], "the cluster has no workers")
-            assert run(source, DaskEngine(client, worker_timeout=60.0)).value == spans()
+            engine = DaskEngine(client, worker_timeout=60.0)
+            assert run(source, engine).value == spans()
+        wait_until(lambda: not client.scheduler_info()["workers"], "the cluster has no workers")
+        assert engine.can_write(tmp_path)
 
 
 def test_workers_that_are_paused_are_said():

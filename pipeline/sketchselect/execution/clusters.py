@@ -224,6 +224,11 @@ def connect(
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
     if isinstance(where, str) and is_scheduler_file(where):
         where = _address_in(where)
+    if isinstance(where, str) and "@" in where:
+        raise BadParameter(
+            f"{where.rpartition('@')[2]}: a scheduler's address has no user and password; write it without what stands "
+            "before the @, and protect the traffic with tls://"
+        )
     with quiet_logs():
         try:
             if isinstance(where, str):
