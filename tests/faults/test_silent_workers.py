@@ -2,14 +2,15 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.execution.on_dask import Slowly, run, spans
 from tests.passing import Recorder
 
-from sketchselect.errors import NoWorkers
-from sketchselect.execution import Source, local_cluster
+from sketchselect.errors import NoWorkers, Stalled
+from sketchselect.execution import Source, local_cluster, watch
 from sketchselect.execution.clusters import connect
 from sketchselect.readers import open_matrix
 
@@ -63,3 +64,75 @@ def test_a_cluster_of_our_own_that_is_empty_says_why(source):
             run(source, own, leaf=hog)
         with pytest.raises(NoWorkers, match=r"no worker after 3.00 s: 1 worker\(s\) were killed .* memory_limit"):
             run(source, own)
+
+
+class ByHand:
+    """A watch of workers that exist on paper, and a clock that moves on by three seconds from look to look.
+
+    The first `n_silent` workers, w0 and those that replace others, never send a heartbeat.
+    """
+
+    status, id = "running", "by hand"
+
+    def __init__(self, monkeypatch, n_silent, workers=("w0",), same_address=False, **limits):
+        for name in ("_listen", "_unlisten"):
+            monkeypatch.setattr(watch, name, lambda *given: None)
+        thread = SimpleNamespace(start=lambda: None, join=lambda timeout: None)
+        monkeypatch.setattr(watch.threading, "Thread", lambda **given: thread)
+        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.seconds))
+        self.seconds, self.n_silent, self.same_address = 0.0, n_silent, same_address
+        self.workers, self.replaced, self.done = {address: number for number, address in enumerate(workers)}, [], ()
+        self.watch = watch.ClusterWatch(self, "a pass", progress=Recorder(), worker_timeout=60.0, **limits)
+
+    def scheduler_info(self, n_workers):
+        busy = {"status": "running", "metrics": {"executing": 1}}
+        heard = {name: number if number < self.n_silent else self.seconds for name, number in self.workers.items()}
+        return {"workers": {address: busy | {"last_seen": last} for address, last in heard.items()}}
+
+    def run_on_scheduler(self, function, address, wait):
+        del self.workers[address]
+        self.replaced.append(self.seconds)
+        self.workers[address if self.same_address else f"w{len(self.replaced)}"] = len(self.replaced)
+
+    def wait(self, seconds):
+        self.seconds += seconds
+        if self.seconds in self.done:
+            self.watch.progressed()
+        self.watch.check()
+        return self.seconds >= 1000.0
+
+    def ends(self, done=()):
+        """Return when the pass is given up; partitions are done at the seconds `done`."""
+        self.done, self.watch._over = done, self
+        with pytest.raises(Stalled) as caught:
+            self.watch._look()
+        self.said = str(caught.value)
+        return self.seconds
+
+
+@pytest.mark.parametrize("same_address", [False, True])
+@pytest.mark.parametrize(
+    ("n_silent", "worker_ttl", "done", "replaced", "ends"),
+    [
+        (99, None, (), [33], 66),  # the one that replaces it is silent, too
+        (99, None, (60, 120), [33, 93, 153], 186),  # ... and each does one partition before
+        (99, 15.0, (), [18, 36], 51),  # the limit of a worker goes on as before
+        (1, 15.0, (45,), [18], 78),  # a later stall is that of workers that are heard from
+        (1, 15.0, (), [18], 51),
+        (1, 27.0, (), [30], 63),  # one replaced just before the end has as long as it had
+        (0, 15.0, (), [], 33),
+    ],
+)
+def test_a_stall_waits_for_workers_that_replace_others_once(
+    monkeypatch, n_silent, worker_ttl, done, replaced, ends, same_address
+):
+    by_hand = ByHand(monkeypatch, n_silent, same_address=same_address, stall_timeout=30.0, worker_ttl=worker_ttl)
+    assert by_hand.ends(done) == ends
+    assert by_hand.replaced == replaced
+
+
+def test_a_pass_that_stands_still_without_workers_says_so(monkeypatch):
+    by_hand = ByHand(monkeypatch, 0, workers=(), stall_timeout=30.0)
+    assert by_hand.ends() == 33
+    assert "(no workers)" in by_hand.said
+    assert "paused" not in by_hand.said

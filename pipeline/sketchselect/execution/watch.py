@@ -70,7 +70,8 @@ class ClusterWatch:
     `worker_timeout` seconds without any worker are too many, as are `stall_timeout` without any partition done.
     A worker is replaced, or left to the scheduler (None), after `worker_ttl` seconds without a sign of life: a
     heartbeat or, of workers that this process started with `nannies`, time on a processor. Before a pass that stands
-    still is given up, workers that are silent are replaced, whatever the limit is.
+    still is given up, workers that are silent are replaced, whatever the limit is. `stall_timeout` begins anew when
+    workers are replaced, once for each partition done: the new ones have time for theirs, and no run lasts for ever.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class ClusterWatch:
         self._given_up: set[str] = set()
         self._hopeless: set[str] = set()  # Those that are silent while everything stands still
         self._last_progress = self._last_answer = self._clock.now()
+        self._reprieved = False  # Workers were replaced since the last progress
         self._without_workers: float | None = None
         self._workers: dict[str, dict[str, Any]] = {}
         self._seen: dict[str, dict[str, Any]] = {}
@@ -117,6 +119,7 @@ class ClusterWatch:
     def progressed(self) -> None:
         """A partition, or a merge, is done."""
         self._last_progress = self._clock.now()
+        self._reprieved = False
 
     def check(self) -> None:
         """Raise `ClusterLost`, `NoWorkers` or `Stalled` where it is time to."""
@@ -130,15 +133,21 @@ class ClusterWatch:
         if now - self._last_progress > self._stall_timeout:
             # A scheduler may never find out: where the clock is set back, Dask's timers and messages wait for the time
             # that it showed before.
-            hopeless = self._quiet - self._hopeless
-            if hopeless:
+            hopeless = self._quiet.intersection(self._workers) - self._given_up
+            if hopeless and not self._reprieved:
                 self._hopeless |= hopeless
-                self._last_progress = now
+                self._reprieve()
                 return
             raise Stalled(
                 f"{self._stage}: no partition was finished in {format_seconds(self._stall_timeout)} ({self.table()}); "
                 f"{self._why()}. Running the same command again resumes from the checkpoints"
             )
+
+    def _reprieve(self) -> None:
+        """Give workers that replace others as long as those had; the next ones have it after progress only."""
+        if not self._reprieved:
+            self._reprieved = True
+            self._last_progress = self._clock.now()
 
     def require_scheduler(self) -> None:
         """Raise `ClusterLost` if the scheduler is gone."""
@@ -165,6 +174,8 @@ class ClusterWatch:
 
     def _why(self) -> str:
         """Return the likely cause of standing still, and what can be done."""
+        if not self._workers:
+            return "they have ended, or have not started: raise stall_timeout if they just take that long to start"
         workers = self._workers.values()
         idle = [info.get("status") == "running" and not info.get("metrics", {}).get("executing") for info in workers]
         if idle and all(idle):
@@ -214,6 +225,7 @@ class ClusterWatch:
             sign = (info.get("last_seen"), self._cpu_seconds(address))
             if self._signs.get(address, (None, now))[0] != sign:
                 self._signs[address] = (sign, now)
+                self._given_up.discard(address)  # The one that replaces it may have the same address
                 if address in self._quiet:
                     self._quiet.discard(address)
                     self._hopeless.discard(address)
@@ -226,6 +238,7 @@ class ClusterWatch:
             too_long = self.worker_ttl is not None and silent >= self.worker_ttl
             if (too_long or address in self._hopeless) and address not in self._given_up:
                 self._given_up.add(address)
+                self._reprieve()
                 self._progress.note(
                     f"{self._stage}: worker {address} is given up after {format_seconds(silent)} of silence; its "
                     "results are computed again"
