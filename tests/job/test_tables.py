@@ -177,7 +177,7 @@ def test_a_table_of_text_alone_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def numbered(tmp_path: Path) -> dict[str, np.ndarray]:
-    """Columns of which "id" and "row" rise as identifiers do; others have fractions, equal neighbours, fall, or are large."""
+    """Columns of which "id" and "row" rise as identifiers do; others have fractions or equals, fall, or are large."""
     rng, n = np.random.default_rng(8), 100
     late = np.arange(n)
     late[60:] -= 50
