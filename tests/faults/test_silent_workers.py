@@ -58,9 +58,9 @@ def test_a_cluster_of_our_own_that_is_empty_says_why(source):
 
     async def does_not_start(): ...
 
-    with local_cluster(1, "400MiB", worker_timeout=3.0) as own:
+    with local_cluster(1, "600MiB", worker_timeout=3.0) as own:
         own.nannies[0].instantiate = does_not_start
-        with pytest.raises(NoWorkers, match=r"1 worker\(s\) were killed for exceeding the memory limit of 400.00 MiB"):
+        with pytest.raises(NoWorkers, match=r"1 worker\(s\) were killed for exceeding the memory limit of 600.00 MiB"):
             run(source, own, leaf=hog)
         with pytest.raises(NoWorkers, match=r"no worker after 3.00 s: 1 worker\(s\) were killed .* memory_limit"):
             run(source, own)
