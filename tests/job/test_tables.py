@@ -177,12 +177,14 @@ def test_a_table_of_text_alone_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def numbered(tmp_path: Path) -> dict[str, np.ndarray]:
-    """Columns of which "id" and "row" rise as identifiers do; others have fractions, equal neighbours, or fall."""
+    """Columns of which "id" and "row" rise as identifiers do; others have fractions or equals, fall, or are large."""
     rng, n = np.random.default_rng(8), 100
     late = np.arange(n)
     late[60:] -= 50
     columns = {"id": 7 + 3 * np.arange(n) ** 2, "a": rng.standard_normal(n), "sorted": np.sort(rng.random(n) * n)}
-    return columns | {"age": np.arange(n) // 2, "late": late, "row": np.arange(n) / 1.0, "down": -np.arange(n)}
+    large = np.sort(rng.random(n).astype(np.float32)) * np.float32(2**26)
+    columns |= {"age": np.arange(n) // 2, "late": late, "row": np.arange(n) / 1.0, "down": -np.arange(n)}
+    return columns | {"large": large}
 
 
 def _frame(columns: dict[str, np.ndarray], form: str, folder: Path) -> Any:

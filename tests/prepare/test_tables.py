@@ -107,7 +107,9 @@ def test_columns_are_those_of_scikit_learn(form, options, tmp_path):
 def test_columns_that_may_name_the_rows_have_a_note():
     names = {"id": [f"P{i}" for i in range(150)], "name": [f"N{i // 50}{i % 120}" for i in range(150)]}
     frame = pd.DataFrame({**names, "kind": ["a", "b", "c"] * 50, "x": np.arange(150.0) / 2})
-    count, wide = sks.fit_prepare(frame, ["one-hot"]).steps[0].notes(list(frame))
+    (step,) = sks.fit_prepare(frame, ["one-hot"]).steps
+    assert "more than 100 levels" in step.notes()[1]
+    count, wide = step.notes(list(frame))
     assert "'id', 'name', 'kind'" in count
     assert f"'id' (150), 'name' ({frame.name.nunique()})" in wide
     assert "kind" not in wide

@@ -114,6 +114,17 @@ def test_an_array_in_the_store_of_the_matrix(tmp_path, monkeypatch):
         open_vector("z", 50, matrix="array")
 
 
+@pytest.mark.parametrize("target", [(), ("specis",)])
+@pytest.mark.parametrize(
+    ("name", "cure"), [("t.csv", "sketchselect convert"), ("t.mtx", "Matrix Market"), ("t.npy", "")]
+)
+def test_a_refused_file_is_named_as_what_it_is(tmp_path, name, cure, target):
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(SourceError, match=rf"{name}.*{cure}") as refusal:
+        open_matrix(tmp_path / name, vectors=target)
+    assert "Parquet" not in str(refusal.value)
+
+
 def test_a_misspelt_column_is_no_path(tmp_path):
     frame = pd.DataFrame({"height": Y, "species": Y, **{f"x{j}": Y for j in range(9)}})
     frame.to_parquet(tmp_path / "iris.parquet")

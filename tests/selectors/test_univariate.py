@@ -75,13 +75,14 @@ def test_a_constant_column_and_one_class_have_no_test() -> None:
 
 @pytest.mark.parametrize("mode", ["k", "percentile", "fpr", "fdr", "fdr-by", "fwe"])
 def test_each_mode_says_in_a_sentence_what_is_proved(data: tuple[Any, Any], mode: Any) -> None:
-    named = {"fpr": "each false column", "fdr": "positively dependent", "fdr-by": "however", "fwe": "any of these"}
+    named = {"fpr": "each false column", "fdr": "positively dependent", "fdr-by": "however", "fwe": "one or more"}
     selector = UnivariateSelector(mode=mode, alpha=0.07).fit(*data)
     sentence = selector.selection_.diagnostics["choice"]
     assert named.get(mode, "nothing is proved") in sentence
     assert ("at most 7 %" in sentence) == (mode in named)
     size = selector.support_.size
     assert mode == "fpr" or ("this column" if size == 1 else f"these {size} columns") in sentence
+    assert mode != "fpr" or f"of the {data[0].shape[1]} that were tested" in sentence
     assert "relation to the target by itself" in sentence
     if mode in named:
         noise = np.random.default_rng(3).standard_normal((50, 2))

@@ -237,11 +237,13 @@ class ClusterRange:
         )
 
     def _nearest(self) -> str:
-        """Return what the number of the sharpest elbow has of the three, or nothing where no number has an elbow."""
+        """Return what the number of the sharpest elbow has of the three; nothing where too few numbers are compared."""
         elbows = self.elbows
         if not elbows:
             return ""
         k = max(elbows, key=lambda k: (elbows[k], -k))
+        if elbows[k] < 1.1:
+            return " No number has an elbow."
         count = next(count for count in self.counts if count.n_clusters == k)
         between = "" if count.valley is None else f", {count.valley:.2f} times as many rows between"
         return f" The sharpest elbow is at {k}: {elbows[k]:.1f} times as fast, mean ARI {count.stability:.3f}{between}."

@@ -168,7 +168,7 @@ class OneHot(Step):
         notes = [f"prepare, {self.name}: {columns}{listed} became {sum(n_outputs)} columns of levels"]
         wide = [(place, n) for place, n in zip(places, n_outputs, strict=True) if n > MANY_LEVELS]
         if wide:
-            of = [f"{place if names is None else repr(names[place]):.80} ({n})" for place, n in wide]
+            of = [f"{place if names is None else repr(names[place])!s:.80} ({n})" for place, n in wide]
             notes.append(
                 f"prepare, {self.name}: more than {MANY_LEVELS} levels in {first_few(of, 8)}; leave out what names the "
                 "rows, and put rare levels of others together with min_frequency or max_categories"

@@ -616,8 +616,11 @@ def _misspelt_first(vectors: Sequence[Any], place: str, columns: Callable[[], An
     try:
         yield
     except SourceError:
-        names = [name for name in columns() if isinstance(name, str)]
-        for text in local_names(vectors):
+        names, texts = list[str](), local_names(vectors)
+        if texts:
+            with contextlib.suppress(SourceError):  # of a damaged file, which the refusal names
+                names = [name for name in columns() if isinstance(name, str)]
+        for text in texts:
             if text not in names and (nearest := _nearest(text, names)):
                 raise SourceError(_no_column(text, place, nearest, names)) from None
         raise

@@ -634,7 +634,8 @@ def open_parquet_matrix(
         entry = _entry_type(footers, footers.index[0])
         if entry is not None and entry.kind in "iuU":
             matrix.row_names = ParquetVector(footers.groups, footers.index[0], entry)
-    if key is None or key.startswith("-"):  # columns that are named are meant
+    # Columns that are named are meant; and nothing is fetched for a warning.
+    if (key is None or key.startswith("-")) and not matrix.is_remote:
         matrix.doubts = matrix.notes = doubts_of(location.address, _identifiers(footers, matrix))
     return matrix
 

@@ -48,15 +48,25 @@ LEAST_COUNTED = 20
 """Rows from which on rising whole numbers are taken for identifiers."""
 
 
+_ROWS_AT_ONCE = 1 << 14
+
+
 def rising_columns(rows: Array) -> Array:
-    """Return the columns whose values rise by whole numbers from row to row, as identifiers do."""
+    """Return the columns whose values rise by whole numbers from row to row, as identifiers do.
+
+    Large floating-point numbers, which are all whole, say nothing.
+    """
+    limit = 2.0 ** np.finfo(rows.dtype).nmant if rows.dtype.kind == "f" else np.inf
     rising = np.arange(0 if rows.dtype.kind == "b" else rows.shape[1])
-    for part in (rows[:LEAST_COUNTED], rows):  # few columns outlast the first rows
+    # Few columns outlast the first rows.
+    ends = [LEAST_COUNTED, *range(_ROWS_AT_ONCE, rows.shape[0] + _ROWS_AT_ONCE, _ROWS_AT_ONCE)]
+    for end in ends:
         if rising.size:
-            columns = part[:, rising]
+            columns = rows[max(end - _ROWS_AT_ONCE, 0) : end + 1, rising]
             with np.errstate(invalid="ignore"):  # infinity less infinity
                 steps = columns[1:] - columns[:-1]
-            rising = rising[((columns[1:] > columns[:-1]) & (steps % 1 == 0)).all(axis=0)]
+            is_rising = (columns[1:] > columns[:-1]) & (steps % 1 == 0) & (columns[1:] < limit)
+            rising = rising[is_rising.all(axis=0)]
     return rising
 
 
@@ -67,13 +77,13 @@ def doubts_of(address: str, identifiers: Sequence[str], cure: str = _BY_KEY) -> 
     """Return the warning of columns that rise as identifiers do, for `Matrix.doubts`; none where there are none."""
     if not identifiers:
         return ()
-    column, rises, are, them = ("column", "rises", "is a feature", "it")
+    column, rises, are, they, number, them = ("column", "rises", "is a feature", "it", "numbers", "it")
     if len(identifiers) > 1:
-        column, rises, are, them = ("columns", "rise", "are features", "them")
+        column, rises, are, they, number, them = ("columns", "rise", "are features", "they", "number", "them")
     names = ",".join(f"{name:.80}" for name in identifiers[:8])
     return (
         f"{address}: {column} {first_names(identifiers, 8)} {rises} by whole numbers, as identifiers do, and {are}; "
-        f"{cure.format(names=names, them=them)}",
+        f"if {they} only {number} the rows, {cure.format(names=names, them=them)}",
     )
 
 

@@ -319,8 +319,8 @@ class VarianceSelector(BaseSelector):
         varying = scores[scores > 0]
         if not self.competes and n_select < varying.size and varying.max() <= varying.min() * (1 + EQUAL):
             warn(
-                f'all columns have the same variance, as "{Standardise.name}" makes it: rounding decides which '
-                f"{self.method} selects; choose another method, or leave the step out"
+                f"all columns have the same variance: rounding, or their order, decides which {self.method} selects; "
+                f'choose another method, or leave out "{Standardise.name}" where it is a step'
             )
         return self._selection(summary, np.sort(rank(scores)[:n_select]), scores, n_features_to_select=n_select)
 

@@ -587,7 +587,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         sized: dict[str, Any] = {"n_features_to_select": n_select} if self.mode == "k" else {}
         task = "classification" if isinstance(summary, Groups) or summary.classes is not None else "regression"
         diagnostics: dict[str, Any] = {"effect": self._effect(task, _classes_with_rows(summary))}
-        diagnostics["choice"] = self._proved(support.size, int(np.isfinite(tests.log_pvalues).sum()))
+        diagnostics["choice"] = self._proved(support.size, int((~np.isnan(tests.log_pvalues)).sum()))
         if isinstance(summary, TargetHistogram):
             if self.bins in _BINS:
                 sized["n_bins"] = summary.n_bins
@@ -609,12 +609,16 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         if not n_selected:
             return f'no column is selected by mode = "{self.mode}" at alpha = {self.alpha:g}'
         expected = f"of {these} at most {share} are expected to be false"
+        certain = f"the probability that one or more of {these} are false is at most {share}"
+        if n_selected == 1:
+            expected = f"the expected share of false columns is at most {share}"
+            certain = f"the probability that this column is false is at most {share}"
         proved = {
             "fpr": f"each false column is selected with probability at most {share}: up to {self.alpha * n_tests:.3g} "
             f"of the {n_tests} that were tested are expected to be selected by chance",
             "fdr": f"{expected}, if the tests are independent or positively dependent",
             "fdr-by": f"{expected}, {_ANY_DEPENDENCE}",
-            "fwe": f"any of {these} is false with probability at most {share}, {_ANY_DEPENDENCE}",
+            "fwe": f"{certain}, {_ANY_DEPENDENCE}",
         }[self.mode]
         return f"if the p-values are valid, {proved}; {_FALSE}"
 
