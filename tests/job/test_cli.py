@@ -63,6 +63,7 @@ def test_file_by_file(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
     assert "frequent-directions" in cli("inspect", both).stdout
     assert "300 rows x 12 columns, float32" in cli("inspect", store).stdout
     assert "selected: 5 columns with sketched-ridge" in cli("inspect", out).stdout
+    refused(cli("inspect", out / "manifest.json"), 1, f"sketchselect inspect {out}")
     shown = cli("inspect", chosen).stdout
     assert "selection file" in shown
     assert "selected 5 of 12 columns with sketched-ridge" in shown

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
-from sketchselect.workflow.compare import SHARED_STAGES, _charged, compare_runs
+from sketchselect.workflow.compare import SHARED_STAGES, _charged, compare_runs, overlap, ranking, to_rows
 
 from .commands import cli, refused, works
 
@@ -74,12 +75,12 @@ def test_targets_are_looked_for_before_a_job_is_run(labelled: tuple[dict[str, An
     assert not list(tmp_path.glob("**/manifest.json"))
 
 
-@pytest.mark.filterwarnings("default:the runs are of different sources, or prepare them differently")
+@pytest.mark.filterwarnings("default:the runs read or prepare other columns of one source")
 def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     whole, path = labelled
     other = sks.run({**whole, "select": {"method": "greedy", "n_features": 3}, "output": {"dir": str(tmp_path / "b")}})
     done = works("compare", path, tmp_path / "b")
-    assert "prepare them differently: their inertias cannot be compared" in done.output  # greedy normalises rows
+    assert "their inertias cannot be compared" in done.output  # greedy normalises rows
     assert f"{other.objective:.6g}" in done.stdout
     # No run was made without folds of its rows, and none has a model.
     assert not [line for line in done.stdout.splitlines() if line.startswith(("stability", "R2"))]
@@ -149,7 +150,7 @@ def test_what_all_methods_share_is_charged_to_none() -> None:
 
 def test_mistakes_are_named(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     _, path = labelled
-    refused(cli("compare", path, "--methods", "greedy,lasso"), 2, "lasso cannot compete")
+    refused(cli("compare", path, "--methods", "greedy,lasso"), 2, "lasso learns from a target", "compare a.toml b.toml")
     refused(cli("compare", path, "--methods", "greedy,x"), 2, "select: unknown selection method 'x'; known are")
     refused(cli("compare", path, tmp_path, "--methods", "greedy"), 2, "one job file")
     refused(cli("compare", tmp_path), 2, "manifest.json")
@@ -173,7 +174,7 @@ def test_models_are_ranked_by_their_error_on_held_out_rows(job: Callable[..., di
         assert (run["held_out"], run["error"]) == (cv["r2"], cv["mean_squared_error"])
     text = works("compare", folders["one"], folders["two"]).stdout
     assert f"Best on held-out rows: {folders['two']} with R2 {two['held_out']:.4f}" in text
-    assert "more than the standard error" in text
+    assert f"The standard error of {folders['two']}'s own error is {two['standard_error']:.3g}; " in text
     assert "k-means" not in text
     text = works("compare", folders["two"], folders["all"]).stdout
     assert f"not ranked: '{folders['all']}'" in text
@@ -186,3 +187,58 @@ def test_rounding_that_decides_is_said_with_the_table(labelled: tuple[dict[str, 
     words = ("--set", 'prepare.steps=["standardise"]', "--set", "select.normalize=false")
     assert "rounding decides" in works("compare", path, "--methods", "variance", *words).stderr
     assert any("rounding decides" in note for note in sks.run(path, overrides=words[1::2]).manifest["notes"])
+
+
+@pytest.mark.parametrize("n_clusters", [None, 2])
+@pytest.mark.filterwarnings("default:the runs are of different sources")
+def test_models_of_other_content_are_not_ranked(
+    job: Callable[..., dict[str, Any]], tmp_path: Path, n_clusters: int | None
+) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((200, 4))
+    np.save(tmp_path / "y.npy", X[:, 1] + rng.standard_normal(200))
+    source = {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")}
+    cluster = None if n_clusters is None else {"n_clusters": n_clusters}
+    folders = []
+    for name, scale in (("one", 1.0), ("same", 1.0), ("rewritten", 2.0)):
+        if name != "same":
+            np.save(tmp_path / "x.npy", scale * X)
+        whole = job(input=source, cluster=cluster, output={"dir": str(tmp_path / name)})
+        folders.append(sks.run({**whole, "select": {"method": "lasso", "cv": 5}}).folder)
+    content = json.loads(works("compare", *folders[:2], "--json").stdout)
+    assert content["same_source"]
+    assert "held-out" in content["ranking"]
+    done = works("compare", *folders[1:], "--json")
+    content = json.loads(done.stdout)
+    assert not content["same_source"]
+    assert content["ranking"] == "The models are of different sources, and not ranked."
+    assert done.stderr.count("cannot be compared") == 1
+    assert content["ranking"] in works("compare", *folders[1:]).stdout
+
+
+def test_models_of_other_columns_of_one_table_are_ranked(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(6)
+    table = pd.DataFrame(rng.standard_normal((200, 3)), columns=list("aby"))
+    table["place"] = rng.choice(["north", "south"], 200)
+    table["group"] = rng.integers(0, 9, 200)
+    source = str(tmp_path / "table.parquet")
+    table.to_parquet(source, index=False)
+    variants: dict[str, dict[str, Any]] = {
+        "all": {"input": {"key": "-place"}},
+        "groups": {"input": {"key": "-place", "cv_groups": "group"}},
+        "fewer": {"input": {"key": "-place,a"}},
+        "levels": {"prepare": {"steps": ["one-hot"]}},
+    }
+    folders = []
+    for name, sections in variants.items():
+        inputs = {"url": source, "target": "y", **sections.get("input", {})}
+        whole = job(**{**sections, "input": inputs, "cluster": None, "output": {"dir": str(tmp_path / name)}})
+        folders.append(sks.run({**whole, "select": {"method": "lasso", "cv": 5}}).folder)
+    runs = compare_runs([str(folder) for folder in folders])
+    assert len({run.source["identity"] for run in runs}) == len(runs)
+    assert "on held-out rows" in ranking(runs)
+    # Selections of no column are equal.
+    none = [replace(run, support=()) for run in runs[:2]]
+    assert overlap([*none, replace(runs[2], support=(0,))]) == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    assert not {"source", "support"} & set(to_rows(runs)[0])

@@ -213,7 +213,10 @@ def compare(
         runs = table.compare_methods(targets[0], names, overrides, progress=True)
     if csv is not None:
         write_atomically(csv, table.to_csv(runs).encode())
-    return Outcome(table.to_text(runs), {"compared": [asdict(each) for each in runs], "overlap": table.overlap(runs)})
+    data = {"compared": [asdict(each) for each in runs], "overlap": table.overlap(runs)}
+    return Outcome(
+        table.to_text(runs), {**data, "same_source": table.same_source(runs), "ranking": table.ranking(runs) or None}
+    )
 
 
 @command

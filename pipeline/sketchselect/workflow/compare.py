@@ -84,6 +84,7 @@ class ComparedRun:
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
     seconds: float
     unused: str | None  # Settings of the job's [select] that this method does not have
+    source: dict[str, Any]  # Where the rows are, which columns the job reads, and the fingerprint of their content
     support: tuple[int, ...]
 
     @classmethod
@@ -123,6 +124,7 @@ class ComparedRun:
             stability,
             seconds,
             ", ".join(unused) or None,
+            _source(content),
             tuple(map(int, selection.support)),
         )
 
@@ -138,7 +140,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         if not Path(target).exists():
             hint = f"; it is a method: --methods {target} runs the job with it" if target in METHODS else ""
             raise ConfigError(f"{target}: no such file or folder{hint}")
-    runs, sources, inputs = [], set(), set()
+    runs, inputs = [], set()
     for target in targets:
         path = Path(target)
         folder = path if path.is_dir() else run(path, overrides=overrides, progress=progress).folder
@@ -146,14 +148,31 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
             raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
         content = read_manifest(folder, complete)
         require_digests(folder, content)
-        sources.add((content["source"]["address"], content["source"]["shape"][0]))
         inputs.add((content["source"]["identity"], repr(content["prepare"])))
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
-    if len(inputs) > 1 and any(each.objective is not None for each in runs):
-        warn("the runs are of different sources, or prepare them differently: their inertias cannot be compared")
-    elif len(sources) > 1:
-        warn("the runs are of different sources: their models cannot be compared")
+    if not same_source(runs):
+        warn("the runs are of different sources: their inertias, models and columns cannot be compared")
+    elif len(inputs) > 1 and any(each.objective is not None for each in runs):
+        warn("the runs read or prepare other columns of one source: their inertias cannot be compared")
     return runs
+
+
+def _source(content: dict[str, Any]) -> dict[str, Any]:
+    source, settings = content["source"], content["job"]["input"]
+    place = {"address": source["address"], "rows": source["shape"][0], "columns": source["shape"][1]}
+    # Of a table these say which columns are read.
+    reads = {name: settings.get(name) for name in ("key", "target", "cv_groups", "feature_names")}
+    return {**place, **reads, "identity": source["identity"]}
+
+
+def same_source(runs: Sequence[ComparedRun]) -> bool:
+    """Return whether all runs are of the same rows: address, number, and content as far as it is known.
+
+    A table's fingerprint is of the columns that a job reads, so only jobs that read the same ones are compared by it.
+    """
+    places = {(each.source["address"], each.source["rows"]) for each in runs}
+    known = {tuple(each.source.items()) for each in runs if each.source["identity"] is not None}
+    return len(places) == 1 and len(known) == len({source[:-1] for source in known})
 
 
 def compare_methods(
@@ -172,6 +191,11 @@ def compare_methods(
     from sketchselect.workflow.stages import columns as column_stage
 
     config = load_job(job, overrides)
+    if learning := [name for name in methods if name in METHODS and METHODS[name]().uses_target]:
+        raise ConfigError(
+            f"--methods: {learning[0]} learns from a target, and is compared by job files, one for each method: "
+            "sketchselect compare a.toml b.toml"
+        )
     if config.cluster is None:
         raise ConfigError("compare: methods are compared by their clusterings, so the job needs [cluster]")
     size, sizing = config.select.n_features or "auto", dict[str, Any](n_clusters=config.cluster.n_clusters)
@@ -238,14 +262,14 @@ def _selected(
 
 
 def overlap(runs: Sequence[ComparedRun]) -> list[list[float]]:
-    """Return the shares of the columns of two selections that both have (Jaccard), for all pairs."""
+    """Return the shares of the columns of two selections that both have (Jaccard), for all pairs; 1 of equal ones."""
     sets = [set(each.support) for each in runs]
-    return [[len(a & b) / max(len(a | b), 1) for b in sets] for a in sets]
+    return [[len(a & b) / len(a | b) if a | b else 1.0 for b in sets] for a in sets]
 
 
 def to_rows(runs: Sequence[ComparedRun]) -> list[list[Any]]:
     """Return the table with its header: a row for each selection, its overlaps with the others last."""
-    names = [field.name for field in fields(ComparedRun)][:-1]
+    names = [field.name for field in fields(ComparedRun) if field.name not in ("source", "support")]
     head = [*names, *(f"overlap with {each.name}" for each in runs)]
     values = ([getattr(each, name) for name in names] for each in runs)
     return [head, *([*row, *shares] for row, shares in zip(values, overlap(runs), strict=True))]
@@ -271,6 +295,8 @@ def ranking(runs: Sequence[ComparedRun]) -> str:
     models = [each for each in runs if each.measure is not None]
     if len(models) < 2:
         return ""
+    if not same_source(models):
+        return "The models are of different sources, and not ranked."
     if len({(each.target, each.measure) for each in models}) > 1:
         return "The models are of different targets, or measured differently, and not ranked."
     unmeasured = [each.name for each in models if each.held_out is None or each.error is None]
@@ -286,10 +312,12 @@ def ranking(runs: Sequence[ComparedRun]) -> str:
         f"Best on held-out rows: {best.name} with {best.measure} {best.held_out:.4f}, error {best.error:.6g}, before "
         f"{following.name} with {following.held_out:.4f}, error {following.error:.6g}"
     )
-    if best.standard_error is None or best.error is None or following.error is None:
+    if best.standard_error is None:
         return f"{text}."
-    verdict = "less" if following.error - best.error <= best.standard_error else "more"
-    return f"{text}; they differ by {verdict} than the standard error of {best.standard_error:.3g}."
+    return (
+        f"{text}. The standard error of {best.name}'s own error is {best.standard_error:.3g}; that of the difference "
+        "is not known, and may be smaller, as both errors are of the same rows."
+    )
 
 
 def _shown(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, first_few, printable
 from sketchselect.cluster.certificates.certificate import Certificate, strongest
+from sketchselect.errors import SourceError
 from sketchselect.location import location_of
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.selectors import Selection, rank
@@ -45,6 +46,8 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
             ),
         )
     if path.is_file() and _begins(path, b"{"):
+        if path.name == "manifest.json" and (path.parent / MARKER).is_file():
+            raise SourceError(f"{path}: the manifest of a run; inspect the folder: sketchselect inspect {path.parent}")
         selection = read_selection(path)
         lines = [*selection_lines(selection, path.name), f"of {selection.applied or in_words(selection.prepare, None)}"]
         return f"{target}: selection file\n" + "\n".join(f"  {line}" for line in lines), {
