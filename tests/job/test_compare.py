@@ -185,8 +185,8 @@ def test_models_are_ranked_by_their_error_on_held_out_rows(job: Callable[..., di
 def test_rounding_that_decides_is_said_with_the_table(labelled: tuple[dict[str, Any], Path]) -> None:
     _, path = labelled
     words = ("--set", 'prepare.steps=["standardise"]', "--set", "select.normalize=false")
-    assert "rounding decides" in works("compare", path, "--methods", "variance", *words).stderr
-    assert any("rounding decides" in note for note in sks.run(path, overrides=words[1::2]).manifest["notes"])
+    assert "same variance" in works("compare", path, "--methods", "variance", *words).stderr
+    assert any("same variance" in note for note in sks.run(path, overrides=words[1::2]).manifest["notes"])
 
 
 @pytest.mark.parametrize("n_clusters", [None, 2])
