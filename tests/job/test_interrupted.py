@@ -44,9 +44,9 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(
     assert not (tmp_path / "out" / "summary.sks").exists()
     monkeypatch.undo()
     again = works("run", job_file())
-    assert again.stderr.count("stopped before any part was saved") == 1
+    assert again.stderr.count("ended before any part was saved") == 1
     other = cli("run", job_file(), "--set", f"output.dir={tmp_path / 'other'}")
-    assert "stopped before" not in cli("run", job_file()).stderr + other.stderr, "nothing was stopped"
+    assert "ended before" not in cli("run", job_file()).stderr + other.stderr, "nothing was stopped"
 
 
 @pytest.mark.slow

@@ -302,6 +302,17 @@ def test_dir_is_for_users():
     assert "matplotlib" in sys.modules
 
 
+@pytest.mark.parametrize("options", [{}, {"degree": 2}])
+def test_terms_have_the_names_of_the_columns_that_steps_made(options):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"place": ["mill", "weir", "dam"] * (len(X) // 3), "a": X[: len(X) // 3 * 3, 0]})
+    model = sks.LassoPath(**options).fit(frame, frame.a - (frame.place == "mill"), prepare=["one-hot"])
+    axes = plots.ModelPathDisplay.from_estimator(model, ax=new_axes()).ax_
+    for name in ("a", "place=mill"):
+        assert name in model.get_feature_names_out()
+        assert line(axes, name)[-1, 1] != 0
+
+
 @pytest.mark.parametrize(
     ("draw", "names"),
     [

@@ -325,8 +325,8 @@ class ModelPathDisplay(Display):
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
         """Draw the path of a fitted selector with a target, such as `LassoPath`."""
         path = _of(estimator, "path_", "a selector with a path of models")
-        names = getattr(estimator, "_term_names", None)
-        return cls(path=path, feature_names=getattr(estimator, "feature_names_in_", names)).plot(ax)
+        # Of the terms: those of the frame are of other columns where steps make new ones.
+        return cls(path=path, feature_names=getattr(estimator, "_term_names", None)).plot(ax)
 
     @classmethod
     def from_path(cls, path: Any, *, feature_names: Any = None, ax: Any = None) -> Self:

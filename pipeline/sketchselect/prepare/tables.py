@@ -152,9 +152,10 @@ class OneHot(Step):
             crowded = bool(summary.is_crowded[column])
             many = f"more than {summary.limit:,}" if crowded else f"{n_frequent:,}"
             cure = f"put rare ones together, as in {self.name}(max_categories=50), or "
+            where = "" if names is None else f' (in a job: input.key = "-{names[column]:.80}")'
             raise BadParameter(
                 f"prepare step {self.name!r}: {title} has {many} levels, and at most {MOST_LEVELS:,} become columns; "
-                f"{'' if crowded else cure}leave the column out"
+                f"{'' if crowded else cure}leave the column out{where}"
             )
         pairs = [(text, code) for text, code, _ in levels]
         frequent = [pair for i, pair in enumerate(pairs) if i not in rare]

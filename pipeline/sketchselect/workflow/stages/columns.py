@@ -130,7 +130,7 @@ def summarize(session: Session) -> Summary[Any]:
             )
         if folder.was_stopped_early and session.config.execution.checkpoint == "auto":
             session.progress.note(
-                "summarize: the run before was stopped before any part was saved, and all rows are read again; "
+                "summarize: the run before ended before any part was saved, and all rows are read again; "
                 "execution.checkpoint_seconds = 0 saves every part"
             )
         folder.checkpoints.mkdir(exist_ok=True)
