@@ -13,6 +13,7 @@ from .instances import each_instance, matrix, objective
 from .rational import fractions_of, rows_of, scatter_of
 
 
+@pytest.mark.filterwarnings("ignore:all columns have the same variance")
 @each_instance
 def test_the_columns_of_largest_variance_are_chosen(seeds):
     compared = 0
