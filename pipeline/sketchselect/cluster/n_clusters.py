@@ -37,6 +37,7 @@ N_SEEDS = 10
 ITERATIONS = 100
 STABLE = 0.8  # Least mean ARI between seeds of a number of clusters that is recommended
 ELBOW = 1.5  # Least ratio of the fall of the objective before an elbow to that behind it
+SLIGHT = 1.1  # The same of an elbow that is mentioned where no number is recommended; below it the curve is straight
 VALLEY = 0.5  # Most rows midway between neighbouring clusters, relative to the rows at their means
 NEAR = 0.25  # Half the width that rows are counted in, as a share of half the distance of two means
 SPARE_DIRECTIONS = 8  # More draws than directions, so that the last ones are found too
@@ -242,7 +243,7 @@ class ClusterRange:
         if not elbows:
             return ""
         k = max(elbows, key=lambda k: (elbows[k], -k))
-        if elbows[k] < 1.1:
+        if elbows[k] < SLIGHT:
             return " No number has an elbow."
         count = next(count for count in self.counts if count.n_clusters == k)
         between = "" if count.valley is None else f", {count.valley:.2f} times as many rows between"
