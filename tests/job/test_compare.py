@@ -239,6 +239,11 @@ def test_models_of_other_columns_of_one_table_are_ranked(job: Callable[..., dict
     assert len({run.source["identity"] for run in runs}) == len(runs)
     assert "on held-out rows" in ranking(runs)
     # Selections of no column are equal.
-    none = [replace(run, support=()) for run in runs[:2]]
-    assert overlap([*none, replace(runs[2], support=(0,))]) == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
-    assert not {"source", "support"} & set(to_rows(runs)[0])
+    none = [replace(run, support=(), feature_names=()) for run in runs[:2]]
+    numbered = replace(runs[2], support=(0,), feature_names=("b",))
+    assert overlap([*none, numbered]) == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    # Columns are compared by name, where all have names.
+    assert overlap([numbered, replace(numbered, support=(1,))]) == [[1, 1], [1, 1]]
+    assert overlap([numbered, replace(numbered, support=(1,), feature_names=None)]) == [[1, 0], [0, 1]]
+    assert all(run.feature_names is not None for run in runs)
+    assert not {"source", "support", "feature_names"} & set(to_rows(runs)[0])

@@ -81,7 +81,7 @@ def test_each_mode_says_in_a_sentence_what_is_proved(data: tuple[Any, Any], mode
     assert named.get(mode, "nothing is proved") in sentence
     assert ("at most 7 %" in sentence) == (mode in named)
     size = selector.support_.size
-    assert mode == "fpr" or ("this column" if size == 1 else f"these {size} columns") in sentence
+    assert mode in ("fpr", "fwe") or ("this column" if size == 1 else f"these {size} columns") in sentence
     assert mode != "fpr" or f"of the {data[0].shape[1]} that were tested" in sentence
     assert "relation to the target by itself" in sentence
     if mode in named:

@@ -407,9 +407,7 @@ def draw_scores(pen: Pen, axes: Axes, ranking: Ranking, n_shown: int) -> None:
     heights = (base, 1.5 * top) if log else (bottom - pad if bottom < 0 else 0.0, top + pad)
     widths = (0.5 - 0.01 * n_shown, n_shown * 1.01 + 0.5)
     r = ranking.n_chosen
-    # Methods that choose one column after the other may count down to the last one.
-    is_order = r > 1 and np.array_equal(np.diff(ranking.values[:r]), np.full(r - 1, -1.0))
-    title = "place in the order of choice" if is_order else "score"
+    title = "order of choice, highest first" if ranking.is_order else "score"
     pen.frame(axes, widths, heights, ("", title), log="y" if log else "", whole=True)
     if ranking.by_score and 0 < r < n_shown:
         axes.axvline(r + 0.5, color=pen.ink, linewidth=0.9, dashes=(3, 2))

@@ -65,7 +65,9 @@ def rising_columns(rows: Array) -> Array:
             columns = rows[max(end - _ROWS_AT_ONCE, 0) : end + 1, rising]
             with np.errstate(invalid="ignore"):  # infinity less infinity
                 steps = columns[1:] - columns[:-1]
-            is_rising = (columns[1:] > columns[:-1]) & (steps % 1 == 0) & (columns[1:] < limit)
+            is_rising = (
+                (columns[1:] > columns[:-1]) & (steps % 1 == 0) & (np.abs(columns[:-1]) < limit) & (columns[1:] < limit)
+            )
             rising = rising[is_rising.all(axis=0)]
     return rising
 

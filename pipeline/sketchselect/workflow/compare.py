@@ -86,6 +86,7 @@ class ComparedRun:
     unused: str | None  # Settings of the job's [select] that this method does not have
     source: dict[str, Any]  # Where the rows are, which columns the job reads, and the fingerprint of their content
     support: tuple[int, ...]
+    feature_names: tuple[str, ...] | None = None  # Of the selected columns, where the source names them
 
     @classmethod
     def of(
@@ -126,6 +127,7 @@ class ComparedRun:
             ", ".join(unused) or None,
             _source(content),
             tuple(map(int, selection.support)),
+            None if (names := selection.feature_names) is None else tuple(names[j] for j in selection.support),
         )
 
 
@@ -263,13 +265,15 @@ def _selected(
 
 def overlap(runs: Sequence[ComparedRun]) -> list[list[float]]:
     """Return the shares of the columns of two selections that both have (Jaccard), for all pairs; 1 of equal ones."""
-    sets = [set(each.support) for each in runs]
+    # Jobs that read other columns, or prepare them otherwise, number them otherwise.
+    is_named = all(each.feature_names is not None for each in runs)
+    sets = [set[Any](each.feature_names or () if is_named else each.support) for each in runs]
     return [[len(a & b) / len(a | b) if a | b else 1.0 for b in sets] for a in sets]
 
 
 def to_rows(runs: Sequence[ComparedRun]) -> list[list[Any]]:
     """Return the table with its header: a row for each selection, its overlaps with the others last."""
-    names = [field.name for field in fields(ComparedRun) if field.name not in ("source", "support")]
+    names = [field.name for field in fields(ComparedRun) if field.name not in ("source", "support", "feature_names")]
     head = [*names, *(f"overlap with {each.name}" for each in runs)]
     values = ([getattr(each, name) for name in names] for each in runs)
     return [head, *([*row, *shares] for row, shares in zip(values, overlap(runs), strict=True))]

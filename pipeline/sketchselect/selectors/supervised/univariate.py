@@ -609,16 +609,14 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         if not n_selected:
             return f'no column is selected by mode = "{self.mode}" at alpha = {self.alpha:g}'
         expected = f"of {these} at most {share} are expected to be false"
-        certain = f"the probability that one or more of {these} are false is at most {share}"
         if n_selected == 1:
             expected = f"the expected share of false columns is at most {share}"
-            certain = f"the probability that this column is false is at most {share}"
         proved = {
             "fpr": f"each false column is selected with probability at most {share}: up to {self.alpha * n_tests:.3g} "
             f"of the {n_tests} that were tested are expected to be selected by chance",
             "fdr": f"{expected}, if the tests are independent or positively dependent",
             "fdr-by": f"{expected}, {_ANY_DEPENDENCE}",
-            "fwe": f"{certain}, {_ANY_DEPENDENCE}",
+            "fwe": f"the probability of selecting one or more false columns is at most {share}, {_ANY_DEPENDENCE}",
         }[self.mode]
         return f"if the p-values are valid, {proved}; {_FALSE}"
 
