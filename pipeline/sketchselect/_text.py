@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import html
+import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,6 +15,8 @@ NAME_LENGTH = 60
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+# A name in quotation marks, perhaps with the sign of a column that is left out, or one without them.
+_NAME = re.compile(r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)')
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -47,6 +51,44 @@ def counted(number: int, noun: str) -> str:
     ('1 partition', '2 partitions')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed_names(text: str) -> list[str]:
+    """Return the names in a list with commas; a name with a comma stands in quotation marks, as in CSV.
+
+    Examples
+    --------
+    >>> listed_names('age, "price, net",size')
+    ['age', 'price, net', 'size']
+    """
+    names = (sign + quoted.replace('""', '"') if quoted else bare.strip() for sign, quoted, bare in _NAME.findall(text))
+    return [name for name in names if name]
+
+
+def name_list(names: Iterable[str]) -> str:
+    """Return names as the list with commas that `listed_names` reads.
+
+    Examples
+    --------
+    >>> name_list(["age", "price, net"])
+    'age,"price, net"'
+    """
+    return ",".join(
+        '"{}"'.format(name.replace('"', '""')) if set(name) & set(',"') or name != name.strip() else name
+        for name in names
+    )
+
+
+def key_without(names: Iterable[str]) -> str:
+    """Return the setting ``key`` that leaves columns of a table out, as a job file and Python take it.
+
+    Examples
+    --------
+    >>> print(key_without(["id"]), key_without(["id", "price, net"]))
+    key="-id" key='-id,"price, net"'
+    """
+    value = f"-{name_list(names)}"
+    return f"key='{value}'" if '"' in value and "'" not in value else f"key={json.dumps(value, ensure_ascii=False)}"
 
 
 def first_few(values: Any, n: int = 5, text: Callable[[Any], str] = str) -> str:

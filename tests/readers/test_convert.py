@@ -142,6 +142,11 @@ def test_columns_left_out_of_text(tmp_path):
     assert list(names) == [str(1000 + 3 * i) for i in range(30)]
     with pytest.raises(BadParameter, match="no column is named 'no'"):
         convert(path, tmp_path / "no.zarr", key="-no")
+    path.write_text("\n".join(['"id, no",a,outcome,b', *lines]))
+    with pytest.warns(UserWarning, match=r"key='-\"id, no\"'"), pytest.warns(match="1 fields are"):
+        convert(path, tmp_path / "all.zarr")
+    with pytest.warns(UserWarning, match="1 of 4 columns is left out"), pytest.warns(match="1 fields are"):
+        assert open_matrix(convert(path, tmp_path / "out.zarr", key='-"id, no"')).feature_names == ("a", "outcome", "b")
 
 
 ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9.0]]

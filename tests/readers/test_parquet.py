@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import sys
 
 import numpy as np
@@ -49,6 +50,28 @@ def test_columns_are_chosen_or_left_out(path, table):
         open_matrix(path, key="a,z")
     with pytest.raises(BadParameter, match="none twice"):
         open_matrix(path, key="a,a")
+
+
+def test_names_with_commas_and_blanks_stand_in_quotation_marks(tmp_path):
+    names = ["id, no", "a", "-b", 'the "c", or d', " e"]
+    values = np.column_stack([np.arange(30), np.random.default_rng(0).normal(size=(30, 4))])
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(dict(zip(names, values.T, strict=True))), path)
+
+    def read(key, *vectors):
+        return list(open_matrix(path, key=key, vectors=vectors).feature_names)
+
+    (doubt,) = open_matrix(path).doubts
+    advised = re.search(r"key='(.*?)'", doubt)[1]
+    assert read(advised) == names[1:]
+    assert read('"id, no",a') == ["id, no", "a"]
+    assert read('-"id, no",-"-b",a,-" e"') == ['the "c", or d']
+    assert read('-"the ""c"", or d", id, no'.replace("id, no", '"id, no"')) == ["a", "-b", " e"]
+    for key, left in ((None, names), ("-a", ["id, no", "-b", *names[3:]]), ('"id, no"," e",a', ["id, no", " e", "a"])):
+        for name in left:
+            assert read(key, name) == [other for other in left if other != name]
+    with pytest.raises(SourceError, match=r"no column 'id'.*'id, no' has a comma, and stands in quotation marks"):
+        read("-id, no")
 
 
 def test_only_the_chosen_columns_are_read(path, monkeypatch):

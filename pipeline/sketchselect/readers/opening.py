@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
-from sketchselect._text import did_you_mean, first_names
+from sketchselect._text import did_you_mean, first_names, listed_names, name_list
 from sketchselect.errors import BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
@@ -248,7 +248,8 @@ def open_matrix(
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
         of MuData the modality, and perhaps a matrix in it ("rna", "rna/layers/counts");
         of an xarray Dataset the variable, by default the only one of two dimensions; of Parquet the columns, "a,b,c",
-        or with a leading "-" those to leave out; of svmlight the number of columns, where the last may be all zero.
+        or with a leading "-" those to leave out, a name with a comma in quotation marks ('-id,"price, net"'); of
+        svmlight the number of columns, where the last may be all zero.
     storage_options : mapping or None
         Arguments of the remote file system. ``{"allow_http": True}`` also opens ``http://`` and ``https://``.
     missing_chunks : {"error", "fill"}
@@ -714,8 +715,8 @@ def _without(columns: Sequence[str], key: str | None) -> str | None:
     if not columns:
         return key
     if key is None or key.startswith("-"):
-        return ",".join([*([] if key is None else [key]), *(f"-{name}" for name in columns)])
-    return ",".join(word for word in key.split(",") if word.strip() not in columns)
+        return f"{'-' if key is None else f'{key},'}{name_list(columns)}"
+    return name_list(word for word in listed_names(key) if word not in columns)
 
 
 def require_finite(estimator: Any, values: Any) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from sketchselect._text import key_without, listed_names
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
@@ -436,7 +437,7 @@ def column_of(footers: Footers, name: str, encode: Collection[str] = ()) -> tupl
     if entry is None or entry.kind not in "fiub":
         raise SourceError(
             f"{address}: column {name!r:.80} is of type {kind}; allowed are {ALLOWED}, and lists of them: "
-            f'leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
+            f'leave it out with {key_without([f"{name:.80}"])}, or choose columns with key="NAME,NAME"'
             + ("" if encoded is None else f"; {advice(encoded).removeprefix('leave it out, ')}")
         )
     if not is_list:
@@ -600,8 +601,9 @@ def open_parquet_matrix(
     embedding) gives the features ``name[0]``, ``name[1]``, ...
 
     `location`: A ``.parquet`` file, or a folder of such files with the same columns.
-    `key`: The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
-        which must be numeric, or of a kind in `encode` (see `readers.tables`).
+    `key`: The columns, separated by commas (a name with a comma in quotation marks); with "-" before the first (or
+        before each) those to leave out. None: all, which must be numeric, or of a kind in `encode` (see
+        `readers.tables`).
     `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
     Raises `SourceError` if a file is not Parquet, a column is not there or not numeric, or the files differ in their
     columns.
@@ -697,14 +699,16 @@ def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
     columns = footers.schema.names
     if len(set(columns)) != len(columns):
         raise SourceError(f"{location.address}: two columns have the same name; rename one")
-    words = [word.strip() for word in (key or "").removeprefix("-").split(",") if word.strip()]
+    words = listed_names((key or "").removeprefix("-"))
     without = key is None or key.startswith("-")
     if without:
         # The sign may stand before each name too.
         words = [word if word in columns else word.removeprefix("-") for word in words]
     unknown = [word for word in words if word not in columns]
     if unknown:
-        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}")
+        meant = [name for name in columns if "," in name and name in (key or "")]
+        hint = f"; {meant[0]!r:.80} has a comma, and stands in quotation marks within key" if meant else ""
+        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}{hint}")
     names = [name for name in columns if name not in (*words, *footers.index, *footers.keys)] if without else words
     if not columns:
         raise EmptyInput(f"{location.address}: there are no columns")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect._text import first_names
+from sketchselect._text import first_names, key_without
 from sketchselect.errors import BadParameter, SourceChanged, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, fingerprint, level_codes
 from sketchselect.linalg.validation import Array, Floats
@@ -72,7 +72,7 @@ def rising_columns(rows: Array) -> Array:
     return rising
 
 
-_BY_KEY = 'key="-{names}" (--key=-NAME) leaves {them} out'
+_BY_KEY = "{key} (--key=-NAME) leaves {them} out"
 
 
 def doubts_of(address: str, identifiers: Sequence[str], cure: str = _BY_KEY) -> tuple[str, ...]:
@@ -82,10 +82,10 @@ def doubts_of(address: str, identifiers: Sequence[str], cure: str = _BY_KEY) -> 
     column, rises, are, they, number, them = ("column", "rises", "is a feature", "it", "numbers", "it")
     if len(identifiers) > 1:
         column, rises, are, they, number, them = ("columns", "rise", "are features", "they", "number", "them")
-    names = ",".join(f"{name:.80}" for name in identifiers[:8])
+    key = key_without(f"{name:.80}" for name in identifiers[:8])
     return (
         f"{address}: {column} {first_names(identifiers, 8)} {rises} by whole numbers, as identifiers do, and {are}; "
-        f"if {they} only {number} the rows, {cure.format(names=names, them=them)}",
+        f"if {they} only {number} the rows, {cure.format(key=key, them=them)}",
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._text import listed_names
 from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, SourceChanged, warn
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
@@ -543,7 +544,7 @@ def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | Non
     if format_of(place) is TEXT:
         if key is not None and not key.startswith("-"):
             raise BadParameter(f'{place.address}: of a text file, key can only leave columns out: key="-NAME,NAME"')
-        return CsvRows(place, [] if key is None else [name.strip() for name in key[1:].split(",")])
+        return CsvRows(place, [] if key is None else listed_names(key[1:]))
     return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), place)
 
 
