@@ -14,6 +14,8 @@ from typing import Any
 NAME_LENGTH = 60
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
+_USER = re.compile(r"\b((?!az|abfs)[A-Za-z][\w+.\-]*:/{1,2})(?:[^\s/'\"@]+|[^\s/'\"@]*:[^\s'\"]*)@")
+_QUERY = re.compile(r"\b([A-Za-z][\w+.\-]*:/{1,2}[^\s?'\"]*)\?[^\s'\"]*")
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 # A name in quotation marks, perhaps with the sign of a column that is left out, or one without them.
 _NAME = re.compile(r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)')
@@ -40,6 +42,17 @@ def printable(text: str) -> str:
     'a?[31m?b'
     """
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def without_credentials(text: str) -> str:
+    """Return a text whose URLs have neither user and password nor what stands behind a question mark.
+
+    Examples
+    --------
+    >>> without_credentials("http://me:word@host/a: is none"), without_credentials("'s3://b/a?X-Amz-Signature=9f'")
+    ('http://***@host/a: is none', "'s3://b/a?***'")
+    """
+    return _QUERY.sub(r"\1?***", _USER.sub(r"\1***@", text))
 
 
 def counted(number: int, noun: str) -> str:

@@ -8,10 +8,11 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from sketchselect._text import did_you_mean
@@ -19,6 +20,11 @@ from sketchselect.errors import BadParameter, SourceChanged, SourceError
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 """URL schemes that are opened; http and https need ``storage_options={"allow_http": True}``."""
+
+PAUSES = (0.2, 1.0)
+"""Seconds before a store that failed is asked a second and a third time."""
+
+T = TypeVar("T")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
 _NEARLY_URL = re.compile(r"/(s3|gs|az|abfs|https?):/*([^/].*)")
@@ -28,6 +34,9 @@ _VERSION_FIELDS = (
     *("ETag", "etag", "md5Hash", "generation", "mtime", "last_modified", "LastModified", "created"),
     *("Content-MD5", "Digest", "Last-Modified"),  # of web servers without ETag
 )
+_SIGNED = re.compile(r"(?:^|&)(?:x-(?:amz|goog|ms)-\w+|sig|signature|token|password|secret|key)[^&=]*=", re.IGNORECASE)
+_PASSING = (408, 425, 429, 500, 502, 503, 504)  # What a web server answers that may do better a moment later
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -128,20 +137,40 @@ class Location:
             _require_inside(folder, top)
 
     def read(self, key: str | None = None) -> bytes | None:
-        """Return the content of a file (of `key` below this location), or None if there is none."""
+        """Return the content of a file (of `key` below this location), or None if there is none.
+
+        A page that a web server sends instead of a file that it does not have is none.
+        """
         target = self if key is None else self.join(key)
         try:
             if self.is_local:
                 return Path(target.url).read_bytes()
             fs, path = target.filesystem()
-            content: bytes = fs.cat_file(path)
-            return content
+            content: bytes = persistent(lambda: fs.cat_file(path))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except (SourceError, MemoryError):
             raise
         except Exception as error:
             raise target.failure(error) from error
+        return None if not self.has_listing and _PAGE.match(content) else content
+
+    def page_instead(self, key: str | None = None) -> SourceError | None:
+        """Return the error for a web server that sends a page in the place of this file (or of `key`); None if not."""
+        target = self if key is None else self.join(key)
+        if self.has_listing:
+            return None
+        fs, path = target.filesystem()
+        try:
+            is_page = _PAGE.match(persistent(lambda: fs.cat_file(path, start=0, end=512))) is not None
+        except Exception:  # which whoever asks has an error for
+            return None
+        if not is_page:
+            return None
+        return SourceError(
+            f"{target.address}: the web server sends a page (HTML) instead of this file; check the address, and "
+            "whether the server asks for a login"
+        )
 
     def write(self, content: bytes | Iterable[Buffer], *, durable: bool = True) -> None:
         """Write a file as a whole: readers see the old content or the new, never a part; a remote folder is made.
@@ -201,11 +230,17 @@ class Location:
         if self.is_local:
             return file_version(target.url)
         fs, path = target.filesystem()
-        try:
+
+        def ask() -> Any:
             fs.invalidate_cache()
-            info = fs.info(path)
-        except FileNotFoundError:
-            return None
+            return fs.info(path)
+
+        try:
+            info = persistent(ask)
+        except FileNotFoundError as error:
+            if (cause := _cause(error)) is None:
+                return None
+            raise target.failure(cause) from error
         except Exception as error:
             raise target.failure(error) from error
         return f"{info.get('size')}:{version_of(info)}"
@@ -249,10 +284,58 @@ def refusal(error: BaseException) -> str | None:
 
     Without the text of the error: it quotes the address that a server redirected to, which may be a signed one.
     """
+    error = _cause(error) or error
     if not type(error).__module__.startswith("aiohttp."):
         return None
     status = getattr(error, "status", None)
     return f"the server answers {status}" if status else type(error).__name__
+
+
+def is_forbidden(error: SourceError) -> bool:
+    """Return whether a web server forbids to read a file, as one does that does not say which files it has."""
+    return getattr(error.__cause__, "status", None) in (401, 403)
+
+
+def persistent(call: Callable[[], T]) -> T:
+    """Return what a call gives that asks a web server, which is made again after `PAUSES` where that may do better."""
+    for pause in PAUSES:
+        try:
+            return call()
+        except Exception as error:
+            cause = _cause(error) or error
+            if refusal(cause) is None or getattr(cause, "status", _PASSING[0]) not in _PASSING:
+                raise
+        time.sleep(pause)
+    return call()
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return why a web server was not asked with success, where fsspec says that there is no file whatever it was."""
+    cause = error.__cause__
+    if not isinstance(error, FileNotFoundError) or not type(cause).__module__.startswith("aiohttp."):
+        return None
+    return None if getattr(cause, "status", None) in (404, 410) else cause
+
+
+_SCHEDULERS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
+
+
+def scheduler_fault(address: str) -> str | None:
+    """Return what is wrong with the address of a scheduler, without repeating a password; None if nothing."""
+    scheme, _, place = address.rpartition("://")
+    place = place.rpartition("@")[2]
+    if "@" in address:
+        return (
+            f"{place:.200}: a scheduler's address has no user and password; write it without what stands before the @, "
+            "and protect the traffic with tls://"
+        )
+    if scheme in ("", *_SCHEDULERS):
+        return None
+    what = f"{_hide(address)}: this is not the address of a scheduler"
+    if scheme in ("http", "https"):
+        what = f"{_hide(address)}: this is the address of a web page, perhaps of the scheduler's dashboard"
+    host = re.split(r"[:/?]", place, maxsplit=1)[0] or "HOST"
+    return f"{what}; give that of the scheduler itself, such as tcp://{host:.100}:8786"
 
 
 def is_scheduler_file(cluster: str) -> bool:
@@ -314,7 +397,7 @@ def _require_no_credentials(url: str) -> None:
     """Raise `SourceError` for a URL with a password, or a query as signed ones have: it would be in every report."""
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]
-    signed = parts.query and parts.scheme in ("http", "https")
+    signed = parts.query and (parts.scheme in ("http", "https") or _SIGNED.search(parts.query))
     if ":" in user or (user and parts.scheme not in ("az", "abfs")) or signed:
         raise SourceError(
             f"{_hide(url)}: credentials do not belong in a URL; take them from the environment or storage_options"

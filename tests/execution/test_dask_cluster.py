@@ -126,10 +126,13 @@ def test_an_address_where_nobody_listens_is_an_error(place):
         pass
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated():
-    from sketchselect.execution.clusters import connect
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+@pytest.mark.parametrize("name", ["connect", "open_engine"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(name, scheme):
+    from sketchselect.execution import client, clusters
 
-    with pytest.raises(BadParameter, match=r"127\.0\.0\.1:9") as refusal, connect("tcp://ann:secret@127.0.0.1:9"):
+    opening = {"connect": clusters.connect, "open_engine": client.open_engine}[name]
+    with pytest.raises(BadParameter, match=r"127\.0\.0\.1:9") as refusal, opening(f"{scheme}://ann:secret@127.0.0.1:9"):
         pass
     assert "secret" not in str(refusal.value)
 

@@ -291,6 +291,12 @@ def test_what_is_no_engine_is_refused(client):
         pass
 
 
+@pytest.mark.parametrize("place", ["http://host:8787/status", "https://host"])
+def test_the_address_of_a_dashboard_is_said_to_be_one(place):
+    with pytest.raises(BadParameter, match=rf"{place}: .*dashboard; .* such as tcp://host:8786"), open_engine(place):
+        pass
+
+
 def test_what_a_client_may_be_is_said_in_one_place():
     texts = [
         ast.get_docstring(node) or ""

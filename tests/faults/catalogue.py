@@ -55,6 +55,7 @@ CHANGING = "faults/test_changing_sources.py::test_"
 DISKS = "faults/test_full_disks.py::test_"
 UNATTENDED = "faults/test_unattended.py::test_"
 OPERATORS = "faults/test_operators.py::test_"
+HTTP = "readers/test_http.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
 
 
@@ -153,7 +154,13 @@ FAULTS = (
     row("data", "a web server that cannot be reached for a while, or for long", "read again; an error, from which the same command goes on", CHAOS),
     row("data", "a web server that refuses, at a signed address that it redirected to",
         "its answer is named, not damage; the address it redirected to is in no message",
-        "readers/test_http.py::test_a_refusal_is_no_damage_and_the_signed_address_of_a_redirection_is_not_shown"),
+        HTTP + "a_refusal_is_no_damage_and_the_signed_address_of_a_redirection_is_not_shown"),
+    row("data", "a web server that sends a page, or forbids, where it has no file", "its other files are read; what is missing is an error, and no fill value",
+        HTTP + "a_server_that_has_no_404_has_stores_all_the_same", HTTP + "a_page_in_the_place_of_a_store_is_said_to_be_one",
+        HTTP + "a_page_in_the_place_of_a_chunk_is_no_fill_value"),
+    row("data", "a web server that is busy for a moment, or sends whole files for parts", "asked again; the part is taken",
+        HTTP + "a_server_that_is_busy_for_a_moment_is_asked_again",
+        HTTP + "parts_of_shards_are_read_where_the_server_sends_whole_files"),
     row("data", "a server that states no versions of its files",
         "the first and last chunk are read again at the end; the manifest says that the source was not watched",
         CHANGING + "a_job_says_whether_its_source_was_watched"),
@@ -256,7 +263,11 @@ FAULTS = (
         "report/test_hostile.py::test_hostile_text_stays_text", "report/test_hostile.py::test_ten_megabytes_of_name_do_not_reach_the_page",
         HOSTILE + "no_file_of_a_run_can_run_script_or_formulas"),
     row("secrets", "keys of object stores, URLs with tokens", "in no file that a run leaves, and in no message",
-        HOSTILE + "secrets_are_in_no_file_of_a_run", "readers/test_bad_input.py::test_credentials_are_never_shown"),
+        HOSTILE + "secrets_are_in_no_file_of_a_run", "readers/test_bad_input.py::test_credentials_are_never_shown",
+        HOSTILE + "urls_with_secrets_are_refused_without_repeating_them"),
+    row("secrets", "an address with a password or a signature where no address belongs", "refused, without repeating what is secret",
+        HOSTILE + "secrets_of_an_address_where_none_belongs_are_not_repeated",
+        CLUSTER + "a_password_in_an_address_is_refused_and_not_repeated"),
     row("code", "files that hold code: pickles in `.npy`, `.npz`, Zarr", "never run",
         HOSTILE + "nothing_that_is_read_runs_code", HOSTILE + "no_module_unpickles_what_it_reads"),
     row("code", "a folder whose manifest names a scheduler, which could answer with code", "never asked",

@@ -113,7 +113,7 @@ def run(folder: Path, out: Path) -> Any:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(array, "_RETRY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(array, "PAUSES", (0.0, 0.0))
 
 
 def failures(folder: Path, tmp_path: Path, error: int, step: int) -> Iterator[tuple[int, Disk, Any, Path]]:

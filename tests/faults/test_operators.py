@@ -1,5 +1,7 @@
 """What operators do to a job on a cluster: suspend it, take its workers away, add one that does not belong there."""
 
+import re
+import resource
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +10,7 @@ from distributed import Client, LocalCluster
 from distributed.core import Status
 from tests.deploy.conftest import wait_until
 from tests.execution.on_dask import Slowly, run, spans
+from tests.job.commands import start
 from tests.passing import Recorder
 
 from sketchselect.errors import BadCluster, NoWorkers, Stalled
@@ -101,3 +104,37 @@ def test_a_worker_of_other_libraries_that_joins_late_is_named(source):
         replace_worker = Once(lambda: engine.client.run(joined_late))
         with pytest.raises(BadCluster, match=r"worker tcp://.* libraries \(numpy 1\.0, here"):
             run(source, engine, leaf=Slowly(0.05), progress=replace_worker)
+
+
+@pytest.mark.parametrize(
+    ("n_files", "cluster", "error"),
+    [
+        (24, "local", r"a cluster of 2 workers takes some 64 open files, .* 24; raise the limit \(ulimit -n 64\)"),
+        (8, "serial", r"Too many open files; raise the limit of open files \(ulimit -n\)"),
+    ],
+)
+def test_too_few_open_files_are_said(n_files, cluster, error, tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(100, 4)))
+    (tmp_path / "job.toml").write_text(
+        f"""
+        [input]
+        url = "rows.npy"
+        [select]
+        method = "variance"
+        n_features = 2
+        [cluster]
+        n_clusters = 2
+        [execution]
+        cluster = "{cluster}"
+        {"n_workers = 2" * (cluster == "local")}
+        """
+    )
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (n_files, n_files))
+
+    process = start("run", tmp_path / "job.toml", "-q", preexec_fn=limited)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 1
+    [line] = err.splitlines()
+    assert re.search(error, line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -199,3 +200,16 @@ def test_metrics_that_cannot_be_written_end_no_job(
     assert sks.run(job).selection.support.size == 4
     assert attempts
     assert {path.name for path in attempts} == {"progress.prom"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", ["distributed: [1, 2\n", "only text"])
+def test_a_broken_file_of_the_configuration_of_dask_is_one_line(job_file: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "dask.yaml").write_text(content)
+    process = start("run", job_file, "--json", env={**os.environ, "DASK_CONFIG": str(tmp_path / "dask.yaml")})
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == json.loads(out)["exit_code"] == 2
+    (line,) = err.splitlines()
+    assert "dask.yaml' is malformed" in line
+    assert "correct the file" in line
+    assert "report" not in line

@@ -298,6 +298,8 @@ def test_secrets_are_in_no_file_of_a_run(tmp_path: Path) -> None:
         f"https://host/rows.zarr?sig={SECRET}",
         f"https://me:{SECRET}@host/rows.zarr",
         f"s3://key:{SECRET}@bucket/rows.zarr",
+        f"s3://bucket/rows.zarr?X-Amz-Signature={SECRET}",
+        f"az://box/rows.zarr?sv=2024&sig={SECRET}",
     ],
 )
 @pytest.mark.parametrize("where", ["input", "checkpoint"])
@@ -318,3 +320,54 @@ def test_urls_with_secrets_are_refused_without_repeating_them(tmp_path: Path, ur
     assert SECRET not in done.output
     assert "credentials do not belong in a URL" in done.output
     assert not any(SECRET in p.read_text(errors="replace") for p in tmp_path.glob("out/**/*") if p.is_file())
+
+
+MISPLACED = [
+    ["run"],
+    ["report"],
+    ["compare"],
+    ["verify"],
+    ["inspect"],
+    ["select", "--method", "greedy", "-o", "s.json"],
+    ["merge", "-o", "m.sks"],
+    ["drift", "none.sks"],
+    ["methods"],
+    ["summarize", "rows.npy", "-o"],
+    ["summarize", "rows.npy", "-o", "s.sks", "--scheduler"],
+    ["summarize", "rows.npy", "-o", "s.sks", "--target"],
+    *(
+        ["run", "job.toml", "--set", f"{key}="]
+        for key in (
+            *("input.url", "input.target", "input.feature_names", "prepare.fitted", "prepare.rows", "select.method"),
+            *("timeline.dates", "execution.cluster", "execution.checkpoint", "execution.tls_ca", "execution.retries"),
+            *("output.dir", "output.metrics"),
+        )
+    ),
+]
+
+
+@pytest.mark.share(8)
+@pytest.mark.parametrize("options", [[], ["--json"], ["-v", "--log-format", "json"]], ids=str)
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://host/rows.zarr?sig={SECRET}",
+        f"http://me:{SECRET}@host/rows.zarr",
+        f"http://me:wo/rd{SECRET}@host",
+        f"s3://bucket/rows.zarr?X-Amz-Signature={SECRET}",
+        f"postgres://me:{SECRET}@host/rows",
+        f"simplecache::http://me:{SECRET}@host/rows",
+    ],
+)
+@pytest.mark.parametrize("words", MISPLACED, ids=" ".join)
+def test_secrets_of_an_address_where_none_belongs_are_not_repeated(
+    words: list[str], url: str, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", ROWS)
+    Path("job.toml").write_text('[input]\nurl = "rows.npy"\n[select]\nmethod = "variance"\nn_features = 2\n')
+    given = [*words[:-1], words[-1] + url] if words[-1].endswith("=") else [*words, url]
+    done = cli(*given, *options)
+    assert done.exit_code != 0
+    assert SECRET not in done.output
+    assert not [path for path in tmp_path.rglob("*") if SECRET in path.name]

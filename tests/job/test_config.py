@@ -148,6 +148,13 @@ WRONG = [
     ("cluster.certificate", "true", 'expected "auto", "spectral", "blocks", false, or a table such as'),
     ("cluster.weighted", '"yes"', 'expected true, false or "both", got the string'),
     ("execution.cluster", '"locl"', "did you mean 'local'?"),
+    (
+        "execution.cluster",
+        '"http://host:8787/status"',
+        "dashboard; give that of the scheduler itself, such as tcp://host:8786",
+    ),
+    ("execution.cluster", '"https://ann:word@host"', "host: a scheduler's address has no user and password"),
+    ("execution.cluster", '"TCP://host:8786"', "TCP://host:8786: this is not the address of a scheduler"),
     ("execution.memory_limit", '"2 gigs"', 'a size such as "128MiB"'),
     ("execution.partition_bytes", "0", "above 0"),
     ("execution.partition_bytes", "1.5", "a size"),

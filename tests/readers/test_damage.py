@@ -272,7 +272,7 @@ def test_a_remote_store_that_stumbles_is_read_again(values, tmp_path, monkeypatc
             raise OSError(104, "Connection reset by peer")
         return original(self, path, *args, **kwargs)
 
-    monkeypatch.setattr(zarr_array, "_RETRY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(zarr_array, "PAUSES", (0.0, 0.0))
     monkeypatch.setattr(MemoryFileSystem, "cat_file", stumble)
     matrix = open_matrix(url)
     failures[0] = 2

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import io
 import os
 import re
 import threading
@@ -9,14 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import zarr
 
-from sketchselect.errors import MissingChunks, SourceError
+from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
-from sketchselect.readers import open_matrix
+from sketchselect.readers import convert, open_matrix
 from sketchselect.summaries import Moments
 
 pytest.importorskip("aiohttp")
+
+
+PAGE = b"\n<!DOCTYPE html><html><body>Please log in" + b"." * 3000 + b"</body></html>"
 
 
 @pytest.fixture
@@ -29,6 +34,21 @@ def serve(tmp_path):
 
         def list_directory(self, path):
             self.send_error(403)
+
+        def send_head(self):
+            """Answer as ever, but with an error a few times, or otherwise where there is no such file."""
+            if self.server.busy:
+                self.server.busy -= 1
+                return self.send_error(self.server.status)
+            if os.path.isfile(self.translate_path(self.path)) or self.server.missing == 404:
+                return super().send_head()
+            if self.server.missing != 200:
+                return self.send_error(self.server.missing)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(PAGE)))
+            self.end_headers()
+            return io.BytesIO(PAGE)
 
         def do_HEAD(self):
             if self.server.together is not None:
@@ -46,7 +66,8 @@ def serve(tmp_path):
                     self.end_headers()
                 return
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-            if not (self.server.ranges and asked):
+            there = os.path.isfile(self.translate_path(self.path))
+            if self.server.busy or not (self.server.ranges and asked and there):
                 super().do_GET()
                 return
             content = Path(self.translate_path(self.path)).read_bytes()
@@ -71,6 +92,7 @@ def serve(tmp_path):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
         server.tagged, server.ranges, server.dated, server.together = "", False, False, None
         server.refused = "\0"
+        server.busy, server.status, server.missing = 0, 503, 404
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -171,3 +193,89 @@ def test_a_refusal_is_no_damage_and_the_signed_address_of_a_redirection_is_not_s
     assert refused in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "damaged" not in str(caught.value)
+
+
+VALUES = np.random.default_rng(0).normal(size=(60, 7))
+
+
+def stores(folder):
+    """Write the same rows in every kind of store that a web server can have."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    zarr.create_array(folder / "3.zarr", data=VALUES, chunks=(20, 7))
+    zarr.create_array(folder / "2.zarr", data=VALUES, chunks=(20, 7), zarr_format=2)
+    zarr.create_array(folder / "plain.zarr", data=VALUES, chunks=(20, 7), compressors=None)
+    zarr.create_array(folder / "shards.zarr", data=VALUES, chunks=(10, 7), shards=(20, 7))
+    convert(sp.csr_array(VALUES), folder / "sparse.zarr")
+    convert(VALUES, folder / "converted.zarr", chunks=(20, 7))
+    table = pa.table({f"x{j}": VALUES[:, j] for j in range(7)})
+    pq.write_table(table, folder / "rows.parquet", row_group_size=20)
+
+
+STORES = ("3.zarr", "2.zarr", "plain.zarr", "shards.zarr", "sparse.zarr", "converted.zarr", "rows.parquet")
+
+
+def rows_of(matrix):
+    rows = matrix.read_rows(0, 60)
+    return rows.toarray() if matrix.is_sparse else rows
+
+
+@pytest.mark.parametrize("missing", [200, 403])
+@pytest.mark.parametrize("name", STORES)
+def test_a_server_that_has_no_404_has_stores_all_the_same(serve, tmp_path, name, missing):
+    """As one of a single page, or of a bucket whose files may not be listed."""
+    stores(tmp_path)
+    serve.missing, serve.ranges = missing, True
+    assert np.array_equal(rows_of(opened(serve, name)), VALUES)
+
+
+@pytest.mark.parametrize("policy", ["error", "fill"])
+@pytest.mark.parametrize("name", ["none", "none.zarr", "none.parquet"])
+def test_a_page_in_the_place_of_a_store_is_said_to_be_one(serve, name, policy):
+    serve.missing, serve.ranges = 200, True
+    with pytest.raises(SourceError, match=rf"/{name}.*sends a page \(HTML\)") as caught:
+        opened(serve, name, missing_chunks=policy)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "damaged" not in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["error", "fill"])
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        *("3.zarr/c/1/0", "2.zarr/1.0", "plain.zarr/c/1/0", "shards.zarr/c/1/0", "converted.zarr/c/1/0"),
+        *(f"sparse.zarr/{part}/c/0" for part in ("data", "indices", "indptr")),
+    ],
+)
+def test_a_page_in_the_place_of_a_chunk_is_no_fill_value(serve, tmp_path, chunk, policy):
+    stores(tmp_path)
+    serve.missing = 200
+    (tmp_path / chunk).unlink()
+    with pytest.raises(ChunkReadError, match=rf"{chunk}: .*sends a page \(HTML\)"):
+        rows_of(opened(serve, chunk.partition("/")[0], missing_chunks=policy))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("name", STORES)
+def test_a_server_that_is_busy_for_a_moment_is_asked_again(serve, tmp_path, name, status, monkeypatch):
+    for module in ("location", "readers.zarr.array"):
+        monkeypatch.setattr(f"sketchselect.{module}.PAUSES", (0.0, 0.0))
+    stores(tmp_path)
+    serve.status, serve.ranges, serve.tagged = status, True, "first"
+    serve.busy = 2
+    matrix = opened(serve, name)
+    before = matrix.identity(0, 60)
+    serve.busy = 2
+    assert matrix.identity(0, 60) == before
+    serve.busy = 1
+    assert np.array_equal(rows_of(matrix), VALUES)
+    serve.busy = 10**9
+    with pytest.raises(SourceError, match=f"the server answers {status}"):
+        opened(serve, name)
+
+
+def test_parts_of_shards_are_read_where_the_server_sends_whole_files(serve, tmp_path):
+    """As `python -m http.server` does."""
+    stores(tmp_path)
+    matrix = opened(serve, "shards.zarr")
+    for start, stop in ((0, 10), (10, 20), (5, 45)):
+        assert np.array_equal(matrix.read_rows(start, stop), VALUES[start:stop])

@@ -148,7 +148,7 @@ def test_a_server_that_is_gone_is_one_line_without_secrets(bucket: Any, library:
     assert np.array_equal(matrix.read_rows(0, 60), ROWS)
     server.stop()
     with (
-        mock.patch("sketchselect.readers.zarr.array._RETRY_PAUSES", ()),
+        mock.patch("sketchselect.readers.zarr.array.PAUSES", ()),
         pytest.raises(ChunkReadError, match=r"c/0/0.*check the (network|address)") as caught,
     ):
         matrix.read_rows(0, 60)

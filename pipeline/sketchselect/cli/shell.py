@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import errno
 import functools
 import inspect
 import os
@@ -19,7 +20,7 @@ import typer
 import typer.core
 
 from sketchselect._progress import log_line
-from sketchselect._text import printable
+from sketchselect._text import printable, without_credentials
 from sketchselect.errors import BadParameter, HungUp, Interrupted, SketchSelectError, Terminated
 
 INTERRUPTED = "interrupted; run the same command again"
@@ -39,6 +40,9 @@ GRACE_SECONDS = 3.5
 
 EXIT_MESSAGE_SECONDS = 0.5
 """Seconds to write the exit message."""
+
+DASK_CONFIG_ERROR = "A dask config file at"
+"""How the `ValueError` begins that importing Dask ends with where a file of its configuration cannot be read."""
 
 SHARED_OPTIONS = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
@@ -214,6 +218,8 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
         except Exception as error:
             if debug:
                 raise
+            if str(error).startswith(DASK_CONFIG_ERROR):
+                _fail([f"{_one_line(error)}; correct the file (DASK_CONFIG, ~/.config/dask or /etc/dask)"], 2, as_json)
             kind = type(error).__name__
             _fail([f"unexpected {kind}: {_one_line(error)} (--debug shows where; please report it)"], 1, as_json)
 
@@ -226,7 +232,7 @@ def _plain_warnings() -> Iterator[None]:
     seen_texts: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        text = _one_line(message)
+        text = without_credentials(_one_line(message))
         if text in seen_texts:
             return
         seen_texts.add(text)
@@ -251,7 +257,8 @@ def _end(error: BaseException, as_json: bool, interrupted: str) -> NoReturn:
         lines, code = str(error).splitlines(), 2 if isinstance(error, BadParameter) else error.exit_code
     elif isinstance(error, OSError):
         prefix = f"{error.filename}: " if error.filename else ""
-        lines = [f"{prefix}{error.strerror or _one_line(error)}"]
+        cure = "; raise the limit of open files (ulimit -n)" if error.errno == errno.EMFILE else ""
+        lines = [f"{prefix}{error.strerror or _one_line(error)}{cure}"]
     else:
         lines = [f"{type(error).__name__}: {_one_line(error)}"]
     _fail(lines, code, as_json)
@@ -264,6 +271,7 @@ def _fail(lines: list[str], code: int, as_json: bool) -> NoReturn:
 
 
 def _print_failure(lines: list[str], code: int, as_json: bool) -> None:
+    lines = [without_credentials(line) for line in lines]
     for line in lines:
         print(log_line("error", printable(line)), file=sys.stderr, flush=True)
     if as_json:

@@ -15,11 +15,9 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import CLIENTS, FitKeywords, LocalEngine, PassOptions, RunKeywords
 from sketchselect.execution.plan import Engine
-from sketchselect.location import is_scheduler_file
+from sketchselect.location import is_scheduler_file, is_url, scheduler_fault
 from sketchselect.readers.base import Matrix, Vector
 from sketchselect.readers.dask import futures_client
-
-_SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
 
 
 @contextmanager
@@ -55,7 +53,9 @@ def open_engine(
     elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
         address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
         named = isinstance(address, str) and address != "env"
-        if named and not (address.startswith(_SCHEMES) or is_scheduler_file(address)):
+        if named and is_url(address) and (fault := scheduler_fault(address)) is not None:
+            raise BadParameter(fault)
+        if named and not (is_url(address) or is_scheduler_file(address)):
             raise BadParameter(f"client must be {CLIENTS}, got {address!r}")
         from sketchselect.execution.clusters import connect
 

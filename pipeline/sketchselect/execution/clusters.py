@@ -27,11 +27,12 @@ from urllib.parse import urlsplit
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
+from sketchselect._text import counted
 from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFit
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.engine import available_cores
 from sketchselect.execution.watch import WORKER_TTL
-from sketchselect.location import is_scheduler_file
+from sketchselect.location import is_scheduler_file, scheduler_fault
 
 HANDSHAKE_SECONDS = 3.0
 """Seconds to wait for a scheduler's first byte; the client waits for one that takes longer."""
@@ -176,6 +177,7 @@ def local_cluster(
             f"memory_limit = {format_bytes(limit)}: an idle worker alone takes up to "
             f"{format_bytes(IDLE_WORKER_NBYTES)}; raise it"
         )
+    _require_open_files(count)
     environment = dict(os.environ)
     from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
 
@@ -224,11 +226,8 @@ def connect(
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
     if isinstance(where, str) and is_scheduler_file(where):
         where = _address_in(where)
-    if isinstance(where, str) and "@" in where:
-        raise BadParameter(
-            f"{where.rpartition('@')[2]}: a scheduler's address has no user and password; write it without what stands "
-            "before the @, and protect the traffic with tls://"
-        )
+    if isinstance(where, str) and (fault := scheduler_fault(where)) is not None:
+        raise BadParameter(fault)
     with quiet_logs():
         try:
             if isinstance(where, str):
@@ -269,6 +268,21 @@ class StayWithDriver(WorkerPlugin):  # type: ignore[misc]
         # A worker that is stopped, or in native code, does not notice that its driver's pipe is closed.
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _require_open_files(n_workers: int) -> None:
+    """Raise `BadCluster` where a process may have fewer files open than a cluster takes: it would start for ever."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 40 + 12 * n_workers  # about 20 and 12 are pipes and connections, and some are for what is read
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise BadCluster(
+            f"a cluster of {counted(n_workers, 'worker')} takes some {needed} open files, and this process may have "
+            f'{limit}; raise the limit (ulimit -n {needed}), or use cluster = "threads"'
+        )
 
 
 def local_memory_limit() -> int | None:

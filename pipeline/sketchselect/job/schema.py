@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from sketchselect._text import did_you_mean
+from sketchselect._text import did_you_mean, without_credentials
 from sketchselect.errors import BadParameter
 from sketchselect.job.text import JobText, KeyPath
 from sketchselect.location import SCHEMES, is_url
@@ -48,7 +48,7 @@ def _address(value: str) -> str:
 
 
 def _folder(value: str) -> str:
-    if is_url(value):
+    if is_url(value) or "::" in value:
         raise Expectation("a local folder, not a URL: its locks and renames need a disk; copy the finished folder")
     return value
 
@@ -390,7 +390,7 @@ def describe(value: Any) -> str:
         return "a section"
     kinds = {bool: "boolean", str: "string", int: "number", float: "number"}
     kind = kinds.get(type(value), type(value).__name__)
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else without_credentials(repr(value))
     return f"the {kind} {text if len(text) <= 80 else text[:77] + '...'}"
 
 

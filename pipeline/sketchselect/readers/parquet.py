@@ -21,7 +21,7 @@ from sketchselect._text import key_without, listed_names
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
-from sketchselect.location import Location, refusal
+from sketchselect.location import Location, persistent, refusal
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import (
@@ -217,6 +217,8 @@ def read_footers(location: Location) -> Footers:
                 ) from error
             if refusal(error) is not None:
                 raise place.failure(error) from error
+            if (page := place.page_instead()) is not None:
+                raise page from error
             raise SourceError(
                 f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
             ) from error
@@ -328,7 +330,15 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
             yield file
         return
     system, path = location.filesystem()
-    with system.open(path, "rb") as raw, pq.ParquetFile(raw, metadata=footer) as file:
+
+    def opened() -> tuple[Any, contextlib.ExitStack]:
+        with contextlib.ExitStack() as stack:
+            raw = stack.enter_context(system.open(path, "rb"))
+            file = stack.enter_context(pq.ParquetFile(raw, metadata=footer))
+            return file, stack.pop_all()
+
+    file, stack = persistent(opened)
+    with stack:
         yield file
 
 

@@ -23,7 +23,7 @@ from sketchselect._text import first_few
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
-from sketchselect.location import Location, file_version, refusal
+from sketchselect.location import PAUSES, Location, file_version, refusal
 from sketchselect.readers.base import MissingPolicy
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, parse_metadata, read_document
@@ -108,8 +108,6 @@ def _number(value: Any, name: str, address: str) -> float:
     except (TypeError, ValueError, struct.error):
         raise SourceError(f"{address}: the attribute {name} is not a number; correct it") from None
 
-
-_RETRY_PAUSES = (0.2, 1.0)
 
 _VERSIONS_AT_ONCE = 16
 """Chunks that a web server is asked about at a time."""
@@ -261,7 +259,7 @@ class ZarrArray:
         edges, height = (start, stop % self.shape[axis]), self.metadata.chunks[axis]
         is_part = not self.location.is_local and any(edge % height for edge in edges)
         array = self.open(recent=is_part)
-        pauses = () if self.location.is_local else _RETRY_PAUSES
+        pauses = () if self.location.is_local else PAUSES
         for pause in (*pauses, None):
             try:
                 out: Array = array[start:stop] if axis == 0 else array[:, start:stop]
@@ -368,6 +366,8 @@ class ZarrArray:
             )
         if (reason := refusal(error)) is not None:
             return ChunkReadError(f"{self._chunk(cell)} cannot be read ({reason}); try again, or check the permissions")
+        if (page := self.location.page_instead(self.metadata.key(cell))) is not None:
+            return ChunkReadError(f"chunk {self.metadata.key(cell)} is missing: {page}")
         try:
             version = self.location.version(self.metadata.key(cell))
         except SourceError as failure:  # out of reach, not damaged

@@ -11,7 +11,7 @@ import numpy as np
 
 from sketchselect._text import did_you_mean, first_few
 from sketchselect.errors import SourceError
-from sketchselect.location import Location, locate
+from sketchselect.location import Location, is_forbidden, locate
 from sketchselect.readers.anndata_layout import (
     ANNDATA,
     COLUMNS,
@@ -91,6 +91,8 @@ def find_node(root: ZarrNode | None, location: Location, key: str | None, groups
     if root is None:
         if location.is_local:
             location.existing_version()
+        if (page := location.page_instead("zarr.json")) is not None:
+            raise page
         raise SourceError(
             f"{location.address}: not a Zarr array: there is no zarr.json, .zarray or .zgroup; convert the file with: "
             "sketchselect convert IN OUT.zarr"
@@ -268,7 +270,12 @@ def _anndata_around(node: ZarrNode) -> tuple[ZarrNode, list[str]] | None:
     """Return the AnnData store that holds a matrix, and the path of the matrix in it."""
     above = node.location.parent()
     for _ in range(_DEEPEST):
-        root = read_node(above) if above is not None else None
+        try:
+            root = read_node(above) if above is not None else None
+        except SourceError as error:
+            if not is_forbidden(error):
+                raise
+            return None
         if above is None or root is None:
             return None
         if root.kind == "group" and encoding(root) == ANNDATA:

@@ -14,7 +14,7 @@ import numpy as np
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import SourceError
 from sketchselect.linalg.hashing import digest
-from sketchselect.location import Location
+from sketchselect.location import Location, is_forbidden
 
 MARKER = "sketchselect"
 """Attribute of what we wrote, with ``empty_chunks`` where every chunk has its file; ``document`` is the digest of the
@@ -110,7 +110,18 @@ def read_document(
     """
     if location.is_local and not top:
         top = os.path.realpath(location.url)
-    content = location.read_inside("zarr.json", top)
+    refused: list[SourceError] = []
+
+    def read(name: str) -> bytes | None:
+        try:
+            return location.read_inside(name, top)
+        except SourceError as error:
+            if not is_forbidden(error):
+                raise
+            refused.append(error)
+            return None
+
+    content = read("zarr.json")
     if content is not None:
         document = _load(content, f"{location.address}/zarr.json")
         if (kind := document.get("node_type")) not in ("array", "group"):
@@ -136,12 +147,14 @@ def read_document(
         return kind, document
     kinds: tuple[tuple[str, Literal["array", "group"]], ...] = ((".zarray", "array"), (".zgroup", "group"))
     for name, of_version_2 in kinds:
-        content = location.read_inside(name, top)
+        content = read(name)
         if content is not None:
             document = _load(content, f"{location.address}/{name}")
-            attributes = location.read_inside(".zattrs", top)
+            attributes = read(".zattrs")
             document["attributes"] = _load(attributes, f"{location.address}/.zattrs") if attributes else {}
             return of_version_2, document
+    if refused:
+        raise refused[0]
     return None
 
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, WrapperStore
 
 from sketchselect.location import Location, version_of
@@ -140,6 +141,21 @@ def _stated(key: str, secret: str | None, token: str | None) -> dict[str, Any]:
     return {"access_key_id": key, "secret_access_key": secret or "", "token": token, "expires_at": None}
 
 
+class WebStore(FsspecStore):  # type: ignore[misc,unused-ignore]
+    """A store of a web server, which may send a whole file where a part of it is asked for."""
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        """Return the content of `key`, or the part of it."""
+        value = await super().get(key, prototype, byte_range)
+        if value is None:
+            return None
+        if isinstance(byte_range, SuffixByteRequest) and len(value) > byte_range.suffix:
+            return value[len(value) - byte_range.suffix :]
+        if isinstance(byte_range, RangeByteRequest) and len(value) > byte_range.end - byte_range.start:
+            return value[byte_range.start : byte_range.end]
+        return value
+
+
 class StrictStore(WrapperStore):  # type: ignore[misc,unused-ignore]
     """A store in which every chunk must exist, for releases of zarr without a setting for that."""
 
@@ -242,7 +258,8 @@ def make_store(
         store: Any = LocalStore(location.url, read_only=read_only)
     else:
         options = dict(location.options) or None
-        store = FsspecStore.from_url(location.url, storage_options=options, read_only=read_only)
+        kind = FsspecStore if location.has_listing else WebStore
+        store = kind.from_url(location.url, storage_options=options, read_only=read_only)
         store = RecentStore(store) if recent else store
     if not read_only:
         return DigestStore(store)
