@@ -400,6 +400,43 @@ def test_init_writes_the_steps_that_a_table_needs(tmp_path):
     assert '# 2 columns of text or dates become features by "one-hot", "dates"' in (tmp_path / "csv.toml").read_text()
 
 
+def test_a_first_job_takes_text_of_its_own_for_every_row_as_row_names(tmp_path):
+    table = DATED.reset_index(drop=True)[["town", "area"]]
+    table.insert(0, "car, name", [f"c{i}" for i in range(len(table))])
+    table.insert(2, "remark", [f"r{i}" for i in range(len(table))])
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    works("init", tmp_path / "t.parquet", "-o", tmp_path / "first.toml")
+    job = tomllib.loads((tmp_path / "first.toml").read_text())
+    assert job["input"] == {"url": "t.parquet", "key": "-remark", "row_names": "car, name"} | job["input"]
+    assert job["prepare"]["steps"] == ["one-hot"]
+    job["input"]["url"], job["cluster"]["n_clusters"] = str(tmp_path / "t.parquet"), 2
+    result = sks.run(job | {"execution": {"cluster": "serial"}, "output": {"dir": str(tmp_path / "out")}})
+    assert not any("c1" in name or "r1" in name for name in result.selection.feature_names)
+    assert (tmp_path / "out" / "labels.csv").read_text().splitlines()[0] == '"car, name",cluster'
+
+    table.set_index("car, name")[["remark", "area"]].to_parquet(tmp_path / "index.parquet")
+    works("init", tmp_path / "index.parquet", "-o", tmp_path / "index.toml")
+    job = tomllib.loads((tmp_path / "index.toml").read_text())
+    assert job["input"] == {"url": job["input"]["url"], "key": "-remark"}
+    assert job["prepare"]["steps"] == []
+
+
+@pytest.mark.filterwarnings("ignore:.*columns (is|are) text:UserWarning")
+def test_a_first_job_for_a_converted_table_speaks_of_no_cells(tmp_path):
+    table = DATED.reset_index(drop=True)[["area", "town"]]
+    table.insert(1, "sample", [f"s{i}" for i in range(len(table))])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    works("convert", tmp_path / "t.csv", tmp_path / "t.zarr")
+    works("init", tmp_path / "t.zarr", "-o", tmp_path / "first.toml")
+    text = (tmp_path / "first.toml").read_text()
+    assert tomllib.loads(text)["input"]["row_names"] == "obs/sample"
+    assert '# labels = "obs/town"' in text
+    assert "# the text columns: obs/sample, obs/town" in text
+    assert "# 1 column of text or dates" in text
+    assert "anndata" not in text
+    assert "columns of obs" not in text
+
+
 def test_a_job_selects_levels_and_predicts_new_rows(tmp_path):
     old = as_source("parquet", DATED.assign(price=PRICE)[:N_OLD], tmp_path)
     new = as_source("parquet", DATED[["sold", "town", "area"]][N_OLD:], tmp_path)

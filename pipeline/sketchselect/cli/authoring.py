@@ -32,7 +32,7 @@ JOB = """\
 url = {url}
 {key}# target = "y.npy"               # for a method with a target: a file, or an array or column of the source
 {labels} # known classes, never used, only compared with at the end
-{columns}{nonfinite}
+{row_names}{columns}{nonfinite}
 [prepare]
 {prepare}
 [select]
@@ -75,17 +75,25 @@ def init(
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.csr import is_csr
     from sketchselect.location import locate, location_of
-    from sketchselect.readers import open_matrix, row_partitions
-    from sketchselect.readers.opening import obs_columns
+    from sketchselect.readers import open_matrix
+    from sketchselect.readers.opening import is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes
 
     options = storage_options(storage)
-    matrix, encode = _opened(source, key=key, storage_options=options, feature_names=feature_names)
+    given = {"storage_options": options, "feature_names": feature_names}
+    matrix, encode = _opened(source, key=key, **given)
     if output.exists():
         raise BadParameter(f"{output}: exists already; choose another name with -o")
-    start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
-    block = matrix.read_rows(start, min(stop, start + _SAMPLE_ROWS))
+    block = _first_rows(matrix)
+    unlike = _unlike_columns(matrix, block)
+    row_names = None
+    if unlike:
+        if matrix.row_names is None:
+            row_names, *unlike = unlike
+        key = key_of_others(unlike, key) if unlike else key
+        matrix, encode = _opened(source, key=key, vectors=[row_names], **given)
+        block = _first_rows(matrix)
     values = block.data if is_csr(block) else block
     kind = "sparse " if matrix.is_sparse else ""
     description = f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {kind}{matrix.dtype}"
@@ -98,7 +106,8 @@ def init(
     steps = [ENCODINGS[kind] for kind in encode]
     location = location_of(os.path.expanduser(source))
     n_columns = matrix.shape[1]
-    obs = obs_columns(location if options is None else locate(source, options), key)
+    place = location if options is None else locate(source, options)
+    obs, is_table = obs_columns(place, key), is_converted_table(place)
     # Counts in the layout of AnnData are of genes, others of words.
     method, number, of_counts = AutoSelector.method, 0, []
     if sparse_counts and obs is not None:
@@ -109,9 +118,14 @@ def init(
     advice = f'for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
     if method != GreedySelector.method:
         advice = 'such as "standardise" for columns of different units'
-    label, label_line = _labels(obs, matrix, options)
+    label, label_line, unlike_obs = _labels(obs, matrix, options, "text columns" if is_table else "columns of obs")
+    if is_table and unlike_obs and matrix.row_names is None:
+        row_names = unlike_obs[0]
     if obs is not None and not counts:
-        wider = open_matrix(source, key=key, nonfinite="missing", encode=tuple(ENCODINGS), storage_options=options)
+        named = [row_names]
+        wider = open_matrix(
+            source, key=key, nonfinite="missing", encode=tuple(ENCODINGS), storage_options=options, vectors=named
+        )
         if n_more := wider.shape[1] - n_columns:
             some = ", ".join(json.dumps(step) for step in ENCODINGS.values())
             label_line += f"# {counted(n_more, 'column')} of text or dates become features by {some}, first in steps\n"
@@ -119,11 +133,15 @@ def init(
         description=description,
         name=output,
         url=json.dumps(_for_job(source, output)),
-        key=(f"key = {json.dumps(key)}\n" if key else "")
+        key=(f"key = {json.dumps(key, ensure_ascii=False)}\n" if key else "")
         + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
-        anndata=_annotations() if obs is not None else "",
+        row_names=""
+        if row_names is None
+        else f"row_names = {json.dumps(row_names, ensure_ascii=False)}".ljust(32)
+        + " # a text of its own for every row seen, and so no feature\n",
+        anndata=_annotations() if obs is not None and not is_table else "",
         nonfinite=f"{fill}\n" if n_missing else "",
         prepare=f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
         method=json.dumps(method).ljust(23),
@@ -151,6 +169,23 @@ def _opened(source: str, **inputs: Any) -> tuple[Any, tuple[str, ...]]:
             refusal = refusal or error
     assert refusal is not None
     raise refusal
+
+
+def _first_rows(matrix: Matrix) -> Any:
+    from sketchselect.readers import row_partitions
+
+    start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
+    return matrix.read_rows(start, min(stop, start + _SAMPLE_ROWS))
+
+
+def _unlike_columns(matrix: Matrix, rows: Any) -> list[str]:
+    """Return the text columns that have no two equal entries in some rows, as names of rows have; none if all would."""
+    from sketchselect.readers.tables import LEAST_COUNTED
+
+    if len(matrix.text_columns) == matrix.shape[1] or rows.shape[0] < LEAST_COUNTED:
+        return []
+    names = matrix.feature_names or ()
+    return [names[j] for j in matrix.text_columns if len(set(rows[:, j].tolist())) == rows.shape[0]]
 
 
 def _for_job(source: str, job: Path) -> str:
@@ -288,22 +323,35 @@ def _needs(cls: type[BaseSelector]) -> str:
     return " and ".join(needs)
 
 
-def _labels(obs: list[str] | None, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Return the first text column of ``obs`` for the labels, if there is one, and a line with all columns."""
+def _labels(
+    obs: list[str] | None, matrix: Matrix, storage_options: Mapping[str, Any] | None, listed: str
+) -> tuple[str, str, list[str]]:
+    """Return a name for the labels, a line with all columns of ``obs``, and the text columns that name the rows.
+
+    The name is the first text column with equal entries, if there is one. `listed`: What the line calls the columns.
+    """
     if not obs:
-        return "labels.csv", ""
+        return "labels.csv", "", []
     few = obs[:_LISTED]
-    texts = (name for name in few if _is_text(name, matrix, storage_options))
-    return next(texts, few[0]), f"# the columns of obs: {', '.join(few)}{', ...' * (len(obs) > len(few))}\n"
+    entries = {name: _texts(name, matrix, storage_options) for name in few}
+    unlike = [name for name, texts in entries.items() if texts and len(set(texts)) == len(texts)]
+    labels = next((name for name, texts in entries.items() if texts and name not in unlike), few[0])
+    return labels, f"# the {listed}: {', '.join(few)}{', ...' * (len(obs) > len(few))}\n", unlike
 
 
-def _is_text(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> bool:
+def _texts(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> list[str]:
+    """Return the first entries of a column of ``obs``; none where it holds numbers or dates."""
+    import numpy as np
+
     from sketchselect.readers import open_vector
+    from sketchselect.readers.tables import parsed_times
 
     try:
-        return open_vector(name, None, matrix=matrix, storage_options=storage_options).dtype.kind == "U"
+        vector = open_vector(name, None, matrix=matrix, storage_options=storage_options)
     except SketchSelectError:
-        return False  # neither numbers nor text, such as a date
+        return []  # neither numbers nor text, such as a date
+    texts = vector.read(0, min(vector.shape[0], _SAMPLE_ROWS)).tolist() if vector.dtype.kind == "U" else []
+    return texts if np.isnat(parsed_times(texts)).any() else []
 
 
 def _annotations() -> str:

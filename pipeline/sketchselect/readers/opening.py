@@ -315,7 +315,7 @@ def open_matrix(
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
             with _misspelt_first(parquet, location.address, lambda: parquet_names(location)):
-                opened = known.open_matrix(location, _without(named, key), policy, kinds)
+                opened = known.open_matrix(location, key_of_others(named, key), policy, kinds)
             matrix = _with_names(opened, feature_names)
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is not used as a feature: {_ROLE}" for name in named)
@@ -337,6 +337,16 @@ def open_matrix(
     return matrix
 
 
+def is_converted_table(location: Location) -> bool:
+    """Return whether a place is a store that `convert` made of a text file with columns of text."""
+    return format_of(location) is None and _table_root(location) is not None
+
+
+def _table_root(location: Location) -> Any:
+    root = read_node(location)
+    return None if root is None or MARKER not in root.attributes or encoding(root) != ANNDATA else root
+
+
 def _with_fields(
     matrix: Matrix, location: Location, encode: Collection[str], vectors: Sequence[Any], missing: MissingPolicy
 ) -> Matrix:
@@ -346,8 +356,8 @@ def _with_fields(
     only where two of its first entries are equal: otherwise it names the rows.
     """
     columns_given, places = {v for v in vectors if isinstance(v, str)}, _places(vectors)
-    root = read_node(location)
-    if root is None or MARKER not in root.attributes or encoding(root) != ANNDATA:
+    root = _table_root(location)
+    if root is None:
         return matrix
     frame = root.child("obs")
     index = [] if frame is None or "_index" not in frame.attributes else [f"obs/{frame.attributes['_index']}"]
@@ -710,7 +720,7 @@ def _vector_columns(vectors: Sequence[Any], is_column: Callable[[str], bool]) ->
     return [name for name in local_names(vectors) if is_column(name)]
 
 
-def _without(columns: Sequence[str], key: str | None) -> str | None:
+def key_of_others(columns: Sequence[str], key: str | None) -> str | None:
     """Return the key of Parquet columns without some columns."""
     if not columns:
         return key
