@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
-from sketchselect.workflow.compare import SHARED_STAGES, _charged, compare_runs, overlap, ranking, to_rows
+from sketchselect.workflow.compare import SHARED_STAGES, _charged, compare_runs, overlap, ranking, same_source, to_rows
 
 from .commands import cli, refused, works
 
@@ -190,7 +191,7 @@ def test_rounding_that_decides_is_said_with_the_table(labelled: tuple[dict[str, 
 
 
 @pytest.mark.parametrize("n_clusters", [None, 2])
-@pytest.mark.filterwarnings("default:the runs are of different sources")
+@pytest.mark.filterwarnings("default:.* was written again between the runs")
 def test_models_of_other_content_are_not_ranked(
     job: Callable[..., dict[str, Any]], tmp_path: Path, n_clusters: int | None
 ) -> None:
@@ -211,9 +212,33 @@ def test_models_of_other_content_are_not_ranked(
     done = works("compare", *folders[1:], "--json")
     content = json.loads(done.stdout)
     assert not content["same_source"]
-    assert content["ranking"] == "The models are of different sources, and not ranked."
+    assert content["ranking"].startswith(f"The models are not ranked: {tmp_path / 'x.npy'} was written again between")
     assert done.stderr.count("cannot be compared") == 1
     assert content["ranking"] in works("compare", *folders[1:]).stdout
+
+
+@pytest.mark.filterwarnings("default:.* was written again between the runs")
+def test_rows_whose_file_has_another_time_are_the_same_where_their_summary_is(
+    job: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((200, 4))
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", X[:, 1] + rng.standard_normal(200))
+    source = {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")}
+    folders = {}
+    for second, (name, select) in enumerate({"one": {}, "two": {"cv_rule": "1se"}, "squares": {"degree": 2}}.items()):
+        os.utime(tmp_path / "x.npy", (second, second))
+        whole = job(input=source, cluster=None, output={"dir": str(tmp_path / name)})
+        folders[name] = sks.run({**whole, "select": {"method": "lasso", "cv": 5, **select}}).folder
+    runs = compare_runs([str(folders["one"]), str(folders["two"])])
+    assert len({run.source["identity"] for run in runs}) == 2
+    assert same_source(runs)
+    assert ranking(runs).startswith("Best on held-out rows")
+    # The summary of other columns is another one.
+    done = works("compare", folders["one"], folders["squares"])
+    assert "x.npy was written again between the runs, or its time was set" in done.stderr
+    assert "whether its rows are the same is not known" in done.stdout
 
 
 def test_models_of_other_columns_of_one_table_are_ranked(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

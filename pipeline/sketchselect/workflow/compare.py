@@ -153,7 +153,8 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         inputs.add((content["source"]["identity"], repr(content["prepare"])))
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
     if not same_source(runs):
-        warn("the runs are of different sources: their inertias, models and columns cannot be compared")
+        problem = _written_again(runs) or "the runs are of different sources"
+        warn(f"{problem}: their inertias, models and columns cannot be compared")
     elif len(inputs) > 1 and any(each.objective is not None for each in runs):
         warn("the runs read or prepare other columns of one source: their inertias cannot be compared")
     return runs
@@ -164,17 +165,54 @@ def _source(content: dict[str, Any]) -> dict[str, Any]:
     place = {"address": source["address"], "rows": source["shape"][0], "columns": source["shape"][1]}
     # Of a table these say which columns are read.
     reads = {name: settings.get(name) for name in ("key", "target", "cv_groups", "feature_names")}
-    return {**place, **reads, "identity": source["identity"]}
+    marks = {"identity": source["identity"], "summary": content.get("digests", {}).get("summary.sks")}
+    return {**place, **reads, **marks}
 
 
 def same_source(runs: Sequence[ComparedRun]) -> bool:
     """Return whether all runs are of the same rows: address, number, and content as far as it is known.
 
     A table's fingerprint is of the columns that a job reads, so only jobs that read the same ones are compared by it.
+    A file that was written again has another one; its rows are the same where a summary of all of them is, to the bit.
     """
-    places = {(each.source["address"], each.source["rows"]) for each in runs}
-    known = {tuple(each.source.items()) for each in runs if each.source["identity"] is not None}
-    return len(places) == 1 and len(known) == len({source[:-1] for source in known})
+    return len({(each.source["address"], each.source["rows"]) for each in runs}) == 1 and all(
+        len({reader.source["columns"] for reader in readers}) == 1 and _n_contents(readers) <= 1
+        for readers in _readers(runs)
+    )
+
+
+def _readers(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
+    """Return the runs in groups that read the same columns, but for those whose content has no fingerprint."""
+    groups: dict[Any, list[ComparedRun]] = {}
+    for each in runs:
+        if each.source["identity"] is not None:
+            reads = tuple(v for k, v in each.source.items() if k not in ("columns", "identity", "summary"))
+            groups.setdefault(reads, []).append(each)
+    return list(groups.values())
+
+
+def _n_contents(runs: Sequence[ComparedRun]) -> int:
+    """Return how many contents are told apart: neither the fingerprint nor the summary of all rows is the same."""
+    contents: list[set[Any]] = []
+    for each in runs:
+        marks = {each.source["identity"], each.source["summary"]} - {None}
+        contents = [
+            marks.union(*(content for content in contents if content & marks)),
+            *(content for content in contents if not content & marks),
+        ]
+    return len(contents)
+
+
+def _written_again(runs: Sequence[ComparedRun]) -> str:
+    """Return what is known of runs of one file, of one shape, that was written again; empty of other runs."""
+    if len({tuple(each.source[name] for name in ("address", "rows")) for each in runs}) > 1:
+        return ""
+    if any(len({reader.source["columns"] for reader in readers}) > 1 for readers in _readers(runs)):
+        return ""
+    return (
+        f"{runs[0].source['address']} was written again between the runs, or its time was set, and whether its rows "
+        "are the same is not known"
+    )
 
 
 def compare_methods(
@@ -300,7 +338,8 @@ def ranking(runs: Sequence[ComparedRun]) -> str:
     if len(models) < 2:
         return ""
     if not same_source(models):
-        return "The models are of different sources, and not ranked."
+        problem = _written_again(models)
+        return f"The models are not ranked: {problem or 'they are of different sources'}."
     if len({(each.target, each.measure) for each in models}) > 1:
         return "The models are of different targets, or measured differently, and not ranked."
     unmeasured = [each.name for each in models if each.held_out is None or each.error is None]
