@@ -177,6 +177,10 @@ def test_models_are_ranked_by_their_error_on_held_out_rows(job: Callable[..., di
     assert f"Best on held-out rows: {folders['two']} with R2 {two['held_out']:.4f}" in text
     assert f"The standard error of {folders['two']}'s own error is {two['standard_error']:.3g}; " in text
     assert "k-means" not in text
+    assert "\nmean squared error on held-out rows  " in text
+    assert f", mean squared error {two['error']:.6g}, before" in text
+    assert one["folds"] == two["folds"] == "5, seed 0"
+    assert "folds differ" not in text
     text = works("compare", folders["two"], folders["all"]).stdout
     assert f"not ranked: '{folders['all']}'" in text
     assert "cv = 5" in text
@@ -263,6 +267,9 @@ def test_models_of_other_columns_of_one_table_are_ranked(job: Callable[..., dict
     runs = compare_runs([str(folder) for folder in folders])
     assert len({run.source["identity"] for run in runs}) == len(runs)
     assert "on held-out rows" in ranking(runs)
+    assert "folds differ" not in ranking([runs[0], runs[2]])
+    assert ", seed 0, groups of group" in ranking(runs[:2])
+    assert "5, seed 1" in ranking([runs[0], replace(runs[1], folds="5, seed 1")])
     # Selections of no column are equal.
     none = [replace(run, support=(), feature_names=()) for run in runs[:2]]
     numbered = replace(runs[2], support=(0,), feature_names=("b",))

@@ -51,12 +51,16 @@ SHOWN = {
     "measure": "measure of the model",
     "explained": "explained on the fitted rows",
     "held_out": "explained on held-out rows",
-    "error": "error on held-out rows",
+    "error": "error on held-out rows",  # of one measure by its name in `ERRORS`
     "standard_error": "standard error of this error",
+    "folds": "folds held out in turn",
     "stability": "stability (columns that stay)",
     "unused": "settings without effect",
 }
 """Properties on the terminal; in CSV and JSON they have their own names."""
+
+ERRORS = {"R2": "mean squared error", "D2": "mean deviance"}
+"""What the error on held-out rows is, by the measure of the model."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class ComparedRun:
     held_out: float | None
     error: float | None
     standard_error: float | None
+    folds: str | None  # How many, their seed, and the groups of rows that stay together
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
     seconds: float
     unused: str | None  # Settings of the job's [select] that this method does not have
@@ -122,6 +127,7 @@ class ComparedRun:
             None if share is None else cv.get(share),
             cv.get("mean_squared_error", cv.get("mean_deviance")),
             cv.get("standard_error"),
+            _folds(content) if cv else None,
             stability,
             seconds,
             ", ".join(unused) or None,
@@ -167,6 +173,12 @@ def _source(content: dict[str, Any]) -> dict[str, Any]:
     reads = {name: settings.get(name) for name in ("key", "target", "cv_groups", "feature_names")}
     marks = {"identity": source["identity"], "summary": content.get("digests", {}).get("summary.sks")}
     return {**place, **reads, **marks}
+
+
+def _folds(content: dict[str, Any]) -> str:
+    seed, groups = content["selection"]["parameters"].get("random_state", 0), content["job"]["input"].get("cv_groups")
+    text = f"{content['model']['cv']['n_folds']}, seed {seed}"
+    return text if groups is None else f"{text}, groups of {groups}"
 
 
 def same_source(runs: Sequence[ComparedRun]) -> bool:
@@ -325,7 +337,9 @@ def to_csv(runs: Sequence[ComparedRun]) -> str:
 def to_text(runs: Sequence[ComparedRun]) -> str:
     """Return the table for a terminal, a line for each property that a run has."""
     properties = (row for row in zip(*to_rows(runs), strict=True) if any(value is not None for value in row[1:]))
-    columns = [[SHOWN.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]
+    measures = {str(each.measure) for each in runs if each.error is not None}
+    labels = {**SHOWN, "error": f"{ERRORS[measures.pop()]} on held-out rows"} if len(measures) == 1 else SHOWN
+    columns = [[labels.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]
     widths = [max(len(row[i]) for row in columns) for i in range(len(runs) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
     caption = CAPTION if any(each.objective is not None for each in runs) else ""
@@ -349,16 +363,22 @@ def ranking(runs: Sequence[ComparedRun]) -> str:
             f"[select] gives; {models[0].measure} on the fitted rows rises with every further column."
         )
     best, following = sorted(models, key=lambda each: each.error or 0.0)[:2]
+    error = ERRORS[str(best.measure)]
     if best.error == following.error:
-        return f"{best.name} and {following.name} have the same error on held-out rows, {best.error:.6g}."
+        return f"{best.name} and {following.name} have the same {error} on held-out rows, {best.error:.6g}."
     text = (
-        f"Best on held-out rows: {best.name} with {best.measure} {best.held_out:.4f}, error {best.error:.6g}, before "
-        f"{following.name} with {following.held_out:.4f}, error {following.error:.6g}"
+        f"Best on held-out rows: {best.name} with {best.measure} {best.held_out:.4f}, {error} {best.error:.6g}, before "
+        f"{following.name} with {following.held_out:.4f}, {error} {following.error:.6g}."
     )
+    if best.folds != following.folds:
+        text += (
+            f" Their folds differ ({best.name}: {best.folds}; {following.name}: {following.folds}), which changes "
+            "errors too: compare them on the same ones."
+        )
     if best.standard_error is None:
-        return f"{text}."
+        return text
     return (
-        f"{text}. The standard error of {best.name}'s own error is {best.standard_error:.3g}; that of the difference "
+        f"{text} The standard error of {best.name}'s own error is {best.standard_error:.3g}; that of the difference "
         "is not known, and may be smaller, as both errors are of the same rows."
     )
 
