@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 NAME_LENGTH = 60
+CAPTION_LENGTH = 2000  # Sentences of our own stand there whole
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
 _USER = re.compile(r"\b((?!az|abfs)[A-Za-z][\w+.\-]*:/{1,2})(?:[^\s/'\"@]+|[^\s/'\"@]*:[^\s'\"]*)@")
@@ -251,4 +252,4 @@ def html_table(caption: str, rows: Iterable[Sequence[Any]], header: Sequence[str
     body = "".join(
         "<tr>" + "".join(f"<{tag}>{html.escape(clean(cell))}</{tag}>" for cell in row) + "</tr>" for tag, row in lines
     )
-    return f"<table><caption>{html.escape(clean(caption, 300))}</caption>{body}</table>"
+    return f"<table><caption>{html.escape(clean(caption, CAPTION_LENGTH))}</caption>{body}</table>"

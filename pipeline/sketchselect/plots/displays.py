@@ -137,6 +137,8 @@ class SelectionCurveDisplay(Display):
         The estimates, or the columns of their table (`SelectionCurve.to_dict`).
     chosen : tuple of str and int, optional
         Method and number of columns to mark; its intervals alone are drawn then.
+    n_columns : int, optional
+        Number of all columns, for the title.
 
     Examples
     --------
@@ -148,15 +150,17 @@ class SelectionCurveDisplay(Display):
     >>> display = sks.plots.SelectionCurveDisplay.from_curve(curve, ax=Figure().subplots())
     """
 
-    def __init__(self, *, curve: Any, chosen: tuple[str, int] | None = None) -> None:
+    def __init__(self, *, curve: Any, chosen: tuple[str, int] | None = None, n_columns: int | None = None) -> None:
         self.curve: Mapping[str, Any] = curve if isinstance(curve, Mapping) else curve.to_dict()
         self.chosen = chosen
+        self.n_columns = n_columns
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
         """Draw the curve of a fitted `AutoSelector`, its choice marked."""
         curve = _of(estimator, "curve_", "an AutoSelector")
-        return cls(curve=curve, chosen=(estimator.method_, int(estimator.support_.size))).plot(ax)
+        chosen = estimator.method_, int(estimator.support_.size)
+        return cls(curve=curve, chosen=chosen, n_columns=estimator.selection_.scores.size).plot(ax)
 
     @classmethod
     def from_curve(cls, curve: Any, *, ax: Any = None) -> Self:
@@ -166,7 +170,12 @@ class SelectionCurveDisplay(Display):
     def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
         charts.draw_curve(pen, panels[0], self.curve, self.chosen)
         if self.chosen is not None:
-            panels[0].set_title(f"{counted(self.chosen[1], 'column')}, chosen by {self.chosen[0]}")
+            method, n_chosen = self.chosen
+            columns = counted(n_chosen, "column")
+            if self.n_columns is not None:
+                part = "all" if 1 < n_chosen == self.n_columns else f"{n_chosen} of"
+                columns = f"{part} {counted(self.n_columns, 'column')}"
+            panels[0].set_title(f"{columns}, chosen by {method}")
 
 
 class ClusterRangeDisplay(Display):
