@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.datasets import make_classification
 from sklearn.feature_selection import f_classif, f_regression
 
@@ -16,8 +17,8 @@ from sketchselect.selectors.supervised import auto
 from sketchselect.selectors.supervised.auto import MRMRPath, UnivariatePath
 from sketchselect.selectors.supervised.binned import mutual_information
 from sketchselect.selectors.supervised.models import design_of
-from sketchselect.selectors.supervised.predict import discriminant, expected_wrong
-from sketchselect.summaries import Folds, Moments
+from sketchselect.selectors.supervised.predict import discriminant, expected_wrong, observed_wrong
+from sketchselect.summaries import Folds, Moments, RowSample
 
 
 def rows(n: int = 400, p: int = 8) -> np.ndarray:
@@ -39,15 +40,17 @@ def test_squares_are_found_where_no_linear_method_finds_them() -> None:
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize("n_features", [None, 3])
-def test_it_is_the_method_of_least_error(n_features: int | None) -> None:
+@pytest.mark.parametrize(("n_features", "with_rows"), [(None, True), (3, True), (None, False), (3, False)])
+def test_it_is_the_method_of_least_error(n_features: int | None, with_rows: bool) -> None:
     X, y = make_classification(200, 35, n_informative=6, n_classes=3, random_state=0)
-    fit = TargetAutoSelector(n_features).fit_summary(of_five(TargetAutoSelector().collect(X, y)))
-    assert list(fit.errors_) == ["lasso", "univariate", "mrmr", "mutual-information"]
+    summary = of_five(TargetAutoSelector().collect(X, y))
+    fit = TargetAutoSelector(n_features).fit_summary(summary if with_rows else summary.of_member("moments"))
+    assert list(fit.errors_) == ["lasso", "univariate", "mrmr", *["mutual-information"] * with_rows]
+    assert ("the expected misclassification rate" in fit.selection_.diagnostics["choice"]) != with_rows
     paths = {
         cls.method: cls(cv=5, task="classification").fit(X, y).path_ for cls in (LassoPath, UnivariatePath, MRMRPath)
     }
-    fold = fit.summary_.of_member("moments").fold_of(np.arange(200, dtype=np.uint64))
+    fold = summary.fold_of(np.arange(200, dtype=np.uint64))
     for name, path in paths.items():
         few = [i for i, size in enumerate(path.n_nonzero) if n_features is None or size <= n_features]
         if name == "lasso":
@@ -60,13 +63,16 @@ def test_it_is_the_method_of_least_error(n_features: int | None) -> None:
             value = path.values[by_others if n_features is None else few[-1]]
             model = cls(int(value), task="classification").fit(X[train], y[train])
             scores = model.decision_function(X[test])
+            if with_rows:
+                wrong += (scores.argmax(axis=1) != y[test]).sum()
+                continue
             within = np.cov((scores - np.array([scores[y[test] == k].mean(axis=0) for k in range(3)])[y[test]]).T)
             within *= (test.sum() - 1) / (test.sum() - 3)
             draws = np.random.default_rng(0).multivariate_normal(np.zeros(3), within, 100_000)
             for k in range(3):
                 means = scores[y[test] == k].mean(axis=0)
                 wrong += (y[test] == k).sum() * ((draws + means).argmax(axis=1) != k).mean()
-        assert fit.errors_[name] == pytest.approx(wrong / 200, abs=0.01)
+        assert fit.errors_[name] == pytest.approx(wrong / 200, **({} if with_rows else {"abs": 0.01}))
     least = min(fit.errors_.values())
     winner = next(name for name in fit.errors_ if fit.errors_[name] <= 1.03 * least)
     assert fit.best_.method == fit.selection_.diagnostics["competitor"] == winner
@@ -174,6 +180,29 @@ def test_bins_stay_when_rows_are_appended() -> None:
     assert fits[0] == fits[1] != fits[2]
 
 
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_wrong_classes_are_those_of_the_rows(n_classes: int, form: Any) -> None:
+    # Heavy tails: the rate expected of normal rows is another.
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, 900)
+    X = rng.standard_t(1.5, (900, 5)) + y[:, None] * np.arange(5)
+    design = design_of(
+        Moments(degree=2, classes=list(range(n_classes))).from_block(X, y), "classification", 2, with_folds=False
+    )
+    for degree, expansion in ((1, None), (2, design.expansion)):
+        fit = LassoPath(degree=degree, task="classification").fit(X, y)
+        terms = np.flatnonzero(fit.get_support())
+        coef = np.atleast_2d(fit.coef_)[:, terms].T
+        sample = RowSample(900, classes=list(range(n_classes))).from_block(form(X), y)
+        observed = observed_wrong(coef, fit.intercept_, terms, expansion, sample)
+        assert observed == pytest.approx(1 - fit.score(X, y), abs=1e-12)
+        # A sample of a third estimates it, within five standard errors.
+        sample = RowSample(300, classes=list(range(n_classes))).from_block(form(X), y)
+        error = np.sqrt(observed * (1 - observed) / 300)
+        assert observed_wrong(coef, fit.intercept_, terms, expansion, sample) == pytest.approx(observed, abs=5 * error)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3, 6])
 def test_the_share_of_wrong_classes_to_expect_is_that_of_normal_rows(n_classes: int) -> None:
     rng = np.random.default_rng(0)
@@ -210,8 +239,8 @@ def test_names_of_classes_do_not_matter_where_all_rows_of_one_are_in_one_fold() 
 def test_errors_that_are_not_finite_do_not_win(spoilt: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     held_out = auto._held_out_wrong
 
-    def some(selector: Any, design: Any, values: Any) -> float:
-        return float("nan") if selector.method in spoilt else held_out(selector, design, values)
+    def some(selector: Any, *held: Any) -> float:
+        return float("nan") if selector.method in spoilt else held_out(selector, *held)
 
     monkeypatch.setattr(auto, "_held_out_wrong", some)
     X = rows(300, 501)

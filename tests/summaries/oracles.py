@@ -381,9 +381,11 @@ def check_row_sample(s, X, y, w):
     assert s.threshold == pytest.approx(threshold, rel=1e-12)
     chance = -np.expm1(-rates[s.indices] * threshold)
     assert np.allclose(s.weights, w[s.indices] / chance, rtol=1e-10)
+    if s.classes is not None:
+        assert np.array_equal(np.asarray(s.classes)[s.labels], y[s.indices])
     if s.center is None and (w == 1).all():
         assert (s.weights >= 1).all()
-        whole = s.from_block(as_csr(csr_array(X)) if s.is_sparse else X, start=0)
+        whole = s.from_block(as_csr(csr_array(X)) if s.is_sparse else X, y, start=0)
         assert whole == s, "the sample depends on blocks or order"
 
 

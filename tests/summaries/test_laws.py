@@ -175,6 +175,12 @@ LAWS = {
         other=RowSample(12, center=np.linspace(-1, 1, 40), spread=21.0),
         matrices=WIDE_40,
     ),
+    "row-sample with classes": SummaryLaws(
+        RowSample(9, seed=3, classes=[2, 0, 1]),
+        check_row_sample,
+        targets=three_labels,
+        other=RowSample(9, seed=3, classes=[0, 1, 2]),
+    ),
     "block-bound": SummaryLaws(
         BlockBound(n_clusters=3, block_rows=20),
         check_bound,

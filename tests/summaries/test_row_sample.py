@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sketchselect.errors import BadParameter, Incompatible, NotFinite
+from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
 from sketchselect.summaries import RowSample
 
 
@@ -45,6 +45,16 @@ def test_few_rows_are_all_kept_with_their_own_weights():
     assert sorted(s.indices) == list(range(1, 10))
     assert np.array_equal(s.weights, v[s.indices])
     assert s.threshold == np.inf
+
+
+def test_classes_of_rows_are_checked_and_asked_for():
+    X, y = skewed_rows()[:6], np.array(list("abcabc"))
+    with pytest.raises(BadBlock, match=r"row 2 .* none of the 2 classes"):
+        RowSample(3, classes=["a", "b"]).from_block(X, y)
+    with pytest.raises(BadBlock, match="every row"):
+        RowSample(3, classes=["a", "b", "c"]).from_block(X)
+    with pytest.raises(Incompatible, match="without classes"):
+        _ = RowSample(3).from_block(X, y).labels
 
 
 def test_what_is_refused():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,8 @@ from sketchselect.linalg.validation import (
     start_of_piece,
 )
 from sketchselect.summaries.base import Summary, register, shared_rows
+from sketchselect.summaries.moments import as_classes
+from sketchselect.summaries.partitioned import label_numbers
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class RowSampleRecord:
     data: Floats
     indices: NDArray[np.int64]
     indptr: NDArray[np.int64]
+    # Number of each row's class, in the order of `classes`; None without classes
+    labels: NDArray[np.int64] | None = None
 
     @property
     def n_features(self) -> int:
@@ -89,17 +94,21 @@ class RowSample(Summary[RowSampleRecord]):
         probability.
     spread : float, optional
         An estimate of the mean squared distance to `center`, positive; both or neither.
+    classes : sequence, optional
+        The classes that may be in the target, which every block then needs: the sample has the class of each row.
 
     Raises
     ------
     BadParameter
         If a parameter is out of range, or only one of `center` and `spread` is not None.
+    BadBlock
+        If a row has a class that is not one of `classes`.
 
     Notes
     -----
     Rows of weight 0 are never sampled. A sample of sparse rows (CSR) is sparse, and so is the merge of a dense and a
     sparse sample. Cost a row: one hash, and 3 n_features flops with a centre.
-    Bytes: ``(size + 1) (8 n_features + 32)``, and 16 for each stored entry of sparse rows.
+    Bytes: ``(size + 1) (8 n_features + 32)``, with classes 8 more a row, and 16 for each stored entry of sparse rows.
     Source: Duffield, Lund and Thorup 2007 (priority sampling); Bachem, Lucic and Krause 2018 (the rates).
 
     Examples
@@ -118,8 +127,16 @@ class RowSample(Summary[RowSampleRecord]):
     keyed_by_rows = True
     # Any density, because the form of the sample must not depend on the blocks.
     sparse_limit = 1.0
+    later_parameters: ClassVar[Mapping[str, Any]] = {"classes": None}
 
-    def __init__(self, size: int, seed: int = 0, center: ArrayLike | None = None, spread: float | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        seed: int = 0,
+        center: ArrayLike | None = None,
+        spread: float | None = None,
+        classes: Sequence[Any] | Array | None = None,
+    ) -> None:
         self.size = require_positive("size", size)
         self.seed = require_seed(seed)
         if (center is None) != (spread is None):
@@ -133,18 +150,24 @@ class RowSample(Summary[RowSampleRecord]):
             self.center = canonical(array, np.float64).copy()
             self.center.flags.writeable = False
             self.spread = require_number("spread", spread, above=0)
+        self.classes = as_classes(classes)
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state of dense rows; sparse rows of a density below one half need no more."""
-        return 8 * (self.size + 1) * (n_features + 4) + 64
+        return 8 * (self.size + 1) * (n_features + 4 + (self.classes is not None)) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` (besides 40 a row) or `merge`."""
         return 2 * self.projected_nbytes(n_features) + 8 * PIECE_VALUES + (1 << 20)
 
+    def _targets(self, y: Any, n_rows: int) -> NDArray[np.intp] | None:
+        """Return the number of the class of each row; None without classes."""
+        return None if self.classes is None else label_numbers(y, self.classes, n_rows, "classes")
+
     def _empty(self, n_features: int, n_targets: int) -> RowSampleRecord:
         none = np.zeros(0)
-        return _record(0, none, none.astype(np.int64), none, none, np.zeros((0, n_features)))
+        labels = None if self.classes is None else none.astype(np.int64)
+        return _record(0, none, none.astype(np.int64), none, none, np.zeros((0, n_features)), labels)
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> RowSampleRecord:
         n_rows = block.shape[0]
@@ -159,7 +182,8 @@ class RowSample(Summary[RowSampleRecord]):
         items = index.astype(np.int64)
         places = smallest_keys(keys, items, self.size + 1)
         rows = block[places].astype(np.float64)
-        return _record(n_rows, keys[places], items[places], rates[places], row_weights[places], rows)
+        labels = None if targets is None else targets[places].astype(np.int64)
+        return _record(n_rows, keys[places], items[places], rates[places], row_weights[places], rows, labels)
 
     def _relative_rates(self, block: Any, start: int | Array) -> Floats:
         """Return 1 + ||x - center||^2 / spread of every row, the same bits for sparse and dense rows."""
@@ -186,6 +210,9 @@ class RowSample(Summary[RowSampleRecord]):
             rows = sparse.vstack([sparse.csr_array(left.rows), sparse.csr_array(right.rows)], format="csr")
         else:
             rows = np.concatenate([left.values, right.values])
+        labels = None
+        if left.labels is not None and right.labels is not None:
+            labels = np.concatenate([left.labels, right.labels])[places]
         return _record(
             left.n_rows + right.n_rows,
             keys[places],
@@ -193,6 +220,7 @@ class RowSample(Summary[RowSampleRecord]):
             np.concatenate([left.rates, right.rates])[places],
             np.concatenate([left.row_weights, right.row_weights])[places],
             rows[places],
+            labels,
         )
 
     # --- answers -----------------------------------------------------------------------------------------------
@@ -221,6 +249,16 @@ class RowSample(Summary[RowSampleRecord]):
         return self.record.items[: self.n_kept]
 
     @property
+    def labels(self) -> NDArray[np.int64]:
+        """Number of the class of each row of the sample, in the order of `classes`, shape (n_kept,).
+
+        Raises `Incompatible` without `classes`.
+        """
+        if self.record.labels is None:
+            raise Incompatible("this sample was made without classes; give RowSample the classes of the rows")
+        return self.record.labels[: self.n_kept]
+
+    @property
     def threshold(self) -> float:
         """Tau: the smallest key outside the sample; infinite if all rows of positive weight are in the sample."""
         return float(self.record.keys[self.size]) if self.record.keys.shape[0] > self.size else float("inf")
@@ -237,14 +275,20 @@ class RowSample(Summary[RowSampleRecord]):
 
 
 def _record(
-    n_rows: int, keys: Floats, items: NDArray[np.int64], rates: Floats, row_weights: Floats, rows: Any
+    n_rows: int,
+    keys: Floats,
+    items: NDArray[np.int64],
+    rates: Floats,
+    row_weights: Floats,
+    rows: Any,
+    labels: NDArray[np.int64] | None,
 ) -> RowSampleRecord:
     none, nothing = np.zeros(0), np.zeros(0, dtype=np.int64)
     if not sparse.issparse(rows):
-        return RowSampleRecord(n_rows, False, keys, items, rates, row_weights, rows, none, nothing, nothing)
+        return RowSampleRecord(n_rows, False, keys, items, rates, row_weights, rows, none, nothing, nothing, labels)
     entries = sparse.csr_array(rows)
     # So that a sample is the same with and without stored zeros.
     entries.eliminate_zeros()
     indices, indptr = entries.indices.astype(np.int64), entries.indptr.astype(np.int64)
     width = np.zeros((0, entries.shape[1]))
-    return RowSampleRecord(n_rows, True, keys, items, rates, row_weights, width, entries.data, indices, indptr)
+    return RowSampleRecord(n_rows, True, keys, items, rates, row_weights, width, entries.data, indices, indptr, labels)

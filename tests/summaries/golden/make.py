@@ -81,6 +81,7 @@ def descriptions() -> dict[str, Summary]:
         ),
         "row-sample": RowSample(7, seed=5, center=np.arange(COLUMNS) % 3, spread=900.0),
         "row-sample-rows": RowSample(3, seed=6),
+        "row-sample-classes": RowSample(3, seed=6, classes=[0, 1, 2]),
         "block-bound": BlockBound(n_clusters=2, block_rows=12),
         "step-statistics": StepStatistics({"0 tf-idf": ColumnStats(), "2 standardise": ColumnStats()}),
         "bundle": Bundle(exact=FrequentDirections(size=8), stats=ColumnStats()),

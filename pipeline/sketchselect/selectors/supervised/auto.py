@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +33,11 @@ from sketchselect.selectors.supervised.path import (
     refitted,
 )
 from sketchselect.selectors.supervised.penalized import LassoPath
-from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong
+from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong, observed_wrong
 from sketchselect.selectors.supervised.subsets import SizedSelector
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
 from sketchselect.solvers import Problem, least_squares
-from sketchselect.summaries import Bundle, Folds, Moments, Summary, TargetHistogram
+from sketchselect.summaries import Bundle, Folds, Moments, RowSample, Summary, TargetHistogram
 
 MOST_TERMS = 500
 """Squares and products compete if they and the columns are at most so many: moments of 12 MB in all folds, and seconds
@@ -49,6 +49,9 @@ MOST_COUNTS = 1_000_000
 """Rows are counted by column, bin and class if the counts are at most so many: 40 MB in all folds."""
 FEW_ROWS = 1024
 """Rows up to which the folds are divided into blocks, so that methods are compared by several divisions into folds."""
+JUDGED_ROWS = 4096
+"""Rows of all folds on which wrong predictions of classes are counted; 16 MB for 500 columns. In blocks half as many,
+which are all of the fewer rows there."""
 MOST_BLOCKS_NBYTES = 256 << 20
 """Bytes of all blocks up to which folds are divided."""
 CLOSE = 0.03
@@ -57,6 +60,7 @@ CLOSE = 0.03
 _BLOCKS = 4  # Of each fold: a power of two, so that the folds are those of their number
 _DIVISIONS = 5
 
+_ROWS = "rows"  # Member of the bundle in each fold: a sample of its rows with their classes
 _LEAST_ROWS = 64
 _INSPECTED_ROWS = 2048
 _PLACES, _PLACES_IN_MEMORY = 8, 64
@@ -159,29 +163,47 @@ class InformationPath(UnivariatePath):
         return problem.information
 
 
-def _held_out_wrong(selector: PathSelector, design: Design, values: Sequence[float]) -> float:
-    """Return the expected misclassification rate on held-out folds; each is predicted by the model of one value."""
+def _held_out_wrong(
+    selector: PathSelector, design: Design, values: Sequence[float], samples: Sequence[Any] | None
+) -> float:
+    """Return the misclassification rate on held-out folds; each is predicted by the model of one value.
+
+    `samples`: Of the rows of every fold, with their classes; None: the rate is that expected from the folds' moments.
+    """
     wrong = rows = 0.0
+    usable = usable_folds([fold.weight for fold in design.folds])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        for (problem, moments), value in zip(design.splits(), values, strict=True):
+        for i, (problem, moments), value in zip(usable, design.splits(), values, strict=True):
             model = Candidate.of(problem, value, np.zeros(problem.xy.shape))
             if problem.active.any():
                 model = selector._models(problem, None, [value])[0][0]
             if selector.refit:
                 model = refitted(problem, model)
             coef, intercept = discriminant(problem, model, len(design.classes or ()))
-            wrong += float(moments.weight) * expected_wrong(coef, intercept, model.support, moments)
+            if samples is None:
+                rate = expected_wrong(coef, intercept, model.support, moments)
+            else:
+                rate = observed_wrong(coef, intercept, model.support, design.expansion, samples[i])
+            wrong += float(moments.weight) * rate
             rows += float(moments.weight)
     return wrong / rows
 
 
-def _held_out_error(selector: PathSelector, folds: Any, path: ModelPath, n_select: int, errors: Floats | None) -> float:
+def _held_out_error(
+    selector: PathSelector,
+    folds: Any,
+    path: ModelPath,
+    n_select: int,
+    errors: Floats | None,
+    samples: Sequence[Any] | None,
+) -> float:
     """Return the error of a path on held-out folds, where the other folds choose the model that predicts a fold.
 
     The folds that choose the model of least error cannot also say how large its error is.
     `n_select`: Number of columns; 0 if the folds choose it.
     `errors`: Of all models on the folds, where they are known.
+    `samples`: As for `_held_out_wrong`.
     """
     design = selector._design(folds, True)
     if errors is None:
@@ -193,7 +215,7 @@ def _held_out_error(selector: PathSelector, folds: Any, path: ModelPath, n_selec
         others = (np.delete(errors, fold, axis=1) for fold in range(n_folds))
         chosen = [models.best_by_validation(of_others, selector.cv_rule) for of_others in others]
     if design.classes is not None:
-        return _held_out_wrong(selector, design, path.values[chosen].tolist())
+        return _held_out_wrong(selector, design, path.values[chosen].tolist(), samples)
     return float(errors[chosen, np.arange(n_folds)].mean()) / (float(path.target_squares.sum()) or 1.0)
 
 
@@ -221,9 +243,9 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     of it the first in this order. The estimator is then its model. Each fold is predicted by the model that the other
     folds choose from the path, because the least of many errors on a fold is too small, and the more so the less
     stable a method is. Up to 1,024 rows the error is the mean over five divisions of the rows into folds. The error of
-    numbers is the mean squared one; that of classes is the misclassification rate that moments lead to expect (if
-    scores are normal within classes), because squared errors of indicators favour squares that a discriminant does not
-    need.
+    numbers is the mean squared one; that of classes is the misclassification rate, counted on a sample of at most 4,096
+    of the held-out rows (all of fewer), because squared errors of indicators favour squares that a discriminant does
+    not need. Without a sample it is the rate that moments lead to expect if scores are normal within classes.
 
     Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show
     what it sees: therefore its columns are judged with their squares. The bins are those of at most 2,048 rows, read
@@ -252,22 +274,24 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         Its name.
     errors_ : dict of str to float
         Method -> error on held-out folds: mean squared error over the variance of the target, 1 - R2; of classes the
-        expected misclassification rate, by means and variances of the scores.
+        misclassification rate.
     coef_, intercept_, classes_, path_
         Of the winner, as for every selector with a path of models.
 
     Notes
     -----
     Guarantee: exact squared errors of all models on the folds (`cross_validation_errors`), from moments alone, by which
-    each path's model is chosen; of classes the methods are compared by an approximation. The error of the winner is at
-    most 1.03 times the least of `errors_`, which is a little too small as an estimate for new rows.
-    Mutual information does not compete with weights (in a stream, from the first ones on), above 500 columns, above a
-    million counts, in a stream whose first batch has fewer than 64 rows, and from a summary without counts, such as of
-    ``sketchselect summarize``, which merges with those of other sites; `selection_.diagnostics["choice"]` says so.
-    Cost a row: that of `Moments` of degree 2 up to 30 columns, up to 500 with squares alone, and of `TargetHistogram`;
-    after the pass each path, on all rows and each fold. Up to 1,024 rows, unless it takes more than 256 MiB, four
-    summaries for each fold, and the paths of five divisions into folds; of streams and of files of ``summarize``,
-    which grow and merge, there is one division.
+    each path's model is chosen; of classes the methods are compared by wrong predictions of held-out rows, of more
+    rows than the sample holds an unbiased estimate. The error of the winner is at most 1.03 times the least of
+    `errors_`, which is a little too small as an estimate for new rows.
+    Mutual information does not compete, and wrong classes are expected and not counted, with weights (in a stream, from
+    the first ones on), above 500 columns, above a million counts, in a stream whose first batch has fewer than 64 rows,
+    and from a summary without counts, such as of ``sketchselect summarize``, which merges with those of other sites;
+    `selection_.diagnostics["choice"]` says so.
+    Cost a row: that of `Moments` of degree 2 up to 30 columns, up to 500 with squares alone, and of `TargetHistogram`,
+    and a hash; the sampled rows are in the summary. After the pass each path, on all rows and each fold. Up to 1,024
+    rows, unless it takes more than 256 MiB, four summaries for each fold, and the paths of five divisions into folds;
+    of streams and of files of ``summarize``, which grow and merge, there is one division.
     Source: errors of a choice by folds that had no part in it, Varma and Simon 2006.
 
     Examples
@@ -346,11 +370,19 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         products = n_columns(n_features, 2) <= MOST_TERMS
         degree = 2 if products or counts is not None else 1
         moments: Summary[Any] = Moments(degree=degree, classes=self.seen_classes, products=products or degree == 1)
-        inner = moments if counts is None else Bundle(moments=moments, counts=counts)
-        folds, blocks = (
-            Folds(inner, int(self.cv) * n, int(self.random_state), self.has_groups)
-            for n in (1, getattr(self, "_n_blocks", 1))
-        )
+        n_folds, seed = int(self.cv), int(self.random_state)
+
+        def in_folds(n_blocks: int, n_judged: int) -> Folds:
+            inner = moments
+            if counts is not None:
+                members = {"moments": moments, "counts": counts}
+                if self.seen_classes is not None:
+                    members[_ROWS] = RowSample(max(n_judged // n_folds, 1), seed, classes=self.seen_classes)
+                inner = Bundle(members)
+            return Folds(inner, n_folds * n_blocks, seed, self.has_groups)
+
+        n_blocks = getattr(self, "_n_blocks", 1)
+        folds, blocks = in_folds(1, JUDGED_ROWS), in_folds(n_blocks, JUDGED_ROWS // min(n_blocks, 2))
         return blocks if blocks.projected_nbytes(n_features, 1) <= MOST_BLOCKS_NBYTES else folds
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **options: Any) -> Any:
@@ -390,8 +422,10 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         if summary.n_folds % int(self.cv):
             raise BadParameter(f"this summary is in {summary.n_folds} folds, of which cv = {self.cv} is no divisor")
         with_counts = isinstance(summary.summary, Bundle)
+        with_rows = with_counts and _ROWS in summary.summary.members
         divisions = _divisions(summary, int(self.cv))
         of_moments = [folds.of_member("moments") if with_counts else folds for folds in divisions]
+        samples = [[cast(Bundle, fold)[_ROWS] for fold in folds] if with_rows else None for folds in divisions]
         competitors = self._competitors(of_moments[0].total, with_counts=with_counts)
         if not can_validate(divisions[0]):
             # The first rows of a stream may be in one fold: nothing can be compared yet, and a criterion chooses.
@@ -408,7 +442,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 of_divisions = [
-                    _held_out_error(selector, folds, path, n_select, None if i else path.cv_errors)
+                    _held_out_error(selector, folds, path, n_select, None if i else path.cv_errors, samples[i])
                     for i, folds in enumerate(summaries[name])
                 ]
             error = float(np.mean(of_divisions))
@@ -438,7 +472,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             others = [
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
             ]
-            does = "it explains" if is_regression else "the expected misclassification rate is"
+            rate = "the misclassification rate is" if with_rows else "the expected misclassification rate is"
+            does = "it explains" if is_regression else rate
             rank = f"is preferred to {best}, whose error is at most {100.0 * CLOSE:.0f} % lower"
             rank = "predicts best" if winner == best else rank
             choice = f"{winner} {rank}: on held-out folds {does} {shares[winner]}{''.join(others)}"

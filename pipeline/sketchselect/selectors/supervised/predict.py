@@ -151,6 +151,19 @@ def expected_wrong(coef: Floats, intercept: Floats, support: NDArray[np.int64], 
     return float(wrong)
 
 
+def observed_wrong(
+    coef: Floats, intercept: Floats, terms: NDArray[np.int64], expansion: Expansion | None, sample: Any
+) -> float:
+    """Return the share of rows that a discriminant puts into a wrong class, estimated from a sample of the rows.
+
+    `coef`, `intercept`, `terms`: As from `discriminant`, and its columns, or terms of the `expansion`.
+    `sample`: `RowSample` with classes.
+    """
+    block = Block(sample.rows, None, None, 0, sample.n_kept)
+    predicted = _labels(_linear_block(terms, expansion, coef, block) + intercept, np.arange(len(sample.classes)))
+    return float(np.average(predicted != sample.labels, weights=sample.weights))
+
+
 def _classifies(estimator: Any) -> bool:
     if estimator.target_task != "classification":
         raise AttributeError('decision_function needs task="classification"')
