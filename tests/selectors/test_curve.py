@@ -425,6 +425,25 @@ def test_a_mistake_in_the_call_is_one_line() -> None:
     assert ["No column is left out" in choice for choice in choices] == [False, False, True]
 
 
+def test_columns_that_outweigh_all_others_are_named() -> None:
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((200, 3))[rng.integers(3, size=200)] @ rng.standard_normal((3, 8))
+    X += rng.standard_normal(X.shape)
+    units = X * [1, 1, 1e4, 1, 1, 1, 1, 1]
+    selector = AutoSelector(2, n_clusters=3, methods=["variance"], normalize=None)
+
+    def remarks(rows: Any, **options: Any) -> bool:
+        return "of the variance of all 8" in selector.fit(rows, **options).selection_.diagnostics["choice"]
+
+    assert remarks(units)
+    assert "Column 2 has 100.0 % of the variance" in selector.selection_.diagnostics["choice"]
+    assert 'prepare step "standardise"' in selector.selection_.diagnostics["choice"]
+    assert remarks(units * 1e-100)
+    for rows in (X, np.rint(np.abs(units)), csr_array(units), units[:, [2] * 8]):
+        assert not remarks(rows)
+    assert not remarks(units, prepare=["standardise"])
+
+
 # The curve at the limits: units far from one, samples that are too small, arguments of another kind.
 
 
