@@ -1,4 +1,4 @@
-"""Completeness of the page of scikit-learn's checks; strict xfails of the contract tests show that exceptions fail."""
+"""Completeness of the page of scikit-learn's checks; the contract tests show that exceptions fail."""
 
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from tests.estimator_checks import EXCEPTIONS, PAGE, page, public_estimators

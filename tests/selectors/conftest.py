@@ -1,5 +1,7 @@
 """Data that several tests of selectors share."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
@@ -43,8 +45,17 @@ def tail(X, k):
     return (np.linalg.svd(X, compute_uv=False)[k:] ** 2).sum() / k
 
 
-@pytest.fixture
-def short_paths(monkeypatch):
+@contextlib.contextmanager
+def short_paths_within():
     """Give `TargetAutoSelector` paths of ten models and two divisions, which no parameter of `SHORT` says."""
-    monkeypatch.setitem(PenalizedPath.__init__.__kwdefaults__, "n_alphas", 10)
-    monkeypatch.setattr(auto, "_DIVISIONS", 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PenalizedPath.__init__.__kwdefaults__, "n_alphas", 10)
+        patch.setattr(auto, "_DIVISIONS", 2)
+        yield
+
+
+@pytest.fixture
+def short_paths():
+    """Shorten the paths for a whole test."""
+    with short_paths_within():
+        yield

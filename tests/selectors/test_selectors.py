@@ -1,6 +1,7 @@
 """Selectors: scikit-learn's contract, oracles, streaming, and agreement over every kind of source."""
 
 import warnings
+from contextlib import nullcontext
 from functools import partial
 
 import dask.array as da
@@ -11,8 +12,7 @@ import zarr
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from tests.estimator_checks import SHORT, exceptions, of_size, target_for
+from tests.estimator_checks import SHORT, of_size, run_checks, target_for
 
 import sketchselect as sks
 from sketchselect import selectors
@@ -20,22 +20,23 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NotFinit
 from sketchselect.selectors import METHODS, Selection, TargetAutoSelector, make, rank
 from sketchselect.selectors.sketched import ridge_weights
 
+from .conftest import short_paths_within
+
 # What a method needs on a table of few columns.
 SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 
-@pytest.mark.share(130)
-@parametrize_with_checks(
-    [cls(**SMALL.get(name, {}), **SHORT.get(name, {})) for name, cls in METHODS.items()],
-    expected_failed_checks=exceptions,
-)
-def test_scikit_learn_contract(estimator, check, request):
-    if isinstance(estimator, TargetAutoSelector):  # a check of the others compares their defaults with the signature
-        request.getfixturevalue("short_paths")
-    with warnings.catch_warnings():
-        # The suite itself provokes warnings of scikit-learn and pandas that are not ours to mend.
-        warnings.simplefilter("default")
-        check(estimator)
+@pytest.mark.share(8)
+# The suite itself provokes warnings of scikit-learn and pandas that are not ours to mend.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("part", range(100))
+def test_scikit_learn_contract(part):
+    def surroundings(estimator):
+        # A check of the others compares their defaults with the signature.
+        return short_paths_within() if isinstance(estimator, TargetAutoSelector) else nullcontext()
+
+    estimators = [cls(**SMALL.get(name, {}), **SHORT.get(name, {})) for name, cls in METHODS.items()]
+    run_checks(estimators, part, 100, surroundings)
 
 
 def mixture(n=600, d=40, seed=0):
