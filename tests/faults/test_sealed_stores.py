@@ -107,6 +107,34 @@ def test_verify_reads_every_chunk_file(store: Path) -> None:
     assert "chunk files are missing, c/" in result.output
 
 
+def faults(store: Path) -> list[str]:
+    """Return what `verify` says that does not hold."""
+    try:
+        return [f"{check.name}: {check.text}" for check in verify_store(str(store)) or () if check.holds is False]
+    except SourceError as error:
+        return [str(error)]
+
+
+def test_verify_notices_every_file_that_is_changed_or_lost(store: Path) -> None:
+    for path in sorted(path for path in store.rglob("*") if path.is_file()):
+        raw = path.read_bytes()
+        for place in (0, len(raw) // 3, len(raw) // 2, len(raw) - 1):
+            path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
+            assert faults(store), (path, place)
+        if path.name == "zarr.json":
+            path.write_bytes(raw.replace(b'"document"', b'"eocument"'))
+            assert "unknown key 'eocument'" in faults(store)[0]
+        path.unlink()
+        if path.parent != store:
+            assert faults(store), path
+        path.write_bytes(raw)
+    for folder in sorted(path for path in store.rglob("*") if (path / "zarr.json").exists()):
+        folder.rename(store.with_name("elsewhere"))
+        assert f"{folder.relative_to(store)}/zarr.json is missing" in " ".join(faults(store))
+        store.with_name("elsewhere").rename(folder)
+    assert not faults(store)
+
+
 def test_stores_without_digests_are_read(store: Path) -> None:
     true = content(store)
     for path in store.rglob("zarr.json"):

@@ -213,3 +213,15 @@ def test_a_broken_file_of_the_configuration_of_dask_is_one_line(job_file: Path, 
     assert "dask.yaml' is malformed" in line
     assert "correct the file" in line
     assert "report" not in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["--version"], ["--help"], ["run", "--help"], ["methods"], ["methods", "--json"], ["schema"]], ids=str
+)
+def test_output_that_cannot_be_written_is_one_line(words: list[str]) -> None:
+    command = [sys.executable, "-m", "sketchselect", *words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["error: standard output: No space left on device"]

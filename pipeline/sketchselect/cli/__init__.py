@@ -23,6 +23,7 @@ from sketchselect.cli.shell import (
     StorageOptions,
     command,
     open_standard_streams,
+    plain_help,
     plain_usage,
     with_options,
 )
@@ -124,7 +125,7 @@ class _Grouped(typer.core.TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **kwargs: Any) -> Any:
         """Read the words before a command."""
-        with plain_usage("sketchselect", "--json" in args):
+        with plain_help(), plain_usage("sketchselect", "--json" in args):
             return super().make_context(info_name, args, *rest, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:

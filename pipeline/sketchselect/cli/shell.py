@@ -103,9 +103,11 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
             if as_json:
                 from sketchselect.workflow.tables import plain_value
 
-                _print_json(plain_value(outcome.data))
+                with _naming_output():
+                    _print_json(plain_value(outcome.data))
             elif outcome.text:
-                typer.echo(outcome.text)
+                with _naming_output():
+                    typer.echo(outcome.text)
         if not outcome.is_good:
             raise typer.Exit(outcome.exit_code)
 
@@ -169,6 +171,31 @@ def plain_usage(name: str, as_json: bool = False) -> Iterator[None]:
         _fail([f"{name}: {mistake[:1].lower()}{mistake[1:]}; {name} --help lists what it takes"], 2, as_json)
 
 
+@contextlib.contextmanager
+def plain_help() -> Iterator[None]:
+    """Turn the error of a version or help that cannot be written into one line."""
+    try:
+        with _naming_output():
+            yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _end(error, False, INTERRUPTED)
+
+
+@contextlib.contextmanager
+def _naming_output() -> Iterator[None]:
+    """Give an error of writing to standard output, which has no name, that name."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            error.filename = "standard output"
+        raise
+
+
 class Command(typer.core.TyperCommand):
     """A command that also takes the former names of its options, and names the value of each."""
 
@@ -181,7 +208,7 @@ class Command(typer.core.TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read the words of a command line."""
-        with plain_usage(f"sketchselect {info_name}", "--json" in args):
+        with plain_help(), plain_usage(f"sketchselect {info_name}", "--json" in args):
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from sketchselect.location import Location, is_forbidden
 
 MARKER = "sketchselect"
 """Attribute of what we wrote, with ``empty_chunks`` where every chunk has its file; ``document`` is the digest of the
-document that it is in, ``chunks`` that of the digests of the chunk files, in order."""
+document that it is in, ``chunks`` that of the digests of the chunk files, in order, ``nodes`` what a group holds."""
 
 MAX_CHUNK_BYTES = 4 << 30
 """Largest chunk (or shard) that is opened, decoded."""

@@ -27,6 +27,7 @@ from sketchselect.readers.zarr.metadata import (
 
 ABSENT = "absent"
 CSR = "csr_matrix"
+_KEYS = frozenset(("empty_chunks", "chunks", "rows", "full", "nodes", "document"))
 _AT_ONCE = 8
 """Chunk files that are read at a time."""
 
@@ -34,7 +35,7 @@ _AT_ONCE = 8
 def seal(location: Location, array: Any = None) -> None:
     """Write into the document of a node the digest of its chunk files in order, and that of the document.
 
-    `array`: The written array, in a `DigestStore`; None for a group.
+    `array`: The written array, in a `DigestStore`; None for a group, which lists the nodes below it instead.
     """
     place = location.join("zarr.json")
     document = json.loads(place.read() or b"{}")
@@ -43,6 +44,8 @@ def seal(location: Location, array: Any = None) -> None:
         digests = array.store.digests
         metadata = parse_metadata(document, "new array")
         mark |= _mark_of_chunks([digests.get(key, ABSENT) for key in _keys(metadata)], metadata)
+    else:
+        mark["nodes"] = [folder for folder in _folders(location) if folder]
     _write(place, document, mark)
 
 
@@ -180,12 +183,22 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
 
     Raises `SourceError` for metadata that are not those that were written.
     """
-    for folder in _folders(root.location):
+    folders = _folders(root.location)
+    for folder in folders:
         node = root.child(folder) if folder else root
-        if node is None or node.kind != "array":
+        if node is None:
+            continue
+        mark = mark_of(node.document)
+        if unknown := sorted(mark.keys() - _KEYS):
+            text = f"its attribute {MARKER} in zarr.json has the unknown key {unknown[0]!r:.40}"
+            yield folder or "store", False, f"{text}; restore the file, or convert again"
+        below = (f"{folder}/{name}".lstrip("/") for name in mark.get("nodes", ()))
+        if lost := [name for name in below if name not in folders]:
+            yield folder or "store", False, f"{lost[0]}/zarr.json is missing; restore the store, or convert again"
+        if node.kind != "array":
             continue
         metadata, name = parse_metadata(node.document, node.address), folder or "array"
-        stated = mark_of(node.document).get("chunks")
+        stated = mark.get("chunks")
         if stated is None:
             yield name, None, "no digest of its chunks; `sketchselect convert` writes them"
             continue
