@@ -268,6 +268,8 @@ def test_models_of_other_columns_of_one_table_are_ranked(job: Callable[..., dict
     assert len({run.source["identity"] for run in runs}) == len(runs)
     assert "on held-out rows" in ranking(runs)
     assert "folds differ" not in ranking([runs[0], runs[2]])
+    alike = [runs[1], replace(runs[1], name="again", error=(runs[1].error or 0) * (1 + 1e-13))]
+    assert "and again have the same mean squared error on held-out rows" in ranking(alike)
     assert ", seed 0, groups of group" in ranking(runs[:2])
     assert "5, seed 1" in ranking([runs[0], replace(runs[1], folds="5, seed 1")])
     # Selections of no column are equal.

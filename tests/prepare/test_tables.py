@@ -431,7 +431,7 @@ def test_a_first_job_for_a_converted_table_speaks_of_no_cells(tmp_path):
     text = (tmp_path / "first.toml").read_text()
     assert tomllib.loads(text)["input"]["row_names"] == "obs/sample"
     assert '# labels = "obs/town"' in text
-    assert "# the text columns: obs/sample, obs/town" in text
+    assert "# the table's other columns: obs/sample, obs/town" in text
     assert "# 1 column of text or dates" in text
     assert "anndata" not in text
     assert "columns of obs" not in text

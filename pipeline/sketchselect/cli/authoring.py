@@ -118,7 +118,9 @@ def init(
     advice = f'for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
     if method != GreedySelector.method:
         advice = 'such as "standardise" for columns of different units'
-    label, label_line, unlike_obs = _labels(obs, matrix, options, "text columns" if is_table else "columns of obs")
+    label, label_line, unlike_obs = _labels(
+        obs, matrix, options, "table's other columns" if is_table else "columns of obs"
+    )
     if is_table and unlike_obs and matrix.row_names is None:
         row_names = unlike_obs[0]
     if obs is not None and not counts:

@@ -59,6 +59,9 @@ SHOWN = {
 }
 """Properties on the terminal; in CSV and JSON they have their own names."""
 
+SAME = 1e-9
+"""Relative difference of errors up to which rounding makes it: of one model from sums in another order."""
+
 ERRORS = {"R2": "mean squared error", "D2": "mean deviance"}
 """What the error on held-out rows is, by the measure of the model."""
 
@@ -364,7 +367,7 @@ def ranking(runs: Sequence[ComparedRun]) -> str:
         )
     best, following = sorted(models, key=lambda each: each.error or 0.0)[:2]
     error = ERRORS[str(best.measure)]
-    if best.error == following.error:
+    if np.isclose(float(best.error or 0), float(following.error or 0), rtol=SAME, atol=0):
         return f"{best.name} and {following.name} have the same {error} on held-out rows, {best.error:.6g}."
     text = (
         f"Best on held-out rows: {best.name} with {best.measure} {best.held_out:.4f}, {error} {best.error:.6g}, before "
