@@ -15,9 +15,13 @@ NAME_LENGTH = 60
 CAPTION_LENGTH = 2000  # Sentences of our own stand there whole
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
-_USER = re.compile(r"\b((?!az|abfs)[A-Za-z][\w+.\-]*:/{1,2})(?:[^\s/'\"@]+|[^\s/'\"@]*:[^\s'\"]*)@")
-_QUERY = re.compile(r"\b([A-Za-z][\w+.\-]*:/{1,2}[^\s?'\"]*)\?[^\s'\"]*")
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+# Runs are bounded, so that the search of a text takes time in proportion to it. A number and a slash after a colon are
+# a port, and no password; the user in a URL of Azure is the name of a container, and no secret.
+_SCHEME = r"\b([A-Za-z][\w+.\-]{1,20}:/{1,2})"
+_PASSWORD = re.compile(_SCHEME + r"[^\s/\"@:]{0,500}:(?!\d{1,5}/)[^\s\"]{0,2000}@")
+_USER = re.compile(_SCHEME.replace("(", "((?!azure|az:|abfs)", 1) + r"[^\s/\"@:]{1,2000}@")
+_QUERY = re.compile(_SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?[^\s'\"]*[^\s'\":,;]")
 # A name in quotation marks, perhaps with the sign of a column that is left out, or one without them.
 _NAME = re.compile(r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)')
 
@@ -52,8 +56,10 @@ def without_credentials(text: str) -> str:
     --------
     >>> without_credentials("http://me:word@host/a: is none"), without_credentials("'s3://b/a?X-Amz-Signature=9f'")
     ('http://***@host/a: is none', "'s3://b/a?***'")
+    >>> without_credentials("az://me:word@c/a, not az://c@account/a or http://host:80/a@b")
+    'az://***@c/a, not az://c@account/a or http://host:80/a@b'
     """
-    return _QUERY.sub(r"\1?***", _USER.sub(r"\1***@", text))
+    return _QUERY.sub(r"\1?***", _USER.sub(r"\1***@", _PASSWORD.sub(r"\1***@", text)))
 
 
 def counted(number: int, noun: str) -> str:

@@ -35,8 +35,12 @@ _VERSION_FIELDS = (
     *("Content-MD5", "Digest", "Last-Modified"),  # of web servers without ETag
 )
 _SIGNED = re.compile(r"(?:^|&)(?:x-(?:amz|goog|ms)-\w+|sig|signature|token|password|secret|key)[^&=]*=", re.IGNORECASE)
+_NO_FILE = ".sketchselect-no-such-file"
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # What a web server answers that may do better a moment later
-_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b", re.IGNORECASE)
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--.{0,400}?-->\s*){0,4}<(?:!doctype\s+html|html|head|title)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,13 @@ class Location:
             "whether the server asks for a login"
         )
 
+    def says_what_is_missing(self) -> bool:
+        """Return whether a web server says that a file is missing, instead of sending a page or refusing."""
+        try:
+            return self.read(_NO_FILE) is None and self.page_instead(_NO_FILE) is None
+        except SourceError:
+            return False
+
     def write(self, content: bytes | Iterable[Buffer], *, durable: bool = True) -> None:
         """Write a file as a whole: readers see the old content or the new, never a part; a remote folder is made.
 
@@ -293,7 +304,7 @@ def refusal(error: BaseException) -> str | None:
 
 def is_forbidden(error: SourceError) -> bool:
     """Return whether a web server forbids to read a file, as one does that does not say which files it has."""
-    return getattr(error.__cause__, "status", None) in (401, 403)
+    return getattr(error.__cause__, "status", None) == 403
 
 
 def persistent(call: Callable[[], T]) -> T:
@@ -398,7 +409,9 @@ def _require_no_credentials(url: str) -> None:
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]
     signed = parts.query and (parts.scheme in ("http", "https") or _SIGNED.search(parts.query))
-    if ":" in user or (user and parts.scheme not in ("az", "abfs")) or signed:
+    # A password with a slash ends what is before the path.
+    cut = "@" in parts.path and re.search(r":(?!\d*$)", parts.netloc.rpartition("]")[2]) is not None
+    if ":" in user or cut or (user and parts.scheme not in ("az", "abfs")) or signed:
         raise SourceError(
             f"{_hide(url)}: credentials do not belong in a URL; take them from the environment or storage_options"
         )
@@ -406,7 +419,7 @@ def _require_no_credentials(url: str) -> None:
 
 def _hide(url: str) -> str:
     """Return a URL with everything that may be a credential cut out."""
-    return re.sub(r"(://)[^/]*@", r"\1", url).partition("?")[0][:200]
+    return re.sub(r"(://)(?:[^/]*|[^/]*:(?!\d*/).*)@", r"\1", url).partition("?")[0][:200]
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -109,7 +109,7 @@ def test_a_worker_of_other_libraries_that_joins_late_is_named(source):
 @pytest.mark.parametrize(
     ("n_files", "cluster", "error"),
     [
-        (24, "local", r"a cluster of 2 workers takes some 64 open files, .* 24; raise the limit \(ulimit -n 64\)"),
+        (24, "local", r"a cluster of 2 workers takes some 68 open files, .* 24; raise the limit \(ulimit -n 68\)"),
         (8, "serial", r"Too many open files; raise the limit of open files \(ulimit -n\)"),
     ],
 )

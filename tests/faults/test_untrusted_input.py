@@ -356,6 +356,10 @@ MISPLACED = [
         f"http://me:wo/rd{SECRET}@host",
         f"s3://bucket/rows.zarr?X-Amz-Signature={SECRET}",
         f"postgres://me:{SECRET}@host/rows",
+        f"az://me:{SECRET}@container/rows",
+        f"s3://me:wo/rd{SECRET}@bucket/rows",
+        f"abfs://me:{SECRET}@account.dfs.core.windows.net/rows",
+        f"http://me:it's{SECRET}@host/rows",
         f"simplecache::http://me:{SECRET}@host/rows",
     ],
 )

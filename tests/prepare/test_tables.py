@@ -405,7 +405,8 @@ def test_a_first_job_takes_text_of_its_own_for_every_row_as_row_names(tmp_path):
     table.insert(0, "car, name", [f"c{i}" for i in range(len(table))])
     table.insert(2, "remark", [f"r{i}" for i in range(len(table))])
     table.to_parquet(tmp_path / "t.parquet", index=False)
-    works("init", tmp_path / "t.parquet", "-o", tmp_path / "first.toml")
+    done = works("init", tmp_path / "t.parquet", "-o", tmp_path / "first.toml")
+    assert "car, name: text of its own for every row seen, taken for names of rows" in done.stdout
     job = tomllib.loads((tmp_path / "first.toml").read_text())
     assert job["input"] == {"url": "t.parquet", "key": "-remark", "row_names": "car, name"} | job["input"]
     assert job["prepare"]["steps"] == ["one-hot"]
@@ -419,6 +420,14 @@ def test_a_first_job_takes_text_of_its_own_for_every_row_as_row_names(tmp_path):
     job = tomllib.loads((tmp_path / "index.toml").read_text())
     assert job["input"] == {"url": job["input"]["url"], "key": "-remark"}
     assert job["prepare"]["steps"] == []
+
+
+def test_a_first_job_takes_no_numbers_written_as_text_for_row_names(tmp_path):
+    table = DATED.reset_index(drop=True)[["area", "town"]]
+    table.insert(0, "length", [f"{i / 7:.6f}" for i in range(len(table))])
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    works("init", tmp_path / "t.parquet", "-o", tmp_path / "first.toml")
+    assert "row_names" not in (tmp_path / "first.toml").read_text()
 
 
 @pytest.mark.filterwarnings("ignore:.*columns (is|are) text:UserWarning")

@@ -228,6 +228,25 @@ def test_a_server_that_has_no_404_has_stores_all_the_same(serve, tmp_path, name,
     assert np.array_equal(rows_of(opened(serve, name)), VALUES)
 
 
+@pytest.mark.parametrize("file", [".zattrs", "zarr.json"])
+@pytest.mark.parametrize("refused", [True, False])
+def test_metadata_that_alone_is_refused_or_a_page_is_not_taken_for_missing(serve, tmp_path, file, refused):
+    scaled = {"scale_factor": 2.0, "add_offset": 1.0}
+    zarr.create_array(tmp_path / "rows.zarr", data=VALUES, chunks=(20, 7), zarr_format=2, attributes=scaled)
+    (tmp_path / "rows.zarr" / file).write_bytes(PAGE)
+    serve.refused, serve.ranges = file if refused else "\0", True
+    with pytest.raises(SourceError, match=f"{file}.*" + ("403" if refused else "sends a page")):
+        opened(serve, "rows.zarr")
+
+
+@pytest.mark.parametrize("start", [b"<?xml version='1.0'?>\n<!DOCTYPE html>", b"<!-- x -->\n<html>", b"<title>Log in"])
+def test_pages_are_known_by_what_they_begin_with(serve, tmp_path, start):
+    (tmp_path / "rows.zarr").mkdir()
+    (tmp_path / "rows.zarr" / "zarr.json").write_bytes(start + PAGE[20:])
+    with pytest.raises(SourceError, match=r"sends a page \(HTML\)"):
+        opened(serve, "rows.zarr")
+
+
 @pytest.mark.parametrize("policy", ["error", "fill"])
 @pytest.mark.parametrize("name", ["none", "none.zarr", "none.parquet"])
 def test_a_page_in_the_place_of_a_store_is_said_to_be_one(serve, name, policy):

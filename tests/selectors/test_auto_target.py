@@ -197,6 +197,7 @@ def test_wrong_classes_are_those_of_the_rows(n_classes: int, form: Any) -> None:
         sample = RowSample(900, classes=list(range(n_classes))).from_block(form(X), y)
         observed = observed_wrong(coef, fit.intercept_, terms, expansion, sample)
         assert observed == pytest.approx(1 - fit.score(X, y), abs=1e-12)
+        assert np.isnan(observed_wrong(coef * np.nan, fit.intercept_, terms, expansion, sample))
         # A sample of a third estimates it, within five standard errors.
         sample = RowSample(300, classes=list(range(n_classes))).from_block(form(X), y)
         error = np.sqrt(observed * (1 - observed) / 300)

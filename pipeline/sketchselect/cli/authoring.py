@@ -154,7 +154,8 @@ def init(
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
     output.write_text(text, encoding="utf-8")
-    done = f"{description}\n{output} written; read it, then:  sketchselect run {output}"
+    choice = "" if row_names is None else f"{row_names}: text of its own for every row seen, taken for names of rows\n"
+    done = f"{description}\n{choice}{output} written; read it, then:  sketchselect run {output}"
     return Outcome(done, {"job": output, "source": description})
 
 
@@ -181,13 +182,32 @@ def _first_rows(matrix: Matrix) -> Any:
 
 
 def _unlike_columns(matrix: Matrix, rows: Any) -> list[str]:
-    """Return the text columns that have no two equal entries in some rows, as names of rows have; none if all would."""
+    """Return the text columns with an entry of its own in each of the first rows, as names of rows have.
+
+    Not those of numbers written as text, and none if all columns would be.
+    """
+    import numpy as np
+
     from sketchselect.readers.tables import LEAST_COUNTED
 
     if len(matrix.text_columns) == matrix.shape[1] or rows.shape[0] < LEAST_COUNTED:
         return []
     names = matrix.feature_names or ()
-    return [names[j] for j in matrix.text_columns if len(set(rows[:, j].tolist())) == rows.shape[0]]
+
+    def are_numbers(j: int) -> bool:
+        few = rows[:LEAST_COUNTED, j].tolist()
+        return all(map(_is_number, matrix.levels[j].names(few, range(len(few)))))
+
+    unlike = [j for j in matrix.text_columns if len(set(rows[:, j].tolist())) == rows.shape[0]]
+    return [names[j] for j in unlike if not np.isnan(rows[:, j]).any() and not are_numbers(j)]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _for_job(source: str, job: Path) -> str:

@@ -277,7 +277,7 @@ def _require_open_files(n_workers: int) -> None:
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 40 + 12 * n_workers  # about 20 and 12 are pipes and connections, and some are for what is read
+    needed = 40 + 14 * n_workers  # about 20 and 13 are pipes and connections, and some are for what is read
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise BadCluster(
             f"a cluster of {counted(n_workers, 'worker')} takes some {needed} open files, and this process may have "

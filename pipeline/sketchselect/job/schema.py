@@ -118,6 +118,8 @@ def _as_tuple(value: Any) -> Any:
 def _checkpoint(value: Any) -> Any:
     if value is not False and not isinstance(value, str):
         raise ValueError("a place")
+    if isinstance(value, str) and "::" in value:
+        raise Expectation("a folder, or a URL without '::'")
     return value
 
 

@@ -114,12 +114,17 @@ def read_document(
 
     def read(name: str) -> bytes | None:
         try:
-            return location.read_inside(name, top)
+            content = location.read_inside(name, top)
+            instead = location.page_instead(name) if content is None else None
         except SourceError as error:
             if not is_forbidden(error):
                 raise
             refused.append(error)
-            return None
+            content, instead = None, error
+        # A file that alone is refused or replaced may be there: to go on without attributes would give other values.
+        if instead is not None and location.says_what_is_missing():
+            raise instead
+        return content
 
     content = read("zarr.json")
     if content is not None:

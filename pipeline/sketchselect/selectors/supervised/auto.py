@@ -244,7 +244,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     folds choose from the path, because the least of many errors on a fold is too small, and the more so the less
     stable a method is. Up to 1,024 rows the error is the mean over five divisions of the rows into folds. The error of
     numbers is the mean squared one; that of classes is the misclassification rate, counted on a sample of at most 4,096
-    of the held-out rows (all of fewer), because squared errors of indicators favour squares that a discriminant does
+    of the held-out rows, because squared errors of indicators favour squares that a discriminant does
     not need. Without a sample it is the rate that moments lead to expect if scores are normal within classes.
 
     Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show

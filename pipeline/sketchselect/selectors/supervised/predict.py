@@ -158,7 +158,11 @@ def observed_wrong(
 
     `coef`, `intercept`, `terms`: As from `discriminant`, and its columns, or terms of the `expansion`.
     `sample`: `RowSample` with classes.
+
+    NaN where a coefficient is not finite.
     """
+    if not np.isfinite(coef).all():
+        return float("nan")
     block = Block(sample.rows, None, None, 0, sample.n_kept)
     predicted = _labels(_linear_block(terms, expansion, coef, block) + intercept, np.arange(len(sample.classes)))
     return float(np.average(predicted != sample.labels, weights=sample.weights))
