@@ -618,6 +618,8 @@ def _no_column(text: str, place: Any, nearest: str, names: Sequence[str]) -> str
 def _nearest(text: str, names: Sequence[str]) -> str:
     """Return the hint at the column that was meant, empty where none is near."""
     bare = text.removeprefix("obs/")
+    if text == bare and f"obs/{bare}" in names:
+        return f"; did you mean 'obs/{bare}'?"
     return next(filter(None, (did_you_mean(name, names) for name in (text, bare, f"obs/{bare}"))), "")
 
 

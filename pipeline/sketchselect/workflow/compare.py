@@ -35,7 +35,7 @@ CAPTION = (
     "seconds: of a whole run; of methods of one job without the stages they share (summary, block certificate). "
     "k-means has one start more here than in a run of one method alone: clusters of a sample of the rows, which the "
     "methods of one job share; so the inertia of that run may be somewhat higher, and its bound by blocks, which are "
-    "drawn for its own clusters, another one."
+    "drawn for its own clusters, another one. Closer bounds are not to be compared with each other, inertias are."
 )
 
 
