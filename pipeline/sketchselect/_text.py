@@ -19,7 +19,10 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 # Runs are bounded, so that the search of a text takes time in proportion to it. A number and a slash after a colon are
 # a port, and no password; the user in a URL of Azure is the name of a container, and no secret.
 _SCHEME = r"\b([A-Za-z][\w+.\-]{1,20}:/{1,2})"
-_PASSWORD = re.compile(_SCHEME + r"[^\s/\"@:]{0,500}:(?!\d{1,5}/)[^\s\"]{0,2000}@")
+_PASSWORD = re.compile(
+    # Without the @ where a message was cut before.
+    _SCHEME + r"(?!arn:)[^\s/\"@:]{0,500}:(?!\d{1,5}/)(?:[^\s\"]{0,2000}@|(?!\d{1,5}\D)[^\s\"'/:]{20,})"
+)
 _USER = re.compile(_SCHEME.replace("(", "((?!azure|az:|abfs)", 1) + r"[^\s/\"@:]{1,2000}@")
 _QUERY = re.compile(_SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?[^\s'\"]*[^\s'\":,;]")
 # A name in quotation marks, perhaps with the sign of a column that is left out, or one without them.

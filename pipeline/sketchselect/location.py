@@ -38,7 +38,7 @@ _SIGNED = re.compile(r"(?:^|&)(?:x-(?:amz|goog|ms)-\w+|sig|signature|token|passw
 _NO_FILE = ".sketchselect-no-such-file"
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # What a web server answers that may do better a moment later
 _PAGE = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--.{0,400}?-->\s*){0,4}<(?:!doctype\s+html|html|head|title)\b",
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--(?:(?!-->).){0,400}-->\s*){0,4}<(?:!doctype\s+html|html|head|title)\b",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -145,19 +145,23 @@ class Location:
 
         A page that a web server sends instead of a file that it does not have is none.
         """
+        return self.read_unless_page(key)[0]
+
+    def read_unless_page(self, key: str | None = None) -> tuple[bytes | None, SourceError | None]:
+        """Return what `read` does, and the error for a web server that sent a page instead; None where it did not."""
         target = self if key is None else self.join(key)
         try:
             if self.is_local:
-                return Path(target.url).read_bytes()
+                return Path(target.url).read_bytes(), None
             fs, path = target.filesystem()
             content: bytes = persistent(lambda: fs.cat_file(path))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
+            return None, None
         except (SourceError, MemoryError):
             raise
         except Exception as error:
             raise target.failure(error) from error
-        return None if not self.has_listing and _PAGE.match(content) else content
+        return (None, target._page()) if not self.has_listing and _PAGE.match(content) else (content, None)
 
     def page_instead(self, key: str | None = None) -> SourceError | None:
         """Return the error for a web server that sends a page in the place of this file (or of `key`); None if not."""
@@ -169,19 +173,23 @@ class Location:
             is_page = _PAGE.match(persistent(lambda: fs.cat_file(path, start=0, end=512))) is not None
         except Exception:  # which whoever asks has an error for
             return None
-        if not is_page:
-            return None
+        return target._page() if is_page else None
+
+    def _page(self) -> SourceError:
         return SourceError(
-            f"{target.address}: the web server sends a page (HTML) instead of this file; check the address, and "
+            f"{self.address}: the web server sends a page (HTML) instead of this file; check the address, and "
             "whether the server asks for a login"
         )
 
     def says_what_is_missing(self) -> bool:
-        """Return whether a web server says that a file is missing, instead of sending a page or refusing."""
+        """Return whether a web server says that a file is missing, instead of sending a page or forbidding it."""
         try:
-            return self.read(_NO_FILE) is None and self.page_instead(_NO_FILE) is None
-        except SourceError:
+            content, page = self.read_unless_page(_NO_FILE)
+        except SourceError as error:
+            if status_of(error) != 403:
+                raise
             return False
+        return content is None and page is None
 
     def write(self, content: bytes | Iterable[Buffer], *, durable: bool = True) -> None:
         """Write a file as a whole: readers see the old content or the new, never a part; a remote folder is made.
@@ -302,9 +310,10 @@ def refusal(error: BaseException) -> str | None:
     return f"the server answers {status}" if status else type(error).__name__
 
 
-def is_forbidden(error: SourceError) -> bool:
-    """Return whether a web server forbids to read a file, as one does that does not say which files it has."""
-    return getattr(error.__cause__, "status", None) == 403
+def status_of(error: SourceError) -> int | None:
+    """Return what a web server answered: 403 also where it does not say which files it has; None without an answer."""
+    status = getattr(error.__cause__, "status", None)
+    return status if isinstance(status, int) else None
 
 
 def persistent(call: Callable[[], T]) -> T:
@@ -406,11 +415,16 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
 
 def _require_no_credentials(url: str) -> None:
     """Raise `SourceError` for a URL with a password, or a query as signed ones have: it would be in every report."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise SourceError(f"{_hide(url)}: not the address of a store; encode brackets in it") from None
+    is_web = parts.scheme in ("http", "https")
     user = parts.netloc.rpartition("@")[0]
-    signed = parts.query and (parts.scheme in ("http", "https") or _SIGNED.search(parts.query))
-    # A password with a slash ends what is before the path.
-    cut = "@" in parts.path and re.search(r":(?!\d*$)", parts.netloc.rpartition("]")[2]) is not None
+    signed = parts.query and (is_web or _SIGNED.search(parts.query))
+    # A password with a slash or a question mark ends what is before the path; of a web server it may be a port.
+    port = re.search(r":(?!\d{1,5}$)" if is_web else ":", parts.netloc.rpartition("]")[2])
+    cut = port is not None and "@" in parts.path + parts.query + parts.fragment
     if ":" in user or cut or (user and parts.scheme not in ("az", "abfs")) or signed:
         raise SourceError(
             f"{_hide(url)}: credentials do not belong in a URL; take them from the environment or storage_options"
@@ -419,7 +433,7 @@ def _require_no_credentials(url: str) -> None:
 
 def _hide(url: str) -> str:
     """Return a URL with everything that may be a credential cut out."""
-    return re.sub(r"(://)(?:[^/]*|[^/]*:(?!\d*/).*)@", r"\1", url).partition("?")[0][:200]
+    return re.sub(r"(://)(?:[^/]*|[^/]*:(?!\d{1,5}/).*)@", r"\1", url).partition("?")[0][:200]
 
 
 def _texts(value: Any) -> Iterator[str]:

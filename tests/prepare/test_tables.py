@@ -406,7 +406,7 @@ def test_a_first_job_takes_text_of_its_own_for_every_row_as_row_names(tmp_path):
     table.insert(2, "remark", [f"r{i}" for i in range(len(table))])
     table.to_parquet(tmp_path / "t.parquet", index=False)
     done = works("init", tmp_path / "t.parquet", "-o", tmp_path / "first.toml")
-    assert "car, name: text of its own for every row seen, taken for names of rows" in done.stdout
+    assert "a text of its own in 'car, name': taken as the names of the rows" in done.stdout
     job = tomllib.loads((tmp_path / "first.toml").read_text())
     assert job["input"] == {"url": "t.parquet", "key": "-remark", "row_names": "car, name"} | job["input"]
     assert job["prepare"]["steps"] == ["one-hot"]
@@ -428,6 +428,10 @@ def test_a_first_job_takes_no_numbers_written_as_text_for_row_names(tmp_path):
     table.to_parquet(tmp_path / "t.parquet", index=False)
     works("init", tmp_path / "t.parquet", "-o", tmp_path / "first.toml")
     assert "row_names" not in (tmp_path / "first.toml").read_text()
+    table["length"] = [str(1000 + i) for i in range(len(table))]
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    works("init", tmp_path / "t.parquet", "-o", tmp_path / "names.toml")
+    assert tomllib.loads((tmp_path / "names.toml").read_text())["input"]["row_names"] == "length"
 
 
 @pytest.mark.filterwarnings("ignore:.*columns (is|are) text:UserWarning")

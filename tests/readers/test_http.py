@@ -56,6 +56,10 @@ def serve(tmp_path):
             super().do_HEAD()
 
         def do_GET(self):
+            for part, status in self.server.answers.items():
+                if self.path.endswith(part):
+                    self.send_error(status)
+                    return
             if self.server.refused in self.path:
                 if "?" in self.path:
                     self.send_error(403)
@@ -91,7 +95,7 @@ def serve(tmp_path):
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
         server.tagged, server.ranges, server.dated, server.together = "", False, False, None
-        server.refused = "\0"
+        server.refused, server.answers = "\0", {}
         server.busy, server.status, server.missing = 0, 503, 404
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -237,6 +241,24 @@ def test_metadata_that_alone_is_refused_or_a_page_is_not_taken_for_missing(serve
     serve.refused, serve.ranges = file if refused else "\0", True
     with pytest.raises(SourceError, match=f"{file}.*" + ("403" if refused else "sends a page")):
         opened(serve, "rows.zarr")
+
+
+@pytest.mark.parametrize("status", [401, 403, 503])
+def test_metadata_are_not_taken_for_missing_where_the_server_does_not_say(serve, tmp_path, status, monkeypatch):
+    monkeypatch.setattr("sketchselect.location.PAUSES", (0.0, 0.0))
+    scaled = {"scale_factor": 2.0, "add_offset": 1.0}
+    zarr.create_array(tmp_path / "rows.zarr", data=VALUES, chunks=(20, 7), zarr_format=2, attributes=scaled)
+    serve.answers = {".zattrs": status if status != 503 else 403, "no-such-file": status if status != 403 else 404}
+    with pytest.raises(SourceError, match=f"{status}"):
+        opened(serve, "rows.zarr")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_what_is_above_a_store_may_be_closed(serve, tmp_path, status):
+    (tmp_path / "a").mkdir()
+    zarr.create_array(tmp_path / "a" / "rows.zarr", data=VALUES, chunks=(20, 7))
+    serve.answers = {"/a/zarr.json": status, "/a/.zarray": status, "/a/.zgroup": status}
+    assert np.array_equal(rows_of(opened(serve, "a/rows.zarr")), VALUES)
 
 
 @pytest.mark.parametrize("start", [b"<?xml version='1.0'?>\n<!DOCTYPE html>", b"<!-- x -->\n<html>", b"<title>Log in"])

@@ -154,7 +154,11 @@ def init(
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
     output.write_text(text, encoding="utf-8")
-    choice = "" if row_names is None else f"{row_names}: text of its own for every row seen, taken for names of rows\n"
+    choice = (
+        ""
+        if row_names is None
+        else f"every row seen has a text of its own in {row_names!r}: taken as the names of the rows\n"
+    )
     done = f"{description}\n{choice}{output} written; read it, then:  sketchselect run {output}"
     return Outcome(done, {"job": output, "source": description})
 
@@ -203,6 +207,8 @@ def _unlike_columns(matrix: Matrix, rows: Any) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
+    if text.isdigit():  # which may as well be a name
+        return False
     try:
         float(text)
     except ValueError:

@@ -119,7 +119,7 @@ def _checkpoint(value: Any) -> Any:
     if value is not False and not isinstance(value, str):
         raise ValueError("a place")
     if isinstance(value, str) and "::" in value:
-        raise Expectation("a folder, or a URL without '::'")
+        raise Expectation("a folder or a URL, without '::'")
     return value
 
 

@@ -29,13 +29,13 @@ FOLDS = 5
 """Folds of the rows; leaving out each once measures the stability of the columns."""
 
 SHARED_STAGES = ("summarize", "block certificate")
-"""Stages that all methods of one job share, which would be charged to the first method."""
+"""Stages that are charged to no method of one job: the first is shared, the last is of the run's own clusters."""
 
 CAPTION = (
-    "seconds: of a whole run; of methods of one job without the stages they share (summary, block certificate). "
+    "seconds: of a whole run; of methods of one job without the summary, which they share, and the block certificate. "
     "k-means has one start more here than in a run of one method alone: clusters of a sample of the rows, which the "
     "methods of one job share; so the inertia of that run may be somewhat higher, and its bound by blocks, which are "
-    "drawn for its own clusters, another one. Closer bounds are not to be compared with each other, inertias are."
+    "drawn for its own clusters, another one. Compare the inertias, not the closer bounds."
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from sketchselect._text import did_you_mean, first_few
 from sketchselect.errors import SourceError
-from sketchselect.location import Location, is_forbidden, locate
+from sketchselect.location import Location, locate, status_of
 from sketchselect.readers.anndata_layout import (
     ANNDATA,
     COLUMNS,
@@ -273,7 +273,7 @@ def _anndata_around(node: ZarrNode) -> tuple[ZarrNode, list[str]] | None:
         try:
             root = read_node(above) if above is not None else None
         except SourceError as error:
-            if not is_forbidden(error):
+            if status_of(error) not in (401, 403):  # what is above the store may be closed
                 raise
             return None
         if above is None or root is None:

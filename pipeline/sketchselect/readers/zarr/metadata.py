@@ -14,7 +14,7 @@ import numpy as np
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import SourceError
 from sketchselect.linalg.hashing import digest
-from sketchselect.location import Location, is_forbidden
+from sketchselect.location import Location, status_of
 
 MARKER = "sketchselect"
 """Attribute of what we wrote, with ``empty_chunks`` where every chunk has its file; ``document`` is the digest of the
@@ -113,11 +113,12 @@ def read_document(
     refused: list[SourceError] = []
 
     def read(name: str) -> bytes | None:
+        if location.is_local:
+            return location.read_inside(name, top)
         try:
-            content = location.read_inside(name, top)
-            instead = location.page_instead(name) if content is None else None
+            content, instead = location.read_unless_page(name)
         except SourceError as error:
-            if not is_forbidden(error):
+            if status_of(error) != 403:
                 raise
             refused.append(error)
             content, instead = None, error

@@ -192,8 +192,11 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
         if unknown := sorted(mark.keys() - _KEYS):
             text = f"its attribute {MARKER} in zarr.json has the unknown key {unknown[0]!r:.40}"
             yield folder or "store", False, f"{text}; restore the file, or convert again"
-        below = (f"{folder}/{name}".lstrip("/") for name in mark.get("nodes", ()))
-        if lost := [name for name in below if name not in folders]:
+        nodes = mark.get("nodes", [])
+        if not isinstance(nodes, list):
+            text = f"the list of nodes in its attribute {MARKER} is none"
+            yield folder or "store", False, f"{text}; restore the file, or convert again"
+        elif lost := sorted({f"{folder}/{name}".lstrip("/") for name in nodes} - set(folders)):
             yield folder or "store", False, f"{lost[0]}/zarr.json is missing; restore the store, or convert again"
         if node.kind != "array":
             continue
