@@ -137,6 +137,34 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(name, scheme):
     assert "secret" not in str(refusal.value)
 
 
+def test_a_client_that_cannot_start_is_closed(monkeypatch):
+    # Left to a garbage collection, it could stop another one that is starting for ever.
+    from distributed import Client
+
+    from sketchselect.execution.clusters import connect
+
+    started, start = [], Client.start
+
+    def recorded(self, **options):
+        started.append(self)
+        start(self, **options)
+
+    monkeypatch.setattr(Client, "start", recorded)
+    monkeypatch.setattr("sketchselect.execution.clusters.require_understood", lambda *_: None)
+
+    def answer():
+        with contextlib.suppress(OSError), contextlib.ExitStack() as open_ones:
+            while True:
+                open_ones.enter_context(server.accept()[0]).sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(NoScheduler), connect(f"tcp://127.0.0.1:{server.getsockname()[1]}", timeout=0.5):
+            pass
+    assert [client.status for client in started] == ["closed"]
+    assert not started[0]._loop_runner.is_started()
+
+
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.0\r\n", b"", None])
 def test_an_address_where_something_else_answers_is_an_error(answer, monkeypatch):
     from sketchselect.execution import clusters

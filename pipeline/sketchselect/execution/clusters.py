@@ -219,8 +219,6 @@ def connect(
     `worker_timeout` are the seconds to wait for scheduler and workers; a worker that is silent for `worker_ttl` seconds
     is given up, by default when the scheduler does so.
     """
-    from distributed import Client
-
     where = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
     if not where:
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
@@ -232,7 +230,7 @@ def connect(
         try:
             if isinstance(where, str):
                 require_understood(where, security, timeout)
-            client = Client(where, security=security, timeout=timeout, set_as_default=False)
+            client = _client(where, security=security, timeout=timeout)
         except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError, MemoryError) as error:
             # The first bytes of a web server, as the length of a message, are exabytes.
             why = "something else answers" if isinstance(error, MemoryError) else type(error).__name__
@@ -244,6 +242,24 @@ def connect(
             yield DaskEngine(client, worker_timeout=worker_timeout, worker_ttl=worker_ttl)
         finally:
             _close(client)
+
+
+def _client(address: str, **options: Any) -> Any:
+    """Return a client of a scheduler, closed where it cannot start.
+
+    Otherwise a garbage collection closes it, under a lock that whoever it interrupts may hold: then both stand still.
+    """
+    from distributed import Client
+
+    class ClosedOnFailure(Client):  # type: ignore[misc]
+        def start(self, **kwargs: Any) -> None:
+            try:
+                super().start(**kwargs)
+            except BaseException:
+                self.close()
+                raise
+
+    return ClosedOnFailure(address, set_as_default=False, **options)
 
 
 def _address_in(scheduler_file: str) -> str:
