@@ -244,8 +244,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     folds choose from the path, because the least of many errors on a fold is too small, and the more so the less
     stable a method is. Up to 1,024 rows the error is the mean over five divisions of the rows into folds. The error of
     numbers is the mean squared one; that of classes is the misclassification rate, counted on a sample of at most 4,096
-    of the held-out rows, because squared errors of indicators favour squares that a discriminant does
-    not need. Without a sample it is the rate that moments lead to expect if scores are normal within classes.
+    of the held-out rows, because squared errors of indicators favour squares that a discriminant does not need. Without
+    a sample it is the rate that moments lead to expect if scores are normal within classes.
 
     Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show
     what it sees: therefore its columns are judged with their squares. The bins are those of at most 2,048 rows, read
@@ -283,7 +283,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     Guarantee: exact squared errors of all models on the folds (`cross_validation_errors`), from moments alone, by which
     each path's model is chosen; of classes the methods are compared by wrong predictions of held-out rows, of more
     rows than the sample holds an unbiased estimate. The error of the winner is at most 1.03 times the least of
-    `errors_`, which is a little too small as an estimate for new rows.
+    `errors_`. As an estimate for new rows it has a bias: down, as the least of several; up, as of models of fewer rows.
     Mutual information does not compete, and wrong classes are expected and not counted, with weights (in a stream, from
     the first ones on), above 500 columns, above a million counts, in a stream whose first batch has fewer than 64 rows,
     and from a summary without counts, such as of ``sketchselect summarize``, which merges with those of other sites;
