@@ -142,6 +142,34 @@ def test_classes_may_be_text_or_numbers(
     page = (result.folder / "report.html").read_text()
     assert f"tell the {'3' if labels == 'three' else 'two'} classes apart" in page
     assert "R2" not in result.summary()
+    assert (model["misclassification"]["held_out"], model["misclassification"]["counted"]) == (None, False)
+    assert f"misclassification rate: {100 * model['misclassification']['fitted']:.1f} % on these" in result.summary()
+    assert "of the predictions of these rows are expected to be wrong" in page
+
+
+@pytest.mark.parametrize("method", ["lasso", "thresholded-ols", "auto"])
+def test_the_share_of_wrong_predictions_is_stated_wherever_classes_are_predicted(
+    supervised: Job, target: np.ndarray, method: str, tmp_path: Path, store: Path
+) -> None:
+    np.save(tmp_path / "classes.npy", target > np.median(target))
+    select = {"task": "classification"}
+    job = supervised(method, select, input={"target": str(tmp_path / "classes.npy")}, output={"report": True})
+    result = sks.run(job)
+    rates = model_of(result.folder)["misclassification"]
+    saved = json.loads((result.folder / "selection.json").read_text())
+    assert saved["diagnostics"]["misclassification"] == result.manifest["model"]["misclassification"] == rates
+    assert rates["counted"] == (method == "auto")
+    kind = "counted " if rates["counted"] else ""
+    stated = f"{100 * rates['held_out']:.1f} % {kind}on held-out folds"
+    assert stated in result.summary()
+    page = (result.folder / "report.html").read_text()
+    assert f"of the predictions of held-out rows are {'' if rates['counted'] else 'expected to be '}wrong" in page
+    done = works("assign", result.folder, store, "-o", tmp_path / "new.csv")
+    assert stated in done.stdout
+    other = sks.run({**job, "output": {"dir": str(tmp_path / "other")}})
+    table = works("compare", result.folder, other.folder).stdout
+    (line,) = (line for line in table.splitlines() if line.startswith("misclassification rate on held-out rows"))
+    assert line.split()[-2:] == [f"{rates['held_out']:.6g}"] * 2
 
 
 def test_squares_and_products_are_told_apart_in_the_files(

@@ -76,6 +76,12 @@ def test_the_first_words_are_what_the_model_explains(page: Make) -> None:
     assert "The target does not vary" in parsed.words
     parsed, _ = page(task="classification", outputs=["log odds of b against a"])
     assert "2 of 4 columns tell the two classes apart" in parsed.words
+    rates = {"held_out": 0.0561, "fitted": 0.0498, "counted": False}
+    parsed, _ = page(task="classification", outputs=["log odds of b against a"], misclassification=rates)
+    assert "apart: 5.6 % of the predictions of held-out rows are expected to be wrong" in parsed.words
+    assert "with scores that are normal within classes" in parsed.words
+    parsed, _ = page(task="classification", outputs=["a"], misclassification=rates | {"counted": True})
+    assert "held-out rows are wrong" in parsed.words
     parsed, _ = page(n_terms=1, expanded=True)
     assert "1 term of 4 columns explains" in parsed.words
     _, html = page()

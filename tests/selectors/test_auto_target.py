@@ -17,6 +17,7 @@ from sketchselect.selectors.supervised import auto
 from sketchselect.selectors.supervised.auto import MRMRPath, UnivariatePath
 from sketchselect.selectors.supervised.binned import mutual_information
 from sketchselect.selectors.supervised.models import design_of
+from sketchselect.selectors.supervised.path import PathSelector
 from sketchselect.selectors.supervised.predict import discriminant, expected_wrong, observed_wrong
 from sketchselect.summaries import Folds, Moments, RowSample
 
@@ -76,6 +77,8 @@ def test_it_is_the_method_of_least_error(n_features: int | None, with_rows: bool
     least = min(fit.errors_.values())
     winner = next(name for name in fit.errors_ if fit.errors_[name] <= 1.03 * least)
     assert fit.best_.method == fit.selection_.diagnostics["competitor"] == winner
+    rates = fit.selection_.diagnostics["misclassification"]
+    assert (rates["held_out"], rates["counted"]) == (fit.errors_[winner], with_rows)
     np.testing.assert_array_equal(fit.predict(X), fit.best_.predict(X))
     assert fit.score(X, y) > 0.6
     assert n_features is None or fit.support_.size == n_features
@@ -238,12 +241,12 @@ def test_names_of_classes_do_not_matter_where_all_rows_of_one_are_in_one_fold() 
 
 @pytest.mark.parametrize("spoilt", [{"lasso"}, {"lasso", "univariate", "mrmr"}])
 def test_errors_that_are_not_finite_do_not_win(spoilt: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    held_out = auto._held_out_wrong
+    held_out = PathSelector._held_out_wrong
 
     def some(selector: Any, *held: Any) -> float:
         return float("nan") if selector.method in spoilt else held_out(selector, *held)
 
-    monkeypatch.setattr(auto, "_held_out_wrong", some)
+    monkeypatch.setattr(PathSelector, "_held_out_wrong", some)
     X = rows(300, 501)
     with pytest.warns(UserWarning, match="(lasso|univariate|mrmr) is not compared"):
         fit = TargetAutoSelector().fit(X, X[:, 1] > 0)

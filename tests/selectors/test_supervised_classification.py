@@ -171,3 +171,23 @@ def test_numbers_and_classes_are_not_mixed_up():
         sks.LassoPath().fit(X, np.array(["a", "b"])[code])
     with pytest.raises(AttributeError, match="decision_function"):
         sks.LassoPath().fit_summary(numbers).decision_function(X)
+
+
+@pytest.mark.parametrize("method", ["lasso", "elastic-net", "annealing"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_misclassification_rate_is_that_of_normal_classes(method, n_classes):
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, n_classes, 3000)
+    X = rng.standard_normal((3000, 6))
+    X[:, 0] += 1.5 * (y == 0)
+    X[:, 1] += 2.0 * (y == 1)
+    fit = METHODS[method](task="classification").fit(X[:1500], y[:1500])
+    rates = fit.selection_.diagnostics["misclassification"]
+    # Counted on rows that no model has seen: 4 standard errors of 1,500 rows.
+    wrong = (fit.predict(X[1500:]) != y[1500:]).mean()
+    assert rates["held_out"] == pytest.approx(wrong, abs=4 * np.sqrt(wrong * (1 - wrong) / 1500))
+    assert rates["fitted"] <= rates["held_out"] < rates["fitted"] + 0.05
+    few = METHODS[method](n_features_to_select=2, task="classification").fit(X[:1500], y[:1500])
+    assert few.selection_.diagnostics["misclassification"]["held_out"] is None
+    numbers = METHODS[method](task="regression").fit(X[:200], y[:200] * 1.0)
+    assert "misclassification" not in numbers.selection_.diagnostics

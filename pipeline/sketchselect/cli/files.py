@@ -504,6 +504,7 @@ def assign(
         read_assignment,
     )
     from sketchselect.workflow.session import engine_for
+    from sketchselect.workflow.stages.model import rates_in_words
     from sketchselect.workflow.summary_files import require_replaceable
     from sketchselect.workflow.tables import csv_text
 
@@ -539,6 +540,8 @@ def assign(
     write_atomically(output, assigned_csv(result.value, model, header, names, matrix.shape[0]).encode())
     outputs = [f"assigned to {counted(len(centers), 'cluster')}"] if centers is not None else []
     outputs += [f"with predictions of {', '.join(prediction_names(model))}"] if model is not None else []
+    if model is not None and (rates := model.get("misclassification")) is not None:
+        notes = [f"note: {rates_in_words(rates)}, of the run's model", *notes]
     n_rows = matrix.shape[0]
     data = {"file": str(output), "n_rows": n_rows, "n_dropped": result.stats.rows_dropped, "notes": notes}
     return Outcome("\n".join([f"{output}: {counted(n_rows, 'row')}, {' and '.join(outputs)}", *notes]), data)

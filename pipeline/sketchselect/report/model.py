@@ -65,7 +65,8 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
     size = f"{_counted(model, n_terms) if model['expanded'] else count(n_terms)} of {count(n_columns)} columns"
     if model["task"] == "classification":
         classes = "two classes" if n_outputs == 1 else f"{count(n_outputs)} classes"
-        return f"{size} {'tells' if n_terms == 1 else 'tell'} the {classes} apart", describe_model(model)
+        statement = f"{size} {'tells' if n_terms == 1 else 'tell'} the {classes} apart"
+        return statement + _wrong_share(model), " ".join(filter(None, (describe_model(model), _wrong_words(model))))
     spread = "target’s variance" if model.get("family", "gaussian") == "gaussian" else "target’s deviance"
     share, where = model["explained_held_out"], f"of the {spread} in held-out rows"
     if share is None:
@@ -74,6 +75,31 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
         return f"{size} chosen for the target", "The target does not vary, so there is nothing to explain."
     verb = "explains" if n_terms == 1 else "explain"
     return f"{size} {verb} {percent(max(share, 0.0))} {where}", describe_model(model)
+
+
+def _wrong_share(model: Mapping[str, Any]) -> str:
+    """Return the end of the statement on classes: the share of wrong predictions, of held-out rows where known."""
+    rates = model.get("misclassification") or {}
+    where = "held-out" if rates.get("held_out") is not None else "these"
+    rate = rates.get("held_out" if where == "held-out" else "fitted")
+    if rate is None:
+        return ""
+    is_counted = rates["counted"] and where == "held-out"
+    return f": {percent(rate)} of the predictions of {where} rows are {'' if is_counted else 'expected to be '}wrong"
+
+
+def _wrong_words(model: Mapping[str, Any]) -> str:
+    """Return where the share of wrong predictions comes from."""
+    rates = model.get("misclassification")
+    if rates is None:
+        return ""
+    if rates["counted"]:
+        return "Wrong predictions were counted on a sample of the held-out rows."
+    folds = "each fold predicted by the model that the other folds choose, " if rates["held_out"] is not None else ""
+    return (
+        f"The share of wrong predictions is the one that the moments lead to expect ({folds}with scores that are "
+        "normal within classes); predictions of rows with known classes count it."
+    )
 
 
 def _term_rows(model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -53,6 +53,7 @@ SHOWN = {
     "held_out": "explained on held-out rows",
     "error": "error on held-out rows",  # of one measure by its name in `ERRORS`
     "standard_error": "standard error of this error",
+    "misclassification": "misclassification rate on held-out rows",
     "folds": "folds held out in turn",
     "stability": "stability (columns that stay)",
     "unused": "settings without effect",
@@ -88,6 +89,7 @@ class ComparedRun:
     held_out: float | None
     error: float | None
     standard_error: float | None
+    misclassification: float | None  # On held-out folds, counted or expected
     folds: str | None  # How many, their seed, and the groups of rows that stay together
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
     seconds: float
@@ -130,6 +132,7 @@ class ComparedRun:
             None if share is None else cv.get(share),
             cv.get("mean_squared_error", cv.get("mean_deviance")),
             cv.get("standard_error"),
+            (model.get("misclassification") or {}).get("held_out"),
             _folds(content) if cv else None,
             stability,
             seconds,

@@ -21,7 +21,7 @@ from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import SeedNumber, Size
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.binned import mutual_information, n_bins_for, target_edges
-from sketchselect.selectors.supervised.models import Candidate, Design, ModelPath, Rule, design_of, usable_folds
+from sketchselect.selectors.supervised.models import Candidate, Design, Rule, design_of, usable_folds
 from sketchselect.selectors.supervised.mrmr import mrmr_order
 from sketchselect.selectors.supervised.path import (
     DEFAULT_FOLDS,
@@ -30,10 +30,9 @@ from sketchselect.selectors.supervised.path import (
     can_validate,
     ignore_early_warnings,
     n_columns,
-    refitted,
 )
 from sketchselect.selectors.supervised.penalized import LassoPath
-from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong, observed_wrong
+from sketchselect.selectors.supervised.predict import LinearModelMixin
 from sketchselect.selectors.supervised.subsets import SizedSelector
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
 from sketchselect.solvers import Problem, least_squares
@@ -161,62 +160,6 @@ class InformationPath(UnivariatePath):
     def _explained(self, problem: Problem) -> Floats:
         assert isinstance(problem, InformedProblem)
         return problem.information
-
-
-def _held_out_wrong(
-    selector: PathSelector, design: Design, values: Sequence[float], samples: Sequence[Any] | None
-) -> float:
-    """Return the misclassification rate on held-out folds; each is predicted by the model of one value.
-
-    `samples`: Of the rows of every fold, with their classes; None: the rate is that expected from the folds' moments.
-    """
-    wrong = rows = 0.0
-    usable = usable_folds([fold.weight for fold in design.folds])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for i, (problem, moments), value in zip(usable, design.splits(), values, strict=True):
-            model = Candidate.of(problem, value, np.zeros(problem.xy.shape))
-            if problem.active.any():
-                model = selector._models(problem, None, [value])[0][0]
-            if selector.refit:
-                model = refitted(problem, model)
-            coef, intercept = discriminant(problem, model, len(design.classes or ()))
-            if samples is None:
-                rate = expected_wrong(coef, intercept, model.support, moments)
-            else:
-                rate = observed_wrong(coef, intercept, model.support, design.expansion, samples[i])
-            wrong += float(moments.weight) * rate
-            rows += float(moments.weight)
-    return wrong / rows
-
-
-def _held_out_error(
-    selector: PathSelector,
-    folds: Any,
-    path: ModelPath,
-    n_select: int,
-    errors: Floats | None,
-    samples: Sequence[Any] | None,
-) -> float:
-    """Return the error of a path on held-out folds, where the other folds choose the model that predicts a fold.
-
-    The folds that choose the model of least error cannot also say how large its error is.
-    `n_select`: Number of columns; 0 if the folds choose it.
-    `errors`: Of all models on the folds, where they are known.
-    `samples`: As for `_held_out_wrong`.
-    """
-    design = selector._design(folds, True)
-    if errors is None:
-        errors = selector._validation_errors(design, path)
-    n_folds = errors.shape[1]
-    if n_select:
-        chosen = [models.best_by_size(path.candidates, n_select)] * n_folds
-    else:
-        others = (np.delete(errors, fold, axis=1) for fold in range(n_folds))
-        chosen = [models.best_by_validation(of_others, selector.cv_rule) for of_others in others]
-    if design.classes is not None:
-        return _held_out_wrong(selector, design, path.values[chosen].tolist(), samples)
-    return float(errors[chosen, np.arange(n_folds)].mean()) / (float(path.target_squares.sum()) or 1.0)
 
 
 def _divisions(summary: Folds, n_folds: int) -> list[Folds]:
@@ -442,7 +385,9 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 of_divisions = [
-                    _held_out_error(selector, folds, path, n_select, None if i else path.cv_errors, samples[i])
+                    selector.held_out_error(
+                        selector._design(folds, True), path, n_select, None if i else path.cv_errors, samples[i]
+                    )
                     for i, folds in enumerate(summaries[name])
                 ]
             error = float(np.mean(of_divisions))
@@ -481,11 +426,11 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 why = f": more than {MOST_SQUARES} columns" if summary.n_features > MOST_SQUARES else ""
                 choice += f"; mutual information was not compared{why}"
         selection = self.best_.selection_
+        diagnostics = selection.diagnostics | {"competitor": winner, "choice": choice, "errors": errors}
+        if errors and not is_regression:
+            diagnostics["misclassification"] |= {"held_out": errors[winner], "counted": with_rows}
         return replace(
-            selection,
-            method=self.method,
-            parameters=self._resolved(task=self.target_task),
-            diagnostics=selection.diagnostics | {"competitor": winner, "choice": choice, "errors": errors},
+            selection, method=self.method, parameters=self._resolved(task=self.target_task), diagnostics=diagnostics
         )
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:

@@ -26,7 +26,7 @@ from sketchselect.selectors.supervised.models import (
     design_of,
     warn_of,
 )
-from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant
+from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong, observed_wrong
 from sketchselect.selectors.supervised.target import TargetMixin, Task, with_task
 from sketchselect.solvers import Problem, least_squares
 from sketchselect.summaries import Folds, Moments, Summary
@@ -326,6 +326,65 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             warnings.simplefilter("ignore", RuntimeWarning)
             return models.cross_validation_errors(solve, design.splits(), len(path), len(design.folds))
 
+    def held_out_error(
+        self, design: Design, path: ModelPath, n_select: int, errors: Floats | None, samples: Sequence[Any] | None
+    ) -> float:
+        """Return the error of a path on held-out folds, where the other folds choose the model that predicts a fold.
+
+        The folds that choose the model of least error cannot also say how large its error is. That of numbers is the
+        mean squared error over the variance of the target; that of classes the misclassification rate.
+
+        `design`: With folds.
+        `n_select`: Number of columns; 0 if the folds choose it.
+        `errors`: Of all models on the folds, where they are known.
+        `samples`: Of the rows of every fold, with their classes; None: the rate is expected from the folds' moments.
+        """
+        if errors is None:
+            errors = self._validation_errors(design, path)
+        n_folds = errors.shape[1]
+        if n_select:
+            chosen = [models.best_by_size(path.candidates, n_select)] * n_folds
+        else:
+            others = (np.delete(errors, fold, axis=1) for fold in range(n_folds))
+            chosen = [models.best_by_validation(of_others, self.cv_rule) for of_others in others]
+        if design.classes is not None:
+            return self._held_out_wrong(design, path.values[chosen].tolist(), samples)
+        return float(errors[chosen, np.arange(n_folds)].mean()) / (float(path.target_squares.sum()) or 1.0)
+
+    def _held_out_wrong(self, design: Design, values: Sequence[float], samples: Sequence[Any] | None) -> float:
+        """Return the misclassification rate on held-out folds; each is predicted by the model of one value."""
+        wrong = rows = 0.0
+        usable = models.usable_folds([fold.weight for fold in design.folds])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for i, (problem, moments), value in zip(usable, design.splits(), values, strict=True):
+                model = Candidate.of(problem, value, np.zeros(problem.xy.shape))
+                if problem.active.any():
+                    model = self._models(problem, None, [value])[0][0]
+                if self.refit:
+                    model = refitted(problem, model)
+                coef, intercept = discriminant(problem, model, len(design.classes or ()))
+                if samples is None:
+                    rate = expected_wrong(coef, intercept, model.support, moments)
+                else:
+                    rate = observed_wrong(coef, intercept, model.support, design.expansion, samples[i])
+                wrong += float(moments.weight) * rate
+                rows += float(moments.weight)
+        return wrong / rows
+
+    def _misclassification(self, design: Design, path: ModelPath, coef: Floats, intercept: Floats) -> dict[str, Any]:
+        """Return the rates expected from moments: of the fitted rows, and of held-out folds if these chose the model.
+
+        The member `counted` says whether the rate on held-out folds was counted on rows.
+        """
+        moments, support = design._terms(design.moments), path.model.support
+        fitted, held_out = expected_wrong(coef[support], intercept, support, moments), None
+        if path.cv_errors is not None:
+            held_out = self.held_out_error(design, path, 0, path.cv_errors, None)
+        rates = {"held_out": held_out, "fitted": fitted}
+        finite = {name: rate if rate is not None and np.isfinite(rate) else None for name, rate in rates.items()}
+        return {**finite, "counted": False}
+
     def _fitted(self, design: Design, path: ModelPath, scores: Floats | None) -> Fitted:
         problem, model = design.problem, path.model
         p = problem.scale.size
@@ -358,6 +417,8 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
                 "cv_error": None if path.cv_errors is None else float(path.cv_errors[path.chosen].mean()),
             },
         )
+        if design.classes is not None:
+            selection.diagnostics["misclassification"] = self._misclassification(design, path, dense, intercept)
         return Fitted(path, strengths, dense, intercept, selection)
 
     def summary_description(self, n_features: int) -> Summary[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import counted
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors import BaseSelector
 from sketchselect.workflow.tables import csv_text, plain_value
@@ -44,6 +45,8 @@ class Model:
     n_rows: int  # Rows it was fitted to
     prepare: tuple[str, ...]  # Steps the rows went through first
     target: str | None = None  # Name of the target's column in the source
+    # Of classes, if moments say: `PathSelector._misclassification`
+    misclassification: dict[str, Any] | None = None
     expansion: Any = None  # How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.models`
 
     def name_of(self, term: int) -> str:
@@ -74,11 +77,13 @@ class Model:
 
     def sentence(self) -> str:
         """Return the model in one line for the terminal."""
-        k, path = self.terms.size, self.path
+        path = self.path
         value = f"alpha {path.values[path.chosen]:.6g}, " if path.parameter == "alpha" else ""
-        text = f"model: {k} {self._word}{'' if k == 1 else 's'} ({value}chosen by {self.chosen_by})"
-        if self.task == "regression":
-            share_name = "R2" if self.path.family == "gaussian" else "D2"
+        text = f"model: {counted(self.terms.size, self._word)} ({value}chosen by {self.chosen_by})"
+        if self.misclassification is not None:
+            return f"{text}; {rates_in_words(self.misclassification)}"
+        if self.task == "regression" or path.family != "gaussian":
+            share_name = "R2" if path.family == "gaussian" else "D2"
             shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
             parts = [f"{share:.4f} {where}" for share, where in shares if share is not None]
             text += f"; {share_name} {', '.join(parts)}" if parts else ""
@@ -107,6 +112,8 @@ class Model:
             "criteria": {name: float(values[i]) for name, values in path.criteria.items()},
             "cv": None,
         }
+        if self.misclassification is not None:
+            content["misclassification"] = self.misclassification
         if path.family != "gaussian":
             content["family"] = path.family
         if path.cv_errors is not None:
@@ -140,6 +147,7 @@ class Model:
             "chosen_by": self.chosen_by,
             "explained": self.explained,
             "explained_held_out": self.explained_held_out,
+            "misclassification": self.misclassification,
             "parameter": path.parameter,
             "values": path.values,
             "sizes": path.n_nonzero,
@@ -187,8 +195,27 @@ def model_of(selector: BaseSelector, target: str | None = None) -> Model | None:
         n_rows=int(selector.summary_.n_rows),
         prepare=selector.selection_.prepare,
         target=target,
+        misclassification=selector.selection_.diagnostics.get("misclassification"),
         expansion=getattr(selector, "_expansion", None),
     )
+
+
+def rates_in_words(misclassification: dict[str, Any]) -> str:
+    """Return the misclassification rate of a model on held-out folds and on its own rows, and whether it was counted.
+
+    Examples
+    --------
+    >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": False})
+    'expected misclassification rate: 5.0 % on these rows, 5.6 % on held-out folds'
+    >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True})
+    'misclassification rate: 5.0 % expected on these rows, 5.6 % counted on held-out folds'
+    """
+    held_out, fitted = misclassification["held_out"], misclassification["fitted"]
+    kinds = ("expected ", "counted ") if misclassification["counted"] else ("", "")
+    places = zip((fitted, held_out), kinds, ("these rows", "held-out folds"), strict=True)
+    rates = [f"{100 * rate:.1f} % {kind}on {place}" for rate, kind, place in places if rate is not None]
+    expected = "" if misclassification["counted"] else "expected "
+    return f"{expected}misclassification rate: {', '.join(rates) or 'not known'}"
 
 
 def model_json(model: Model) -> str:
