@@ -255,6 +255,43 @@ def test_a_model_of_a_summary_predicts_rows_of_the_table():
     np.testing.assert_array_equal(np.asarray(model.predict(NEW)), np.asarray(direct.predict(NEW)))
 
 
+def test_columns_are_kept_out_of_a_converted_table_when_it_is_converted_and_when_it_is_read(tmp_path):
+    table = pd.DataFrame({"id": [f"h{i}" for i in range(N)], **FRAME[["area", "rooms", "town", "kind"]]})
+    table.to_csv(tmp_path / "t.csv", index=False)
+
+    def names(store, **options):
+        return [name.partition("=")[0] for name in encoded_names(store, **options)]
+
+    def encoded_names(store, **options):
+        rows = open_matrix(store, encode=["text"], nonfinite="missing", **options)
+        assert rows.read_rows(0, 5).shape == (5, rows.shape[1])
+        return rows.feature_names
+
+    with pytest.warns(UserWarning, match=r'features of text, but for columns that key = "-NAME,NAME" leaves out'):
+        store = sks.convert(tmp_path / "t.csv", tmp_path / "t.zarr", key="-town")
+    assert names(store) == ["area", "rooms", "kind"]
+    assert names(store, key="-kind,rooms") == names(store, key="-kind,-rooms") == ["area"]
+    assert open_matrix(store, key="-rooms").feature_names == ("area",), "without the step too"
+    assert sks.readers.open_vector("obs/town", N, matrix=open_matrix(store, key="-rooms")).shape == (N,)
+    with pytest.raises(SourceError, match=r"no column 'towne' to leave out; there are 'area', 'rooms', .*'town'"):
+        open_matrix(store, key="-towne")
+    with pytest.raises(SourceError, match="no column 'a' to leave out; its columns have no names"):
+        open_matrix(sks.convert(np.ones((3, 2)), tmp_path / "plain.zarr"), key="-a")
+    job = {
+        "input": {"url": str(store), "key": "-rooms", "nonfinite": "missing"},
+        "prepare": {"steps": ["one-hot", "impute"]},
+        "select": {"method": "variance", "n_features": 1},
+        "execution": {"cluster": "threads"},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    result = sks.run(job)
+    assert {name.partition("=")[0] for name in result.selection.feature_names} == {"area", "kind"}
+    notes = result.manifest["notes"]
+    assert any("('kind')" in note and 'input.key = "-NAME,NAME" leaves columns out' in note for note in notes)
+    model = sks.VarianceSelector(1).fit(store, prepare=["one-hot"])
+    assert model.transform(store).shape == (N, 1), "columns of the fit"
+
+
 SOLD = pd.Timestamp("2024-01-01 06:00") + pd.to_timedelta(RNG.integers(0, 900, N), "D")
 DAYS = (SOLD - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
 DATED = FRAME[["area", "town"]].assign(sold=SOLD)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from sketchselect._text import first_few, first_names
+from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.hashing import MISSING_LEVEL
 from sketchselect.linalg.validation import Array
@@ -164,9 +164,11 @@ class OneHot(Step):
     def notes(self, names: Sequence[str] | None = None) -> list[str]:
         """Return a note on the text columns and the number of columns made, and one on all of many levels."""
         places, n_outputs = self.value("places").tolist(), self.value("n_outputs").tolist()
-        columns = "1 text column" if len(places) == 1 else f"{len(places)} text columns"
         listed = "" if names is None else f" ({first_names([names[place] for place in places], 8)})"
-        notes = [f"prepare, {self.name}: {columns}{listed} became {sum(n_outputs)} columns of levels"]
+        notes = [
+            f"prepare, {self.name}: {counted(len(places), 'text column')}{listed} became "
+            f'{counted(sum(n_outputs), "column")} of levels; input.key = "-NAME,NAME" leaves columns out'
+        ]
         wide = [(place, n) for place, n in zip(places, n_outputs, strict=True) if n > MANY_LEVELS]
         if wide:
             of = [f"{place if names is None else repr(names[place])!s:.80} ({n})" for place, n in wide]

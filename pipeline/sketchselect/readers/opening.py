@@ -97,7 +97,7 @@ from sketchselect.readers.zarr.matrix import (
     zarr_columns_of_rows,
     zarr_vector_beside,
 )
-from sketchselect.readers.zarr.metadata import MARKER
+from sketchselect.readers.zarr.metadata import LEFT_OUT, MARKER
 
 
 @dataclass(frozen=True)
@@ -302,15 +302,17 @@ def open_matrix(
         location = locate(source, storage_options)
         known = format_of(location)
         if known is None:
+            key, left_out = _without_left_out(location, key)
             matrix = _with_names(open_zarr_matrix(location, key, missing, policy), feature_names)
             place = location if key is None else location.join(key)
             # An array of this name in the store of the matrix has precedence.
             named = _vector_columns(
                 vectors, lambda name: _is_column(matrix, name) and zarr_vector_beside(place, name, missing) is None
             )
-            matrix = _features(matrix, named)
+            matrix = _features(matrix, [*named, *_known_columns(left_out, matrix, location)])
             if kinds:
-                matrix = _with_fields(matrix, location, kinds, vectors, missing)
+                beside = [*vectors, *(f"obs/{name}" for name in left_out)]
+                matrix = _with_fields(matrix, location, kinds, beside, missing)
         else:
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
@@ -337,6 +339,24 @@ def open_matrix(
     return matrix
 
 
+def _without_left_out(location: Location, key: str | None) -> tuple[str | None, list[str]]:
+    """Return the key of a Zarr store without the columns that it leaves out, "-NAME,NAME", and these."""
+    if key is None or not key.startswith("-") or read_node(location.join(key)) is not None:
+        return key, []
+    return None, [name.removeprefix("-") for name in listed_names(key[1:])]
+
+
+def _known_columns(left_out: Sequence[str], matrix: Matrix, location: Location) -> Sequence[str]:
+    """Return the columns to leave out, or raise `SourceError` naming the first that the store does not have."""
+    names, others = matrix.feature_names or (), () if _table_root(location) is None else obs_columns(location, None)
+    known = [*names, *(name.removeprefix("obs/") for name in others or ())]
+    for name in left_out:
+        if name not in known:
+            listed = f"there are {first_names(known, 8)}" if known else "its columns have no names"
+            raise SourceError(f"{location.address}: no column {name!r:.80} to leave out; {listed}")
+    return left_out
+
+
 def is_converted_table(location: Location) -> bool:
     """Return whether a place is a store that `convert` made of a text file with columns of text."""
     return format_of(location) is None and _table_root(location) is not None
@@ -352,8 +372,8 @@ def _with_fields(
 ) -> Matrix:
     """Return a matrix with the text columns of the table that its store was converted from, but for the `vectors`.
 
-    After a fit these are the columns of the fit. Before, the first column of the table, if it is text, is among them
-    only where two of its first entries are equal: otherwise it names the rows.
+    After a fit these are the columns of the fit. Before, they are those that the conversion did not leave out, and of
+    these the first column of the table only where two of its first entries are equal: otherwise it names the rows.
     """
     columns_given, places = {v for v in vectors if isinstance(v, str)}, _places(vectors)
     root = _table_root(location)
@@ -361,10 +381,13 @@ def _with_fields(
         return matrix
     frame = root.child("obs")
     index = [] if frame is None or "_index" not in frame.attributes else [f"obs/{frame.attributes['_index']}"]
+    left_out = () if frame is None else frame.attributes.get(LEFT_OUT, ())
     columns = []
     for name in (*index, *(zarr_columns_of_rows(location, None) or ())):
         column = name.removeprefix("obs/")
         if isinstance(encode, Mapping) and kind_in_fit(column, encode) is None:
+            continue
+        if column in left_out and not isinstance(encode, Mapping):
             continue
         if name in columns_given or _place(location.join(name).address) in places:
             continue

@@ -34,7 +34,7 @@ from sketchselect.readers.opening import (
 from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, doubts_of, rising_columns
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
-from sketchselect.readers.zarr.metadata import MARKER, MAX_CHUNK_BYTES
+from sketchselect.readers.zarr.metadata import LEFT_OUT, MARKER, MAX_CHUNK_BYTES
 from sketchselect.readers.zarr.seal import seal
 
 ZSTD_LEVEL = 1
@@ -89,13 +89,21 @@ def create_group(location: Location, attributes: Mapping[str, Any]) -> None:
 def create_columns(location: Location, rows: Any) -> list[Any]:
     """Return new arrays for the other columns of a table, in ``obs`` of a group in the layout of AnnData.
 
-    `rows`: Has `texts`, the columns by name, `measured`, which of them are numbers, `has_row_names` and `n_rows`.
+    `rows`: Has `texts`, the columns by name, `measured`, which of them are numbers, `left_out`, `has_row_names` and
+        `n_rows`.
     """
     kind = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
     create_group(location, WRITTEN | kind)
     names = list(rows.texts)
     index = {"_index": names[0]} if rows.has_row_names else {}
-    frame = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "column-order": names[bool(index) :], **index}
+    frame: dict[str, Any] = {
+        "encoding-type": "dataframe",
+        "encoding-version": "0.2.0",
+        "column-order": names[bool(index) :],
+        **index,
+    }
+    if rows.left_out:
+        frame[LEFT_OUT] = sorted(rows.left_out)
     create_group(location.join("obs"), frame)
     columns = []
     for name, place in rows.texts.items():
@@ -355,9 +363,9 @@ def convert(
     Matrix Market files are read whole.
 
     Text columns of a ``.csv`` file are no features: the store becomes a group with the numbers in ``X`` and each such
-    column in ``obs``, for a job's target or labels and the steps ``one-hot`` and ``dates``, as does every column left
-    out by ``key="-id,outcome"``. The first column of the file, if it is text or left out, names the rows. Empty
-    fields and NA become NaN. A warning says so.
+    column in ``obs``, for a job's target or labels and the steps ``one-hot`` and ``dates``. So does every column left
+    out by ``key="-id,outcome"``, which these steps do not take. The first column of the file, if it is text or left
+    out, names the rows. Empty fields and NA become NaN. A warning says so.
 
     Parameters
     ----------
@@ -487,6 +495,8 @@ def _warn_of(rows: CsvRows, rising: Array) -> None:
         listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])
         kinds = ["text"] * bool(rows.texts.keys() - rows.left_out) + ["left out"] * bool(rows.left_out)
         encoding = f'; the prepare step "{ENCODINGS["text"]}" makes features of text' if "text" in kinds else ""
+        if encoding:
+            encoding += ', but for columns that key = "-NAME,NAME" leaves out, of convert or of a job\'s [input]'
         warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns "
             f"{'is' if len(rows.texts) == 1 else 'are'} {' or '.join(kinds)} and not used as features{first}; "

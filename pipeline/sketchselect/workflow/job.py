@@ -347,8 +347,8 @@ def _other_columns(preset: Selection, session: Session) -> ConfigError:
     advice = "give the source and the prepare steps that it was made from"
     if extra:
         advice = (
-            f"it does not know {first_names(extra)}: name such a column with --labels, leave it out (of Parquet: "
-            "--key=-NAME), or convert the source without it"
+            f"it does not know {first_names(extra)}: name such a column with --labels, leave it out of a table "
+            "(--key=-NAME), or convert the source without it"
         )
     return ConfigError(
         f"--selection: it is of {preset.scores.size} columns, {address} has {session.n_columns}; {advice}"
