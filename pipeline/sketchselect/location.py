@@ -24,6 +24,9 @@ SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 PAUSES = (0.2, 1.0)
 """Seconds before a store that failed is asked a second and a third time."""
 
+LAST_PAUSE = 4.0
+"""Seconds before a web server that is out of reach, or cut a connection off, is asked a fourth time: it may restart."""
+
 T = TypeVar("T")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
@@ -317,13 +320,14 @@ def status_of(error: SourceError) -> int | None:
 
 
 def persistent(call: Callable[[], T]) -> T:
-    """Return what a call gives that asks a web server, which is made again after `PAUSES` where that may do better."""
-    for pause in PAUSES:
+    """Return what a call gives that asks a web server, which is made again after pauses where that may do better."""
+    for n, pause in enumerate((*PAUSES, LAST_PAUSE)):
         try:
             return call()
         except Exception as error:
             cause = _cause(error) or error
-            if refusal(cause) is None or getattr(cause, "status", _PASSING[0]) not in _PASSING:
+            status = getattr(cause, "status", None)
+            if refusal(cause) is None or (status and (status not in _PASSING or n == len(PAUSES))):
                 raise
         time.sleep(pause)
     return call()

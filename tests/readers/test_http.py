@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from tests.deploy.links import Link
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
@@ -312,6 +313,32 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again(serve, tmp_path, name
     serve.busy = 10**9
     with pytest.raises(SourceError, match=f"the server answers {status}"):
         opened(serve, name)
+
+
+def test_a_server_that_is_out_of_reach_for_five_seconds_is_asked_again(serve, tmp_path, monkeypatch):
+    """As while it restarts; its chunks are asked for by `read_block` as often as the job says."""
+    stores(tmp_path)
+    serve.tagged, link, away = "first", Link(serve.server_address[1]), []
+
+    def sleep(seconds):
+        away.append(seconds)
+        if sum(away) >= 5:
+            link.mend()
+
+    monkeypatch.setattr("sketchselect.location.time.sleep", sleep)
+    address = f"http://127.0.0.1:{link.port}/plain.zarr"
+    try:
+        matrix = open_matrix(address, storage_options={"allow_http": True})
+        before = matrix.identity(0, 60)
+        link.cut()
+        assert matrix.identity(0, 60) == before
+        assert away
+        away.clear()
+        link.cut()
+        assert open_matrix(address, storage_options={"allow_http": True}).shape == VALUES.shape
+        assert away
+    finally:
+        link.close()
 
 
 def test_parts_of_shards_are_read_where_the_server_sends_whole_files(serve, tmp_path):
