@@ -311,8 +311,8 @@ def open_matrix(
             )
             matrix = _features(matrix, [*named, *_known_columns(left_out, matrix, location)])
             if kinds:
-                beside = [*vectors, *(f"obs/{name}" for name in left_out)]
-                matrix = _with_fields(matrix, location, kinds, beside, missing)
+                no_features = [*vectors, *(f"obs/{name}" for name in left_out)]
+                matrix = _with_fields(matrix, location, kinds, no_features, missing)
         else:
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
