@@ -2,7 +2,7 @@
 
 import pytest
 
-from sketchselect._text import did_you_mean, format_seconds
+from sketchselect._text import counted, did_you_mean, format_seconds, table_size
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,8 @@ def test_the_nearest_name_is_suggested_and_only_a_near_one() -> None:
     assert did_you_mean("n_featurs", ["method", "n_features"]) == "; did you mean 'n_features'?"
     assert did_you_mean("colour", ["method", "n_features"]) == ""
     assert did_you_mean("colour", ["method"], "; known: method") == "; known: method"
+
+
+def test_one_of_a_thing_is_singular() -> None:
+    assert (table_size(1, 1), table_size(2, 3)) == ("1 row x 1 column", "2 rows x 3 columns")
+    assert counted(1, "file") == "1 file"

@@ -65,15 +65,26 @@ def without_credentials(text: str) -> str:
     return _QUERY.sub(r"\1?***", _USER.sub(r"\1***@", _PASSWORD.sub(r"\1***@", text)))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number of things.
+def counted(number: float, noun: str, text: Callable[[Any], str] = str) -> str:
+    """Return a number, as `text` writes it, of things.
 
     Examples
     --------
-    >>> counted(1, "partition"), counted(2, "partition")
-    ('1 partition', '2 partitions')
+    >>> counted(1, "partition"), counted(2, "partition"), counted(70_000, "row", count)
+    ('1 partition', '2 partitions', '70,000 rows')
     """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{text(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def table_size(n_rows: int, n_columns: int) -> str:
+    """Return the size of a matrix.
+
+    Examples
+    --------
+    >>> table_size(12, 1)
+    '12 rows x 1 column'
+    """
+    return f"{counted(n_rows, 'row')} x {counted(n_columns, 'column')}"
 
 
 def listed_names(text: str) -> list[str]:

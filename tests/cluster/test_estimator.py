@@ -1,6 +1,9 @@
 """KMeans as a scikit-learn estimator."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -12,6 +15,7 @@ from tests.passing import serial
 
 from sketchselect import KMeans, kmeans_objective
 from sketchselect.cluster import objective_source
+from sketchselect.cluster.kmeans.estimator import UnlikeUnits
 from sketchselect.errors import BadBlock, BadParameter, SourceError
 from sketchselect.execution import Source
 from sketchselect.readers import open_matrix, open_vector
@@ -225,3 +229,19 @@ def test_errors():
         kmeans_objective(X, np.zeros(30, int), 1, prepare=["l3"])
     with pytest.raises(BadParameter, match="target"):
         objective_source(Source(open_matrix(X)), 2, serial())
+
+
+def test_columns_of_unlike_units_are_named_once() -> None:
+    X = np.random.default_rng(5).standard_normal((300, 6))
+    units = X * [1, 1, 1, 1e4, 1, 1]
+    frame = pd.DataFrame(units, columns=["age", "dose", "crp", "income", "size", "weight"])
+    for rows, name in ((units, "3"), (np.rint(np.abs(units)), "3"), (frame, "'income'")):
+        with pytest.warns(UnlikeUnits) as warned:
+            KMeans(3, random_state=0).fit(rows)
+        [text] = [str(warning.message) for warning in warned]
+        assert text.startswith(f"k-means: Column {name} has 100.0 % of the variance of all 6"), text
+        assert 'prepare step "standardise"' in text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        KMeans(3, random_state=0).fit(frame, prepare=["standardise"])
+        KMeans(3, random_state=0).fit(X)

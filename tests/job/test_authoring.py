@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import typer.main
@@ -212,3 +213,18 @@ def test_a_source_that_is_not_there_is_named_before_the_job_that_is(rows: np.nda
     assert done.exit_code != 0
     assert "nope.npy: no such file" in done.stderr
     assert "exists already" not in done.stderr
+
+
+def test_a_first_job_gives_columns_of_unlike_units_the_same_weight(rows: np.ndarray) -> None:
+    table = np.column_stack([rows[:, :5], 1e5 * rows[:, 5]])
+    table[3, 1] = np.nan
+    names = ["age", "dose", "crp", "size", "weight", "income"]
+    pd.DataFrame(table, columns=names).to_parquet("table.parquet")
+    works("init", "table.parquet", "-o", "table.toml")
+    text = Path("table.toml").read_text()
+    assert tomllib.loads(text)["prepare"]["steps"] == ["impute", "standardise"]
+    assert "# Column 'income' has 100.0 % of the variance of all 6; if they are of different units" in text
+    assert re.search(r"n_clusters = 8 +# a guess: put your number, or compare several with range = \[2, 12\]", text)
+    pd.DataFrame(table[:, :1], columns=names[:1]).to_parquet("one.parquet")
+    assert "200 rows x 1 column, " in works("init", "one.parquet", "-o", "one.toml").stdout
+    assert "200 rows x 1 column, " in works("inspect", "one.parquet").stdout

@@ -30,7 +30,27 @@ def test_strong_columns_are_selected_and_the_sentence_says_what_is_proved(parame
     np.testing.assert_array_equal(selector.support_, np.flatnonzero(selector.statistics_ >= selector.threshold_))
     sentence = selector.selection_.diagnostics["choice"]
     assert f"{selector.support_.size} columns at most {selector.fdr * 100:g} %" in sentence
+    n_draws = parameters.get("draws", 1)
+    drawn = (
+        f"drawn at random ({n_draws} draw{'s' * (n_draws > 1)}, random_state = 0), and another seed may select other"
+    )
+    assert drawn in sentence
+    assert ("draws = 25 or more make the selection stable" in sentence) == (n_draws == 1)
     assert ("Gaussian errors" in sentence) == (selector.selection_.parameters["knockoffs"] == "fixed")
+
+
+def test_more_draws_agree_more_between_seeds() -> None:
+    X, y = problem(strength=0.2)
+    moments = sks.summarize(X, Moments(), y=y)
+
+    def agreement(draws: int) -> float:
+        sets = [
+            set(KnockoffSelector(0.2, draws=draws, random_state=seed).fit_summary(moments).support_.tolist())
+            for seed in range(4)
+        ]
+        return float(np.mean([len(a & b) / max(len(a | b), 1) for i, a in enumerate(sets) for b in sets[:i]]))
+
+    assert agreement(1) < agreement(25)
 
 
 def test_merged_files_of_sites_and_streams_select_what_all_rows_do(tmp_path: Any) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sketchselect._text import counted, did_you_mean
+from sketchselect._text import counted, did_you_mean, table_size
 from sketchselect.cli.shell import FeatureNames, JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
 from sketchselect.errors import SketchSelectError
 
@@ -40,7 +40,7 @@ method = {method} # sketchselect methods lists all
 n_features = {n_features} # of {n_columns}{fewest}
 {normalize}
 [cluster]                        # leave the section out to select only
-n_clusters = 8                   # range = [2, 12] compares these numbers too
+n_clusters = 8                   # a guess: put your number, or compare several with range = [2, 12]
 certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
 
 [execution]
@@ -75,6 +75,7 @@ def init(
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.csr import is_csr
     from sketchselect.location import locate, location_of
+    from sketchselect.prepare.fitted import Standardise
     from sketchselect.readers import open_matrix
     from sketchselect.readers.opening import is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
@@ -96,7 +97,7 @@ def init(
         block = _first_rows(matrix)
     values = block.data if is_csr(block) else block
     kind = "sparse " if matrix.is_sparse else ""
-    description = f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {kind}{matrix.dtype}"
+    description = f"{matrix.address}: {table_size(*matrix.shape)}, {kind}{matrix.dtype}"
     n_missing = int(np.count_nonzero(~np.isfinite(values)))
     counts = n_missing == 0 and bool(values.size and (values >= 0).all() and (values == np.rint(values)).all())
     sparse_counts = counts and matrix.is_sparse
@@ -117,7 +118,11 @@ def init(
     steps += ["impute"] if n_missing else of_counts
     advice = f'for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
     if method != GreedySelector.method:
-        advice = 'such as "standardise" for columns of different units'
+        advice = f'such as "{Standardise.name}" for columns of different units'
+    reason = ""
+    if unlike_units := _unlike_units(matrix, block):
+        steps, advice = [*steps, Standardise.name], "gives each column the same weight"
+        reason = f"# {unlike_units}\n"
     label, label_line, unlike_obs = _labels(
         obs, matrix, options, "table's other columns" if is_table else "columns of obs"
     )
@@ -145,7 +150,7 @@ def init(
         + " # a text of its own for every row seen, and so no feature\n",
         anndata=_annotations() if obs is not None and not is_table else "",
         nonfinite=f"{fill}\n" if n_missing else "",
-        prepare=f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
+        prepare=f"{reason}steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
         method=json.dumps(method).ljust(23),
         n_features=str(max(1, min(number, n_columns // 2)) if number else '"auto"').ljust(19),
         n_columns=n_columns,
@@ -183,6 +188,24 @@ def _first_rows(matrix: Matrix) -> Any:
 
     start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
     return matrix.read_rows(start, min(stop, start + _SAMPLE_ROWS))
+
+
+def _unlike_units(matrix: Matrix, rows: Any) -> str:
+    """Return which columns of numbers have nearly all of the variance in the first rows; empty where none have."""
+    import numpy as np
+
+    from sketchselect.prepare.units import outweighing
+
+    if not isinstance(rows, np.ndarray):
+        return ""
+    numbers = [j for j in range(matrix.shape[1]) if j not in (*matrix.text_columns, *matrix.date_columns)]
+    values = rows[:, numbers].astype(np.float64)
+    finite = np.isfinite(values)
+    there = finite.any(axis=0)
+    means = np.where(finite, values, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
+    names = matrix.feature_names
+    listed = [str(j) if names is None else names[j] for j, is_there in zip(numbers, there, strict=True) if is_there]
+    return outweighing(np.where(finite, values, means)[:, there], listed)
 
 
 def _unlike_columns(matrix: Matrix, rows: Any) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sketchselect._text import counted
+from sketchselect._text import counted, table_size
 from sketchselect.cli.shell import (
     Cluster,
     FeatureNames,
@@ -213,7 +213,7 @@ def summarize(
         if selector is not None:
             n_columns = rows.n_columns
             nbytes = selector.summary_description(n_columns).projected_nbytes(n_columns, int(target is not None))
-            progress.note(f"note: a summary of {n_columns} columns takes {format_bytes(nbytes)} of memory")
+            progress.note(f"note: a summary of {counted(n_columns, 'column')} takes {format_bytes(nbytes)} of memory")
             summary = selector.complete(selector.collect_source(rows, passes), rows, passes)
         else:
             seed = random_state or 0
@@ -296,7 +296,7 @@ def _job(
 
 
 def _sentence(summary: Any, path: Path) -> str:
-    return f"{path}: summary of {summary.n_rows} rows x {summary.n_features} columns"
+    return f"{path}: summary of {table_size(summary.n_rows, summary.n_features)}"
 
 
 def _facts(summary: Any, path: Path) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def merge(
     from sketchselect.workflow.summary_files import merge_files
 
     summary, notes = merge_files(files, output)
-    text = f"{_sentence(summary, output)} from {len(files)} files"
+    text = f"{_sentence(summary, output)} from {counted(len(files), 'file')}"
     return Outcome("\n".join([text, *notes]), {**_facts(summary, output), "notes": notes})
 
 

@@ -181,5 +181,5 @@ def _show_selection(path: Path) -> None:
     create_table_artifact(
         table,
         key="sketchselect-selection",
-        description=f"{len(content['support'])} columns, {content['method']}: {path}",
+        description=f"{counted(len(content['support']), 'column')}, {content['method']}: {path}",
     )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
+from sketchselect._text import table_size
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import densify, entry_runs, is_csr, take_columns
 from sketchselect.linalg.hashing import digest, fingerprint, words_of
@@ -285,7 +286,7 @@ class Matrix(ABC):
     def __repr__(self) -> str:
         n_rows, n_columns = self.shape
         kind = f"{'sparse ' if self.is_sparse else ''}{self.dtype}"
-        return f"<{type(self).__name__} {self.address}: {n_rows} rows x {n_columns} columns, {kind}>"
+        return f"<{type(self).__name__} {self.address}: {table_size(n_rows, n_columns)}, {kind}>"
 
     def read_rows(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop` (all columns) as a canonical block; raise `ChunkReadError` naming the chunk.

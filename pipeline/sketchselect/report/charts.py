@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from sketchselect._text import clean, count, number
+from sketchselect._text import clean, count, counted, number
 from sketchselect.linalg.validation import Array, Floats
 from sketchselect.plots.charts import (
     MAX_BARS,
@@ -46,7 +46,7 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     method = clean(str(diagnostics.get("competitor", method)))
     figure, (axes,) = drawing.new_figure(320)
     word = "proved" if "largest_objective" in diagnostics else "chosen"
-    mark = f"{count(n_selected)} column{'' if n_selected == 1 else 's'}, {word} "
+    mark = f"{counted(n_selected, 'column', count)}, {word} "
     draw_curve(drawing.PAGE, axes, {**curve, "method": names}, (method, n_selected), mark)
     methods = set(names)
     label = f"Line chart of the inertia by columns for {len(methods)} methods"

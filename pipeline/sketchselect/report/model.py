@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from sketchselect._text import clean, count, number
+from sketchselect._text import clean, count, counted, number
 from sketchselect.plots.charts import draw_path, draw_validation
 from sketchselect.report import drawing
 from sketchselect.report.drawing import NOTE_LENGTH, as_numbers, percent
@@ -44,14 +44,12 @@ def _word(model: Mapping[str, Any]) -> str:
     return "term" if model["expanded"] else "column"
 
 
-def _counted(model: Mapping[str, Any], n_terms: float) -> str:
-    return f"{count(n_terms)} {_word(model)}{'' if n_terms == 1 else 's'}"
-
-
 def describe_model(model: Mapping[str, Any]) -> str:
     """Return the size of the model and the rule that chose it."""
     values = as_numbers(model["values"])
-    text = f"The model has {_counted(model, model['n_terms'])}; it was chosen by {clean(model['chosen_by'])}"
+    text = (
+        f"The model has {counted(model['n_terms'], _word(model), count)}; it was chosen by {clean(model['chosen_by'])}"
+    )
     if len(values) > 1:
         text += f" from {count(len(values))} models of growing size"
     if model["parameter"] == "alpha":
@@ -62,7 +60,8 @@ def describe_model(model: Mapping[str, Any]) -> str:
 def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
     """Return the statement and the explanation at the top of the page for a run that ends with a model."""
     n_terms, n_outputs = model["n_terms"], len(model["outputs"])
-    size = f"{_counted(model, n_terms) if model['expanded'] else count(n_terms)} of {count(n_columns)} columns"
+    terms = counted(n_terms, "term", count) if model["expanded"] else count(n_terms)
+    size = f"{terms} of {counted(n_columns, 'column', count)}"
     if model["task"] == "classification":
         classes = "two classes" if n_outputs == 1 else f"{count(n_outputs)} classes"
         statement = f"{size} {'tells' if n_terms == 1 else 'tell'} the {classes} apart"
@@ -166,7 +165,7 @@ def _validation_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
     figure, (axes,) = drawing.new_figure(300)
     best = draw_validation(drawing.PAGE, axes, model)
     smallest_error = float(as_numbers(model["cv_mean"])[best])
-    smallest, size = (_counted(model, float(as_numbers(model["sizes"])[i])) for i in (best, chosen))
+    smallest, size = (counted(float(as_numbers(model["sizes"])[i]), _word(model), count) for i in (best, chosen))
     rule = ""
     if "cross-validation" in model["chosen_by"]:
         sparsest = ": the sparsest model within one standard error of the best"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import clean, count, format_seconds, from_logarithm, number
+from sketchselect._text import clean, count, counted, format_seconds, from_logarithm, number
 from sketchselect.cluster import Certificate
 from sketchselect.cluster.certificates.certificate import LARGE_SHARE, closer_one, shown_share, strongest
 from sketchselect.errors import BadParameter
@@ -143,15 +143,15 @@ def summary_sentence(run: RunContent) -> str:
     """Return the run in one sentence."""
     r, d = run.support.size, run.n_columns
     prepared = f" (prepared: {clean(', '.join(run.prepare))})" if run.prepare else ""
-    matrix = f"{_counted(run.n_rows, 'row')} and {_counted(d, 'column')}{prepared}"
+    matrix = f"{counted(run.n_rows, 'row', count)} and {counted(d, 'column', count)}{prepared}"
     if run.n_dropped:
         n_used, n_dropped = count(run.n_rows - run.n_dropped), count(run.n_dropped)
         matrix += f" (of which {n_used} rows were used and {n_dropped} left out, for values that are not finite)"
     verb = "was" if r == 1 else "were"
-    text = f"From a matrix of {matrix}, {_counted(r, 'column')} {verb} selected by “{clean(run.method)}”"
+    text = f"From a matrix of {matrix}, {counted(r, 'column', count)} {verb} selected by “{clean(run.method)}”"
     if run.sizes is None:
         return text + "."
-    return f"{text} and used to group the rows into {_counted(run.sizes.size, 'cluster')}."
+    return f"{text} and used to group the rows into {counted(run.sizes.size, 'cluster', count)}."
 
 
 def headline(run: RunContent) -> Headline:
@@ -161,11 +161,11 @@ def headline(run: RunContent) -> Headline:
     if run.sizes is None and run.model is not None:
         return Headline(*headline_of(run.model, d), False)
     if run.sizes is None:
-        statement = f"{_counted(r, 'column')} of {count(d)} selected"
+        statement = f"{counted(r, 'column', count)} of {count(d)} selected"
         return Headline(statement, "The job has no clustering, so there is nothing to certify.", False)
     k = run.sizes.size
     if best is None:
-        statement = f"{_counted(k, 'cluster')} from {count(r)} of {count(d)} columns"
+        statement = f"{counted(k, 'cluster', count)} from {count(r)} of {count(d)} columns"
         return Headline(statement, "No certificate was computed, so the best possible cost is not known.", False)
     rows = "these rows" if not run.prepare else f"these rows (prepared: {clean(', '.join(run.prepare))})"
     if not math.isfinite(best.factor):
@@ -186,8 +186,8 @@ def headline(run: RunContent) -> Headline:
             statement += f", and labels drawn at random have {shown_share(best.chance_share or 0.0)}"
     objective = f"at most {not_above(best.objective)}" if best.is_bounded else number(best.objective)
     explanation = (
-        f"Over all {count(d)} columns, no grouping of {rows} into {_counted(k, 'cluster')} has an inertia (sum of "
-        f"squared distances to the cluster centres) below {at_least(best.lower_bound)}. This clustering, found from "
+        f"Over all {count(d)} columns, no grouping of {rows} into {counted(k, 'cluster', count)} has an inertia (sum "
+        f"of squared distances to the cluster centres) below {at_least(best.lower_bound)}. This clustering, found from "
         f"{count(r)} of the columns, has {objective}: at most {factor(ratio)} times as much."
     )
     if best.share is not None and best.scatter is not None:
@@ -205,15 +205,11 @@ def headline(run: RunContent) -> Headline:
 def _statement(best: Certificate, ratio: float, n_clusters: int) -> str:
     """Return the proven share of the possible gain, or the factor if no share is known."""
     if best.share is not None:
-        clusters = _counted(n_clusters, "cluster")
+        clusters = counted(n_clusters, "cluster", count)
         return f"at least {shown_share(best.share)} of what {clusters} can gain over a single one"
     if ratio < 1.5:
         return f"at most {at_most_percent(ratio - 1)} worse than the best possible clustering"
     return f"at most {factor(ratio)} times the cost of the best possible clustering"
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
 
 
 MAX_FEATURES = 250

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 
 from sketchselect._sklearn import clone
-from sketchselect._text import counted, did_you_mean, first_few
+from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput, warn
 from sketchselect.execution import PassOptions, Source, summarize_source
 from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.sample import row_products, sample_size
 from sketchselect.linalg.validation import Floats, Labels, require_positive
-from sketchselect.prepare.fitted import Standardise
+from sketchselect.prepare.units import outweighing
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.curve import ROUNDING, Curve, CurvePoint, SelectionCurve, Z, best, cluster_means
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
@@ -40,9 +40,6 @@ CENTERS = "the cluster centres that the sample has in all columns (cluster_cente
 # too. Halfway, ten starts on the columns of one of 57 jobs lost more than 5 %.
 PART = 0.75
 NEARLY_ALL = 0.8  # Share of the columns from which the sentence says so
-# Columns are said to have nearly all of the variance where they have this share, are one of at least four or a fifth at
-# most, and the largest variance is this many times the median: so it is with raw columns of different units.
-OUTWEIGHING, UNLIKE = 0.99, 1e3
 LITTLE = 0.05  # Share of the scatter that clusters explain, below which columns chosen for them say little
 
 
@@ -545,7 +542,9 @@ class AutoSelector(BaseSelector):
         more: dict[str, Any] = {"predicted_starts": "ten, drawn in the selected columns" if curve.drawn else CENTERS}
         if self.cluster_centers_ is not None and (from_centers is not None or not curve.drawn):
             more["cluster_centers"] = self.cluster_centers_.tolist()
-        remark = outweighing(curve.sample, point.selection.feature_names)
+        sample = curve.sample
+        remark = outweighing(sample.rows, point.selection.feature_names, sample.weights)
+        remark = f" {remark}" if remark else ""
         selection = with_curve(point, self.curve_, curve.drawn, from_centers, remark, **more)
         if surely:
             return selection
@@ -580,31 +579,6 @@ def with_curve(
     if point.method != selection.method:
         extra["competitor"] = point.method
     return replace(selection, weights=None, diagnostics=selection.diagnostics | extra)
-
-
-def outweighing(sample: RowSample, names: Sequence[str] | None) -> str:
-    """Return in words which few columns have nearly all of the variance, as in raw units; empty where none have.
-
-    Counts, whole numbers from 0 on, have one unit, and sparse rows are mostly such.
-    """
-    rows = sample.rows
-    if sample.is_sparse or bool((rows >= 0).all() and (rows == np.rint(rows)).all()):
-        return ""
-    steps = rows - sample.weights @ rows / sample.weights.sum()
-    unit = np.abs(steps).max()
-    variances = sample.weights @ np.square(steps / unit) if unit > 0 else np.zeros(sample.n_features)
-    varying = variances[variances > 0]
-    order = np.argsort(-variances, kind="stable")
-    shares = np.cumsum(variances[order]) / (variances.sum() or 1.0)
-    n = int(np.searchsorted(shares, OUTWEIGHING)) + 1
-    if varying.size < 4 or n > max(1, varying.size // 5) or variances.max() < UNLIKE * np.median(varying):
-        return ""
-    heavy = [str(j) if names is None else repr(names[j]) for j in order[:n].tolist()]
-    have = f"Column {heavy[0]} has" if n == 1 else f"Columns {first_few(heavy)} have"
-    return (
-        f" {have} {100.0 * shares[n - 1]:.1f} % of the variance of all {sample.n_features}; if they are of different "
-        f'units, the prepare step "{Standardise.name}" gives each the same weight.'
-    )
 
 
 def sentence(

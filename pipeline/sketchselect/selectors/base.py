@@ -19,7 +19,7 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import available_nbytes
 from sketchselect._progress import make_progress, reporting_steps
 from sketchselect._sklearn import BaseEstimator, SelectorMixin, as_configured, check_is_fitted
-from sketchselect._text import html_table, number
+from sketchselect._text import counted, html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData, WillNotFit, warn
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
@@ -118,7 +118,7 @@ class Selection:
 
     def __repr__(self) -> str:
         part = "all" if 1 < self.support.size == self.scores.size else f"{self.support.size} of"
-        return f"<Selection of {part} {self.scores.size} columns by {self.method}>"
+        return f"<Selection of {part} {counted(self.scores.size, 'column')} by {self.method}>"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the scores of all columns on `ax` (new axes by default); return the axes."""

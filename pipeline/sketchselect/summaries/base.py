@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from sketchselect._plugins import Registry
-from sketchselect._text import count, html_table
+from sketchselect._text import count, html_table, table_size
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, stays_sparse, take_rows
 from sketchselect.linalg.validation import (
@@ -498,7 +498,7 @@ class Summary(ABC, Generic[R]):
         defaults = {name: p.default for name, p in _arguments(type(self)).items()}
         arguments = {k: v for k, v in self.parameters().items() if k not in defaults or not same_value(v, defaults[k])}
         args = ", ".join(f"{k}={_value_text(v)}" for k, v in arguments.items())
-        data = f" of {self.n_rows} rows x {self.n_features} columns" if self.has_data else ""
+        data = f" of {table_size(self.n_rows, self.n_features)}" if self.has_data else ""
         return f"<{type(self).__name__}({args}){data}>"
 
     def _repr_html_(self) -> str:

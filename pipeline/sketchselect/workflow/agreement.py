@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import counted
 from sketchselect.errors import BadParameter, ConfigError, SourceError
 from sketchselect.linalg.agreement import best_matching
 from sketchselect.linalg.validation import Array
@@ -78,12 +79,14 @@ class LabelComparison:
         """Return it as text: the measures, then each class with its matched cluster."""
         table = self.table
         lines = [
-            f"{table.n_rows:,} rows: {len(table.clusters)} clusters against {len(table.classes)} known labels",
+            f"{counted(table.n_rows, 'row', '{:,}'.format)}: {counted(len(table.clusters), 'cluster')} against "
+            f"{counted(len(table.classes), 'known label')}",
             f"NMI {table.nmi:.4f}   ARI {table.ari:.4f}   accuracy {table.accuracy:.4f}   purity {table.purity:.4f}",
         ]
         if self.n_unknown or self.n_dropped:
             lines.append(
-                f"left out: {self.n_unknown:,} rows without a known label, {self.n_dropped:,} without a cluster"
+                f"left out: {counted(self.n_unknown, 'row', '{:,}'.format)} without a known label, "
+                f"{self.n_dropped:,} without a cluster"
             )
         matched = dict(self._matched())
         positions = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import first_names
+from sketchselect._text import counted, first_names
 from sketchselect.cluster.kmeans.passes import weighted_points
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
@@ -162,7 +162,9 @@ def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[
     places = dict.fromkeys(names or (), 0)
     if names is None or ours is None or len(places) < len(names):
         if matrix.shape[1] != n_columns:
-            raise Incompatible(f"{matrix.address}: has {matrix.shape[1]} columns, the run's rows had {n_columns}")
+            raise Incompatible(
+                f"{matrix.address}: has {counted(matrix.shape[1], 'column')}, the run's rows had {n_columns}"
+            )
         return matrix, []
     if ours == tuple(names):
         return matrix, []
@@ -173,7 +175,8 @@ def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[
             f"{first_names(absent)}"
         )
     extra = [name for name in times if name not in places]
-    note = f"note: {len(extra)} columns that the run did not have are left out: {first_names(extra)}"
+    are = "is" if len(extra) == 1 else "are"
+    note = f"note: {counted(len(extra), 'column')} that the run did not have {are} left out: {first_names(extra)}"
     places |= {name: index for index, name in enumerate(ours)}
     return ChosenColumns(matrix, [places[name] for name in names]), [note] * bool(extra)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import counted, first_few, printable
+from sketchselect._text import counted, first_few, printable, table_size
 from sketchselect.cluster.certificates.certificate import Certificate, strongest
 from sketchselect.errors import SourceError
 from sketchselect.location import location_of
@@ -93,7 +93,7 @@ def _summary_data(summary: Any) -> dict[str, Any]:
 def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     is_bundle = isinstance(summary, Mapping)
     if is_bundle:
-        size = f"{len(summary)} summaries, {summary.n_rows} rows x {summary.n_features} columns"
+        size = f"{len(summary)} summaries, {table_size(summary.n_rows, summary.n_features)}"
         yield f"{indent}{summary.kind.replace('-', ' ')} of {size}"
         for name, member in summary.items():
             yield f"{indent}  {name}:"
@@ -103,9 +103,9 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     version = f"format version {summary.written_version}"
     yield f"{indent}kind {', '.join(filter(None, (summary.kind, version, parameters)))}"
     if summary.of_columns:
-        size = f"{columns_in(summary)} columns of {summary.n_features} values each"
+        size = f"{counted(columns_in(summary), 'column')} of {counted(summary.n_features, 'value')} each"
     else:
-        size = f"{summary.n_rows} rows x {summary.n_features} columns"
+        size = table_size(summary.n_rows, summary.n_features)
     yield f"{indent}{size}, {format_bytes(summary.nbytes)}"
     yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
     names = summary.feature_names
@@ -132,10 +132,10 @@ def _run_lines(content: dict[str, Any]) -> Iterator[str]:
     yield f"output folder, finished {content['finished']}"
     yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
     yield from (f"  note: {text}" for text in content.get("notes", ()))
-    yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
+    yield f"  selected: {counted(chosen['n_selected'], 'column')} with {chosen['method']}"
     if "model" in content:
         model = content["model"]
-        yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
+        yield f"  model: {model['task']} on {counted(model['n_terms'], 'term')}, chosen by {model['chosen_by']}"
     certificates = content.get("certificates", [])
     if certificates:
         best = strongest([Certificate.from_dict(entry) for entry in certificates])
@@ -147,11 +147,12 @@ def _run_lines(content: dict[str, Any]) -> Iterator[str]:
 
 def _matrix_lines(matrix: Matrix) -> Iterator[str]:
     nbytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
-    yield f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {matrix.dtype}"
+    yield f"{matrix.address}: {table_size(*matrix.shape)}, {matrix.dtype}"
     if matrix.entry_offsets is not None:
         entries = int(matrix.entry_offsets[-1])
         share = f"{100 * entries / max(1, matrix.shape[0] * matrix.shape[1]):.3g} % of all values"
-        yield f"  sparse: {entries} entries, {share}; {format_bytes(matrix.stored_nbytes(0, matrix.shape[0]))}"
+        noun = "entry" if entries == 1 else "entries"
+        yield f"  sparse: {entries} {noun}, {share}; {format_bytes(matrix.stored_nbytes(0, matrix.shape[0]))}"
     else:
         yield f"  {format_bytes(nbytes)} decoded, read {matrix.chunk_rows} rows at a time at least"
     if min(matrix.shape):
@@ -161,7 +162,7 @@ def _matrix_lines(matrix: Matrix) -> Iterator[str]:
             if partitions.read_amplification > 1
             else ""
         )
-        yield f"  {len(partitions)} partition{'s' * (len(partitions) > 1)} of {partitions.edges[1]} rows{again}"
+        yield f"  {counted(len(partitions), 'partition')} of {counted(partitions.edges[1], 'row')}{again}"
     yield from (f"  note: {text}" for text in matrix.notes)
     names = matrix.feature_names
     if names is not None:

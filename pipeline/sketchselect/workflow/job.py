@@ -145,7 +145,7 @@ class RunResult:
             lines.append(f"inertia in all columns (k-means objective): {'; '.join(entries)}")
         if (reassignment := self.manifest.get("reassigned")) is not None:
             lines.append(
-                f"one reassignment in all columns moved {reassignment['n_rows']} rows: "
+                f"one reassignment in all columns moved {counted(reassignment['n_rows'], 'row')}: "
                 f"inertia {reassignment['objective_before']:.6g} before, {self.objective:.6g} after"
             )
         # The other certificates and weaker bounds are in the manifest and on the page: two factors next to each
@@ -351,7 +351,7 @@ def _other_columns(preset: Selection, session: Session) -> ConfigError:
             "(--key=-NAME), or convert the source without it"
         )
     return ConfigError(
-        f"--selection: it is of {preset.scores.size} columns, {address} has {session.n_columns}; {advice}"
+        f"--selection: it is of {counted(preset.scores.size, 'column')}, {address} has {session.n_columns}; {advice}"
     )
 
 

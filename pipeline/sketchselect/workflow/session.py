@@ -459,7 +459,7 @@ class Session:
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
         self.note_dropped(stats.rows_dropped)
         if stats.worker_deaths:
-            self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
+            self.note(f"{entry['name']}: {counted(stats.worker_deaths, 'worker')} died, whose work was done again")
 
 
 def _stage_line(entry: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from sketchselect.cluster.kmeans.lloyd import (
 )
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
-from sketchselect.errors import BadBlock, BadParameter
+from sketchselect.errors import BadBlock, BadParameter, warn
 from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import (
     PreparedKeywords,
@@ -47,6 +47,7 @@ from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows, lift_of, principal_plane
 from sketchselect.linalg.validation import Floats, Labels, as_weights, require_positive, seed_of, stacked
+from sketchselect.prepare.units import outweighing
 from sketchselect.readers.arrays import unwrapped
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.opening import open_features
@@ -57,8 +58,36 @@ from sketchselect.summaries import CentroidSums, RowSample
 LEAST_ROWS, ROWS_PER_CLUSTER = 5000, 50  # Rows kept of a stream
 FIRST_ROWS = 256  # Rows seen before far rows are preferred: fewer do not show how far apart rows are
 
+SEEN_ROWS, SEEN_PLACES = 1000, 8
+"""Rows of a matrix in memory, of as many columns at most, that show whether columns are of unlike units; and places
+where they are read."""
+
 STARTS = 10
 LABELS = ("cluster",)  # Name of the labels of a data frame
+
+
+class UnlikeUnits(UserWarning):
+    """Warning that few columns have nearly all of the variance, as raw columns of different units do."""
+
+
+def _warn_of_units(source: Source, names: Any) -> None:
+    """Warn of columns of unlike units, where looking at some rows costs nothing.
+
+    `names`: Those of the columns before the steps, where the source does not know them.
+    """
+    if not source.matrix.in_memory or source.n_columns > SEEN_ROWS:
+        return
+    places = SEEN_PLACES if source.n_rows > SEEN_ROWS else 1
+    length = min(SEEN_ROWS, source.n_rows) // places
+    starts = (place * (source.n_rows // places) for place in range(places))
+    rows = [source.block(start, start + length).values for start in starts]
+    if any(not isinstance(block, np.ndarray) for block in rows):
+        return  # sparse rows are mostly counts, of one unit
+    known = source.feature_names
+    if known is None and names is not None and len(names) == source.n_columns:
+        known = tuple(names)
+    if remark := outweighing(np.concatenate(rows).astype(np.float64), known):
+        warn(f"k-means: {remark}", UnlikeUnits)
 
 
 @dataclass(frozen=True)
@@ -239,6 +268,7 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         source = self._source(X, sample_weight, reset=True, steps=steps)
         with fit_options(source.matrix, source.weight, **run) as options:
             source = fitted_source(source, options)
+            _warn_of_units(source, getattr(self, "feature_names_in_", None))
             result = fit_kmeans(source, self._parameters(), options, self._iteration(source))
         self._forget()
         self._steps = source.prepare

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sketchselect._text import first_few
+from sketchselect._text import counted, first_few
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import Floats
@@ -47,8 +47,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         and the rows are Gaussian with the covariance estimated from them. "auto": "fixed" for a numeric target and
         enough rows, else "model".
     draws : int, default 1
-        Number of draws of knockoffs. A selection by one draw is random; by several it is stable, from their mean
-        e-values.
+        Number of draws of knockoffs. A selection by one draw is random: another `random_state` may select other
+        columns. By several (25, say) it is stable, from their mean e-values, and takes ``2 / fdr`` columns at once.
     random_state : int, default 0
         Seed of the draws.
     statistic : {"entry", "ridge"}
@@ -159,6 +159,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
                 f"of {'this column' if support.size == 1 else f'these {support.size} columns'} at most {fdr:.3%}"
                 f" are expected to be false, {_CONDITIONS[kind]}"
             ).replace(".000%", " %")
+        choice += _BY_CHANCE.format(seed=int(self.random_state), draws=counted(int(self.draws), "draw"))
+        choice += _MORE_DRAWS if self.draws == 1 else ""
         if 0 < active.size < least:
             warn(
                 f"fdr = {fdr:g} takes at least {least} columns selected at once, but {active.size} vary: none can be "
@@ -225,6 +227,10 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         return values, e_value_threshold(values, fdr)
 
 
+_BY_CHANCE = (
+    "; knockoffs are drawn at random ({draws}, random_state = {seed}), and another seed may select other columns"
+)
+_MORE_DRAWS = ": draws = 25 or more make the selection stable"
 _NOT_FOR_CLASSES = 'knockoffs="fixed" is for a numeric target with Gaussian errors, not for classes; take "model"'
 _CONDITIONS = {
     "fixed": "if the target is linear in the columns, with Gaussian errors of one variance",

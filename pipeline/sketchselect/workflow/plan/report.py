@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import counted, format_seconds
+from sketchselect._text import counted, format_seconds, table_size
 from sketchselect.execution.plan import library_nbytes
 
 START_SECONDS = 3.0
@@ -264,7 +264,7 @@ class JobForecast:
         rows, columns = self.source["shape"]
         after = f" (about {self.prepared_columns} after the steps)" if self.prepared_columns != columns else ""
         lines = [
-            f"{self.source['address']}: {rows} rows x {columns} columns{after}, method {self.method}; "
+            f"{self.source['address']}: {table_size(rows, columns)}{after}, method {self.method}; "
             f"{self.cluster.n_slots} {self.cluster.noun}",
             "",
             f"{'pass':<44} {'times':>9} {'partitions':>10} {'tasks':>7} {'read':>10} {'sent':>10} {'seconds':>8}",

@@ -13,6 +13,7 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._progress import give_detail, reporting_steps
+from sketchselect._text import counted
 from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
@@ -311,7 +312,9 @@ def select(
             folder.write("path.csv", path_csv(model))
     n_selected = len(selection.support) if model is None else model.terms.size
     if preset is None and isinstance(settings.n_features, int) and n_selected < settings.n_features:
-        session.note(f"{settings.method} selected {n_selected} of the {settings.n_features} columns asked for")
+        session.note(
+            f"{settings.method} selected {n_selected} of the {counted(settings.n_features, 'column')} asked for"
+        )
     require_weights(session.config, selection)
     return selection, model
 

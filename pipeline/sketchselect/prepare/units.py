@@ -1,0 +1,50 @@
+"""Remark on columns of unlike units: few of them have nearly all of the variance, and so decide all distances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sketchselect._text import first_few
+from sketchselect.linalg.validation import Floats
+from sketchselect.prepare.fitted import Standardise
+
+# Columns are said to have nearly all of the variance where they have this share, are one of at least four or a fifth at
+# most, and the largest variance is this many times the median: so it is with raw columns of different units.
+OUTWEIGHING, UNLIKE = 0.99, 1e3
+WIDEST_TABLE = 100
+"""Columns up to which whole numbers from 0 on are those of a table, unless most of them are 0; others are counts."""
+
+
+def outweighing(rows: Any, names: Sequence[str] | None, weights: Floats | None = None) -> str:
+    """Return in words which few columns have nearly all of the variance, as in raw units; empty where none have.
+
+    Counts have one unit, and sparse rows are mostly such.
+
+    `rows` of shape (n_rows, n_columns): Some rows, as an array or CSR.
+    `names`: Those of the columns.
+    `weights` of shape (n_rows,): Weights of the rows; all 1 by default.
+    """
+    if not isinstance(rows, np.ndarray) or not rows.size or not np.isfinite(rows).all():
+        return ""
+    are_whole = bool((rows >= 0).all() and (rows == np.rint(rows)).all())
+    if are_whole and (rows.shape[1] > WIDEST_TABLE or 2 * np.count_nonzero(rows) < rows.size):
+        return ""
+    weights = np.ones(len(rows)) if weights is None else weights
+    steps = rows - weights @ rows / weights.sum()
+    unit = np.abs(steps).max()
+    variances = weights @ np.square(steps / unit) if unit > 0 else np.zeros(rows.shape[1])
+    varying = variances[variances > 0]
+    order = np.argsort(-variances, kind="stable")
+    shares = np.cumsum(variances[order]) / (variances.sum() or 1.0)
+    n = int(np.searchsorted(shares, OUTWEIGHING)) + 1
+    if varying.size < 4 or n > max(1, varying.size // 5) or variances.max() < UNLIKE * np.median(varying):
+        return ""
+    heavy = [str(j) if names is None else repr(names[j]) for j in order[:n].tolist()]
+    have = f"Column {heavy[0]} has" if n == 1 else f"Columns {first_few(heavy)} have"
+    return (
+        f"{have} {100.0 * shares[n - 1]:.1f} % of the variance of all {rows.shape[1]}; if they are of different "
+        f'units, the prepare step "{Standardise.name}" gives each the same weight.'
+    )
