@@ -505,14 +505,18 @@ def reporting_steps(progress: Progress) -> contextlib.AbstractContextManager[Non
     return _setting(_computing, progress)
 
 
-def steps(what: str, items: Iterable[T], total: int) -> Iterator[T]:
-    """Yield the items; where that takes seconds, note now and then how many are done: "lasso: folds: 2 of 5, 12 s"."""
+def steps(what: str, items: Iterable[T], total: int, *, shows_inner: bool = True) -> Iterator[T]:
+    """Yield the items; where that takes seconds, note now and then how many are done: "lasso: folds: 2 of 5, 12 s".
+
+    `shows_inner`: Whether the steps of what is done with an item are counted too.
+    """
     progress, tasks, began = _computing.get(), _tasks.get() or Progress(), time.monotonic()
     due = began + STEP_SECONDS
     tasks.start(what, 0, total)
     try:
         for done, item in enumerate(items, start=1):
-            yield item
+            with contextlib.nullcontext() if shows_inner else _setting(_computing, None):
+                yield item
             tasks.advance(0)
             now = time.monotonic()
             if progress is not None and now >= due and done < total:

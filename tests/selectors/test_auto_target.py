@@ -100,6 +100,22 @@ def test_errors_of_few_rows_are_means_over_divisions_into_folds(n_rows: int) -> 
     assert fit.errors_[fit.method_] <= 1.03 * min(fit.errors_.values())
 
 
+@pytest.mark.parametrize(("noise", "n_features", "n_models"), [(1.0, None, 50), (0.0, None, 100), (1.0, 4, 50)])
+def test_a_path_ends_far_from_its_best_model(noise: float, n_features: int | None, n_models: int) -> None:
+    """The models are those of the whole path, from the sparsest on, and so is the one that is chosen."""
+    X = rows(300, 12)
+    y = X[:, 1] + X[:, 2] * X[:, 3] + noise * rows(301)[1:, 0]
+    summary = of_five(TargetAutoSelector().collect(X, y)).of_member("moments")
+    whole = LassoPath(degree=2, cv=5).fit_summary(summary)
+    selector = LassoPath(degree=2, cv=5)
+    path = auto._fitted_path(selector, summary, n_features or 0)
+    assert len(path) == n_models
+    np.testing.assert_array_equal(path.alphas, whole.path_.alphas[:n_models])
+    np.testing.assert_array_equal(path.cv_errors, whole.path_.cv_errors[:n_models])
+    assert path.chosen == whole.path_.chosen
+    assert path.n_nonzero.max() > (n_features or 0)
+
+
 @pytest.mark.parametrize(
     ("relation", "columns"),
     [

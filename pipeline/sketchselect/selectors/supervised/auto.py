@@ -21,7 +21,7 @@ from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import SeedNumber, Size
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.binned import mutual_information, n_bins_for, target_edges
-from sketchselect.selectors.supervised.models import Candidate, Design, Rule, design_of, usable_folds
+from sketchselect.selectors.supervised.models import Candidate, Design, ModelPath, Rule, design_of, usable_folds
 from sketchselect.selectors.supervised.mrmr import mrmr_order
 from sketchselect.selectors.supervised.path import (
     DEFAULT_FOLDS,
@@ -58,6 +58,10 @@ CLOSE = 0.03
 
 _BLOCKS = 4  # Of each fold: a power of two, so that the folds are those of their number
 _DIVISIONS = 5
+
+_NEAR = 0.1
+_SHARES = (0.5, 0.75, None)
+_WITHIN = 0.9
 
 _ROWS = "rows"  # Member of the bundle in each fold: a sample of its rows with their classes
 _LEAST_ROWS = 64
@@ -136,10 +140,10 @@ class InformedDesign(Design):
 
     counts: Any = None
 
-    def splits(self) -> Iterator[tuple[Problem, Any]]:
+    def _made_splits(self) -> Iterator[tuple[Problem, Any]]:
         """Yield for every fold with rows the problem of the other rows, with their information, and its moments."""
         usable = usable_folds([fold.weight for fold in self.folds])
-        for i, (problem, moments) in zip(usable, super().splits(), strict=True):
+        for i, (problem, moments) in zip(usable, super()._made_splits(), strict=True):
             yield InformedProblem.of(problem, self.counts.complement(i)), moments
 
 
@@ -160,6 +164,40 @@ class InformationPath(UnivariatePath):
     def _explained(self, problem: Problem) -> Floats:
         assert isinstance(problem, InformedProblem)
         return problem.information
+
+
+def _n_near(path: ModelPath, n_select: int) -> int:
+    """Return the number of models, the sparsest first, up to the last that another division of the rows may choose.
+
+    Of a lasso that is one whose error is above the least by at most 10 % and two standard errors of the difference.
+    """
+    if path.parameter != "alpha":
+        return len(path)
+    if n_select:
+        return models.best_by_size(path.candidates, n_select) + 1
+    errors, mean = path.cv_errors, path.mean_cv_error
+    assert errors is not None
+    assert mean is not None
+    best = int(np.argmin(mean))
+    excess = errors - errors[best]
+    standard_error = excess.std(axis=1, ddof=1) / np.sqrt(excess.shape[1])
+    near = np.flatnonzero((mean <= (1.0 + _NEAR) * mean[best]) & (excess.mean(axis=1) <= 2.0 * standard_error))
+    return int(near[-1]) + 1 if near.size else mean.size
+
+
+def _fitted_path(selector: PathSelector, folds: Any, n_select: int) -> ModelPath:
+    """Fit; the lasso of squares and products to half of its alphas if the others are far from the best model.
+
+    The densest models take most of the time of a path of many terms, and the more so the more alike these are.
+    """
+    is_long = isinstance(selector, LassoPath) and selector.degree == 2 and can_validate(folds)
+    for share in _SHARES if is_long else (None,):
+        if isinstance(selector, LassoPath):
+            selector._n_first = None if share is None else int(share * selector.n_alphas)
+        path: ModelPath = selector.fit_summary(folds).path_
+        if path.cv_errors is None or _n_near(path, n_select) <= _WITHIN * len(path):
+            break
+    return path
 
 
 def _divisions(summary: Folds, n_folds: int) -> list[Folds]:
@@ -223,10 +261,12 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
 
     Notes
     -----
-    Guarantee: exact squared errors of all models on the folds (`cross_validation_errors`), from moments alone, by which
-    each path's model is chosen; of classes the methods are compared by wrong predictions of held-out rows, of more
-    rows than the sample holds an unbiased estimate. The error of the winner is at most 1.03 times the least of
-    `errors_`. As an estimate for new rows it has a bias: down, as the least of several; up, as of models of fewer rows.
+    Guarantee: exact squared errors of models on the folds (`cross_validation_errors`), from moments alone, by which
+    each path's model is chosen. The lasso of squares and products ends where denser models have errors far above
+    the least, and the lasso has in other divisions the models alone that are near the best of the first. Of classes
+    the methods are compared by wrong predictions of held-out rows, of more rows than the sample holds an unbiased
+    estimate. The error of the winner is at most 1.03 times the least of `errors_`. As an estimate for new rows it
+    has a bias: down, as the least of several; up, as of models of fewer rows.
     Mutual information does not compete, and wrong classes are expected and not counted, with weights (in a stream, from
     the first ones on), above 500 columns, above a million counts, in a stream whose first batch has fewer than 64 rows,
     and from a summary without counts, such as of ``sketchselect summarize``, which merges with those of other sites;
@@ -376,20 +416,25 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         errors, shares, notes = {}, {}, {}
         summaries = {name: divisions if name == InformationPath.method else of_moments for name in competitors}
         is_regression = self.target_task == "regression"
+        is_divided = len(divisions) > 1
         for name, selector in steps(f"{self.method}: methods", competitors.items(), len(competitors)):
-            with warnings.catch_warnings(record=True) as notes[name]:
-                warnings.simplefilter("always")
-                path = selector.fit_summary(summaries[name][0]).path_
-            if path.cv_errors is None:
+            of_divisions: list[float] = []
+            what = f"{self.method}: {name}: divisions of the rows"
+            for i, folds in steps(what, enumerate(summaries[name]), len(divisions), shows_inner=not is_divided):
+                if i == 0:
+                    with warnings.catch_warnings(record=True) as notes[name]:
+                        warnings.simplefilter("always")
+                        path = _fitted_path(selector, folds, n_select)
+                if path.cv_errors is None:
+                    break
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    design, of_models = selector._design(folds, True), path.cv_errors
+                    if i > 0:
+                        of_models = selector._validation_errors(design, path.values[: _n_near(path, n_select)])
+                    of_divisions.append(selector.held_out_error(design, path, n_select, of_models, samples[i]))
+            if not of_divisions:
                 continue
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                of_divisions = [
-                    selector.held_out_error(
-                        selector._design(folds, True), path, n_select, None if i else path.cv_errors, samples[i]
-                    )
-                    for i, folds in enumerate(summaries[name])
-                ]
             error = float(np.mean(of_divisions))
             if not np.isfinite(error):
                 warn(f"{name} is not compared: its error on held-out folds is not finite")

@@ -334,6 +334,8 @@ def usable_folds(rows: Sequence[float]) -> list[int]:
     return usable
 
 
+_MOST_IN_MEMORY = 500  # Columns of the splits that a design keeps in memory, 20 MB of five folds
+
 _UNIT = 2.0**-24
 _FEW_DIGITS = 1e-4
 
@@ -386,7 +388,17 @@ class Design:
     folds: Any = None  # For cross-validation
 
     def splits(self) -> Iterator[tuple[Problem, Any]]:
-        """Yield for every fold with rows the problem of the other rows, and its moments; one at a time in memory."""
+        """Yield for every fold with rows the problem of the other rows, and its moments.
+
+        Of many columns one at a time is in memory, and made anew.
+        """
+        return self._made_splits() if self.problem.n_features > _MOST_IN_MEMORY else iter(self._splits)
+
+    @cached_property
+    def _splits(self) -> list[tuple[Problem, Any]]:
+        return list(self._made_splits())
+
+    def _made_splits(self) -> Iterator[tuple[Problem, Any]]:
         for i in usable_folds([fold.weight for fold in self.folds]):
             yield problem_of(self._terms(self.folds.complement(i))), self._terms(self.folds[i])
 

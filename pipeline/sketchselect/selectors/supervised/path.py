@@ -280,7 +280,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         if choice is None and size is not None:
             choice = models.best_by_size(candidates, size)
         elif choice is None and design.folds is not None:
-            errors = self._validation_errors(design, path)
+            errors = self._validation_errors(design, path.values)
             choice = models.best_by_validation(errors, self.cv_rule)
         elif choice is None:
             choice = models.best_by_criterion(path.criteria[self.criterion or self.default_criterion])
@@ -312,8 +312,8 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             return [Candidate.of(problem, 0.0, np.zeros((p, q)))], None
         return self._models(problem, size, None)
 
-    def _validation_errors(self, design: Design, path: ModelPath) -> Floats:
-        values = path.values.tolist()
+    def _validation_errors(self, design: Design, alphas_or_sizes: Floats) -> Floats:
+        values = alphas_or_sizes.tolist()
 
         def solve(problem: Problem) -> Sequence[Candidate]:
             if not problem.active.any():
@@ -324,10 +324,10 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         with warnings.catch_warnings():
             # Convergence of the path's own models; the errors of a fold are those of the models it reached.
             warnings.simplefilter("ignore", RuntimeWarning)
-            return models.cross_validation_errors(solve, design.splits(), len(path), len(design.folds))
+            return models.cross_validation_errors(solve, design.splits(), len(values), len(design.folds))
 
     def held_out_error(
-        self, design: Design, path: ModelPath, n_select: int, errors: Floats | None, samples: Sequence[Any] | None
+        self, design: Design, path: ModelPath, n_select: int, errors: Floats, samples: Sequence[Any] | None
     ) -> float:
         """Return the error of a path on held-out folds, where the other folds choose the model that predicts a fold.
 
@@ -336,11 +336,9 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
 
         `design`: With folds.
         `n_select`: Number of columns; 0 if the folds choose it.
-        `errors`: Of all models on the folds, where they are known.
+        `errors`: Of the path's models on the folds; of the first ones alone, if no others are to be chosen.
         `samples`: Of the rows of every fold, with their classes; None: the rate is expected from the folds' moments.
         """
-        if errors is None:
-            errors = self._validation_errors(design, path)
         n_folds = errors.shape[1]
         if n_select:
             chosen = [models.best_by_size(path.candidates, n_select)] * n_folds

@@ -91,6 +91,8 @@ class PenalizedPath(PathSelector):
 
     parameter: ClassVar[str] = "alpha"
 
+    _n_first: int | None = None  # So many of the alphas, from the largest on, make the path; None: all
+
     @property
     def alpha_(self) -> float:
         """The alpha of the model that was chosen."""
@@ -145,7 +147,7 @@ class PenalizedPath(PathSelector):
         pilot = _pilot(problem) if self.adaptive else np.zeros(0)
         # If no column explains the target, there is nothing to weight by.
         factors = adaptive_factors(pilot) if pilot.any() else None
-        alphas = self._grid(problem, factors) if values is None else np.asarray(values)
+        alphas = self._grid(problem, factors)[: self._n_first] if values is None else np.asarray(values)
         if size is None:
             # A ridge shrinks any number of columns.
             is_default = values is None and self.alphas is None and self.alpha is None
