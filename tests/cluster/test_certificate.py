@@ -202,3 +202,15 @@ def test_what_a_method_proves_of_its_own_is_a_certificate_too() -> None:
     assert bounded_certificate(0.0, 60.0, 3, 0.0).factor == np.inf
     assert bounded_certificate(0.0, 0.0, 3, 0.0).factor == 1.0
     assert bounded_certificate(5.0, np.inf, 3, 0.0).to_dict()["factor"] is None
+
+
+def test_a_certificate_prints_as_its_sentence_and_figures() -> None:
+    certificate = Certificate(50.0, 51.0, 1.02, "spectral", 0.95, 0.0, 3, details={"n_rows": 9}, scatter=100.0)
+    first, *figures = str(certificate).splitlines()
+    assert first == certificate.sentence()
+    assert repr(certificate) == f"<Certificate: {first}>"
+    shown = dict(line.rsplit("  ", 1) for line in figures)
+    shown = {name.strip(): value for name, value in shown.items()}
+    assert (shown["inertia"], shown["lower bound"], shown["holds"]) == ("51", "50", "with probability 0.95")
+    for name, value in shown.items():
+        assert f"<td>{name}</td><td>{value}</td>" in certificate._repr_html_()

@@ -70,6 +70,18 @@ def test_a_job_runs_in_its_folder_after_its_methods_were_compared(
     works("run", path, "-q")
 
 
+def test_auto_is_no_method_to_compare(labelled: tuple[dict[str, Any], Path]) -> None:
+    refused(cli("compare", labelled[1], "--methods", "auto,greedy"), 2, "--methods: auto runs methods itself")
+
+
+def test_the_notes_below_the_table_are_of_what_is_in_it(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
+    _, path = labelled
+    methods = works("compare", path, "--methods", "greedy,variance", "-q").stdout.splitlines()
+    runs = works("compare", path, path, "-q").stdout.splitlines()
+    for lines, starts in ((methods, ("inertia:", "seconds:", "k-means:")), (runs, ("inertia:",))):
+        assert tuple(line.split()[0] for line in lines if line.split()[0].endswith(":")) == starts
+
+
 def test_targets_are_looked_for_before_a_job_is_run(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     _, path = labelled
     refused(cli("compare", path, "greedy"), 2, "error: greedy: no such file", "--methods greedy")

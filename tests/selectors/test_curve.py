@@ -347,7 +347,7 @@ def test_mistakes_are_named() -> None:
     X = blobs(60, 6, 2)
     for parameters, message in (
         ({"methods": ["lasso"]}, "lasso cannot compete"),
-        ({"methods": ["auto"]}, "auto cannot compete"),
+        ({"methods": ["auto"]}, "auto cannot compete: it is what compares them"),
         ({"methods": []}, "none was named"),
         ({"methods": ["greedy", "variance", "greedy"]}, "greedy is named twice"),
         ({"methods": ["gredy"]}, "did you mean 'greedy'"),

@@ -156,6 +156,9 @@ class ClusterRange:
         """
         return ClusterRangeDisplay.from_range(self, ax=ax).ax_
 
+    def __repr__(self) -> str:
+        return f"<ClusterRange: {self.sentence()}>"
+
     def __str__(self) -> str:
         header, *rows = self._table()
         return text_table(self.sentence(), rows, header)

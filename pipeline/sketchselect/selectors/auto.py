@@ -346,13 +346,15 @@ class AutoSelector(BaseSelector):
             competitors = [self._named(method) for method in self.methods]
         for method in competitors:
             parameters = method.get_params()
-            open_size = "n_features_to_select" in parameters and not isinstance(method, AutoSelector)
             if method.uses_target:
                 raise BadParameter(
                     f"{method.method} cannot compete: `methods` is for choosing without a target; {WITH_TARGET}"
                 )
-            if method.needs_counts or method.makes_passes or not open_size:
-                raise BadParameter(f"{method.method} cannot compete: it needs counts or other passes")
+            if isinstance(method, AutoSelector):
+                raise BadParameter(f"methods: {method.method} cannot compete: it is what compares them; leave it out")
+            if method.needs_counts or method.makes_passes or "n_features_to_select" not in parameters:
+                needs = "counts" if method.needs_counts else "passes of its own"
+                raise BadParameter(f"{method.method} cannot compete: it needs {needs}")
             if parameters.get("n_clusters", self) is None:
                 method.set_params(n_clusters=self.n_clusters)
         if not competitors:

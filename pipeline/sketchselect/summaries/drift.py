@@ -110,6 +110,9 @@ class Drift:
         """Whether there is an alarm: the share is above its threshold, or the shift above its own."""
         return self.share > self.threshold or self.shifted
 
+    def __str__(self) -> str:
+        return f"{'drift' if self.exceeded else 'no drift'}: {self.sentence()}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, `exceeded`, `shifted` and `sentence`."""
         derived = {"exceeded": self.exceeded, "shifted": self.shifted, "sentence": self.sentence()}

@@ -31,12 +31,15 @@ FOLDS = 5
 SHARED_STAGES = ("summarize", "block certificate")
 """Stages that are charged to no method of one job: the first is shared, the last is of the run's own clusters."""
 
-CAPTION = (
-    "seconds: of a whole run; of methods of one job without the summary, which they share, and the block certificate. "
-    "k-means has one start more here than in a run of one method alone: clusters of a sample of the rows, which the "
-    "methods of one job share; so the inertia of that run may be somewhat higher, and its bound by blocks, which are "
-    "drawn for its own clusters, another one. Compare the inertias, not the closer bounds."
+CAPTION = "inertia: compare it, and not the closer bounds, which are of blocks drawn for each run's own clusters."
+"""Note below a table of clusterings."""
+
+CAPTIONS_OF_METHODS = (
+    "seconds: of a whole run, without the summary, which the methods share, and the block certificate.",
+    "k-means: has one start more here than in a run of one method alone, clusters of a sample of the rows, which the "
+    "methods share; so the inertia of that run may be somewhat higher.",
 )
+"""Further notes on the methods of one job, a line each."""
 
 
 SHOWN = {
@@ -254,6 +257,12 @@ def compare_methods(
             f"--methods: {learning[0]} learns from a target, and is compared by job files, one for each method: "
             "sketchselect compare a.toml b.toml"
         )
+    if AutoSelector.method in methods:
+        raise ConfigError(
+            f"--methods: {AutoSelector.method} runs methods itself and takes the best, so it is not one of them; name "
+            "those that it chooses from, such as greedy,variance, or compare its finished run: sketchselect compare "
+            "a.toml b.toml"
+        )
     if config.cluster is None:
         raise ConfigError("compare: methods are compared by their clusterings, so the job needs [cluster]")
     size, sizing = config.select.n_features or "auto", dict[str, Any](n_clusters=config.cluster.n_clusters)
@@ -348,8 +357,10 @@ def to_text(runs: Sequence[ComparedRun]) -> str:
     columns = [[labels.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]
     widths = [max(len(row[i]) for row in columns) for i in range(len(runs) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
-    caption = CAPTION if any(each.objective is not None for each in runs) else ""
-    return "\n".join([*lines, *filter(None, (ranking(runs), caption))])
+    captions = [CAPTION] if any(each.objective is not None for each in runs) else []
+    # Only the methods of one job were run without folds of its rows.
+    captions += CAPTIONS_OF_METHODS if any(each.stability is not None for each in runs) else []
+    return "\n".join([*lines, *filter(None, (ranking(runs), *captions))])
 
 
 def ranking(runs: Sequence[ComparedRun]) -> str:

@@ -126,7 +126,18 @@ class Certificate:
         """Draw bound, objective and the objective of one cluster on `ax` (new axes by default); return the axes."""
         return CertificateDisplay.from_certificates(self, ax=ax).ax_
 
+    def __repr__(self) -> str:
+        return f"<Certificate: {self.sentence()}>"
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self._rows())
+        return "\n".join([self.sentence(), *(f"{name:<{width}}  {value}" for name, value in self._rows())])
+
     def _repr_html_(self) -> str:
+        return html_table(self.sentence(), self._rows())
+
+    def _rows(self) -> list[tuple[str, Any]]:
+        """Return what it consists of: names and values."""
         rows: list[tuple[str, Any]] = [
             ("inertia", self._objective()),
             ("lower bound", _rounded(self.lower_bound, ROUND_FLOOR)),
@@ -136,7 +147,7 @@ class Certificate:
         ]
         if self.share is not None:
             rows.insert(3, ("proved share of the possible gain", shown_share(self.share)))
-        return html_table(self.sentence(), rows)
+        return rows
 
     def sentence(self, closer: Certificate | None = None) -> str:
         """Return the certificate in plain words.
