@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import sketchselect as sks
 from sketchselect.errors import SourceError
+from sketchselect.job.load import load_job
 from sketchselect.readers import convert, open_vector
 
 from .commands import cli, works
@@ -197,6 +199,7 @@ def _frame(columns: dict[str, np.ndarray], form: str, folder: Path) -> Any:
     return str(path)
 
 
+@pytest.mark.filterwarnings("ignore:k-means. Column 'large' has")
 @pytest.mark.parametrize("form", ["pandas", "polars", "15", "40", "1000"])
 def test_identifiers_are_named(numbered: dict[str, np.ndarray], tmp_path: Path, form: str) -> None:
     frame = _frame(numbered, form, tmp_path)
@@ -208,7 +211,7 @@ def test_identifiers_are_named(numbered: dict[str, np.ndarray], tmp_path: Path, 
     ):
         with pytest.warns(UserWarning, match="'id', 'row' rise by whole numbers") as caught:
             use()
-        assert len(caught) == 1
+        assert len([each for each in caught if "identifiers" in str(each.message)]) == 1
     others = {name: values for name, values in numbered.items() if name not in ("id", "row")}
     few = {name: values[:19] for name, values in numbered.items()}
     for columns in (others, few):
@@ -224,3 +227,51 @@ def test_a_job_names_identifiers_of_parquet(numbered: dict[str, np.ndarray], tmp
     for key, there in ((None, True), ("-id,row", False), ("id,a,row", False)):
         notes = sks.run(job | {"input": {"url": url, **({} if key is None else {"key": key})}}).manifest["notes"]
         assert any("'id', 'row' rise by whole numbers" in note and 'key="-id,row"' in note for note in notes) is there
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "40", "dask", "csv"])
+def test_identifiers_in_any_order_are_named_where_they_are_called_so(tmp_path: Path, form: str) -> None:
+    rng, n = np.random.default_rng(9), 100
+    columns = {"customer_id": rng.permutation(n) + 1000, "a": rng.standard_normal(n), "salary": rng.permutation(n) * 7}
+    columns |= {"group_id": np.arange(n) // 3, "humid": rng.permutation(n), "key": rng.standard_normal(n)}
+
+    def named(columns: dict[str, np.ndarray]) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if form == "dask":
+                frame = dask_frames.from_pandas(pd.DataFrame(columns), npartitions=2)
+                sks.VarianceSelector(2).fit(frame)
+            elif form == "csv":
+                pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
+                convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+            else:
+                sks.VarianceSelector(2).fit(_frame(columns, form, tmp_path))
+        return [str(each.message) for each in caught if "identifiers" in str(each.message)]
+
+    dask_frames = pytest.importorskip("dask.dataframe") if form == "dask" else None
+    [text] = named(columns)
+    assert (
+        "column 'customer_id' has another whole number in every row seen, as identifiers have, and is a feature" in text
+    )
+    assert not named({name: values for name, values in columns.items() if name != "customer_id"})
+    assert not named({name: values[:19] for name, values in columns.items()})
+
+
+@pytest.mark.filterwarnings("ignore:.*columns is text")
+def test_a_first_job_leaves_identifiers_out_if_one_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(9)
+    table = pd.DataFrame({"customer_id": rng.permutation(100), "a": rng.standard_normal(100), "b": rng.random(100)})
+    table["c"] = ["x", "y"] * 50
+    table.to_csv("t.csv", index=False)
+    with pytest.warns(UserWarning, match="customer_id"):
+        convert("t.csv", "t.zarr")
+    table.drop(columns="c").to_parquet("t.parquet")
+    for source in ("t.zarr", "t.parquet"):
+        works("init", source, "-o", f"{source}.toml")
+        text = Path(f"{source}.toml").read_text()
+        [line] = (line for line in text.splitlines() if "identifiers" in line)
+        assert line.startswith('# key = "-customer_id"')
+        Path(f"{source}.toml").write_text(text.replace(line, line.removeprefix("# ")))
+        opened = sks.open_matrix(source, key=load_job(f"{source}.toml").input.key)
+        assert opened.feature_names == ("a", "b")

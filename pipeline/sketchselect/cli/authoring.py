@@ -77,7 +77,7 @@ def init(
     from sketchselect.location import locate, location_of
     from sketchselect.prepare.fitted import Standardise
     from sketchselect.readers import open_matrix
-    from sketchselect.readers.opening import is_converted_table, key_of_others, obs_columns
+    from sketchselect.readers.opening import format_of, is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes
 
@@ -141,6 +141,7 @@ def init(
         name=output,
         url=json.dumps(_for_job(source, output)),
         key=(f"key = {json.dumps(key, ensure_ascii=False)}\n" if key else "")
+        + _key_hint(matrix, block, key, format_of(place) is None or bool(matrix.doubts))
         + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
@@ -188,6 +189,29 @@ def _first_rows(matrix: Matrix) -> Any:
 
     start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
     return matrix.read_rows(start, min(stop, start + _SAMPLE_ROWS))
+
+
+def _key_hint(matrix: Matrix, rows: Any, key: str | None, has_keys: bool) -> str:
+    """Return a line that leaves out the columns that are as identifiers are; empty where there are none.
+
+    `has_keys`: Whether `key` leaves columns of the source out.
+    """
+    import numpy as np
+
+    from sketchselect.readers.opening import key_of_others
+    from sketchselect.readers.tables import LEAST_COUNTED, different_columns, rising_columns
+
+    names = matrix.feature_names
+    if not has_keys or names is None or not isinstance(rows, np.ndarray) or len(rows) < LEAST_COUNTED:
+        return ""
+    numbers = [j for j in range(len(names)) if j not in (*matrix.text_columns, *matrix.date_columns)]
+    listed, values = [names[j] for j in numbers], rows[:, numbers]
+    rising = [listed[j] for j in rising_columns(values).tolist()]
+    identifiers = [*rising, *(name for name in different_columns(values, listed) if name not in rising)]
+    if not identifiers or (key is not None and not key.startswith("-")):
+        return ""
+    line = f"# key = {json.dumps(key_of_others(identifiers, key), ensure_ascii=False)}".ljust(32)
+    return f"{line} # another whole number in every row seen, as identifiers have: this leaves it out\n"
 
 
 def _unlike_units(matrix: Matrix, rows: Any) -> str:

@@ -19,7 +19,17 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import not_numeric
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix
-from sketchselect.readers.tables import EncodedFrame, codes_of, encoded_pandas, kind_of
+from sketchselect.readers.tables import (
+    EncodedFrame,
+    codes_of,
+    different_columns,
+    encoded_pandas,
+    kind_of,
+    may_be_identifier,
+)
+
+MOST_SEEN = 1000
+"""Rows of a data frame of Dask that are computed to tell identifiers."""
 
 
 def is_dask(source: Any) -> bool:
@@ -63,6 +73,20 @@ class LazyLevels:
         """Return the levels of these codes."""
         by_code = codes_of(self.column.drop_duplicates().compute().tolist())[1]
         return [by_code[code] for code in codes]
+
+
+def lazy_identifiers(frame: Any) -> list[str]:
+    """Return the columns that are as identifiers are in the first partition, of those that have the name of one.
+
+    Nothing is computed where no column has such a name.
+    """
+    types = dict(frame.dtypes)
+    names = [str(name) for name in types if isinstance(name, str) and may_be_identifier(name)]
+    names = [name for name in names if getattr(types[name], "kind", "O") in "fiu"]
+    if not names:
+        return []
+    rows = frame[names].head(MOST_SEEN, npartitions=1, compute=False).compute()
+    return different_columns(rows.to_numpy(), names)
 
 
 def frame_rows(frame: Any) -> Any:

@@ -57,6 +57,7 @@ from sketchselect.readers.dask import (
     frame_rows,
     is_dask,
     is_dask_frame,
+    lazy_identifiers,
     require_known_chunks,
     zarr_as_dask,
 )
@@ -72,9 +73,11 @@ from sketchselect.readers.parquet import (
     parquet_names,
 )
 from sketchselect.readers.tables import (
+    OF_FRAMES,
     FieldColumn,
     WithFields,
     column_of_times,
+    doubts_of,
     doubts_of_frame,
     kind_in_fit,
     require_encodings,
@@ -480,6 +483,7 @@ def _open_object(
         matrix = DaskMatrix(frame_rows(lazy.frame), source_id, policy)
         matrix.feature_names = as_names(source.columns, matrix.shape[1])
         lazy.name_levels(matrix, list(source.columns))
+        matrix.doubts = matrix.notes = doubts_of("data frame of Dask", (), lazy_identifiers(source), OF_FRAMES)
         return matrix
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")

@@ -29,7 +29,9 @@ from sketchselect.readers.tables import (
     StoredLevels,
     advice,
     days_of,
+    different_columns,
     doubts_of,
+    may_be_identifier,
     rising_columns,
     text_of,
 )
@@ -648,21 +650,27 @@ def open_parquet_matrix(
             matrix.row_names = ParquetVector(footers.groups, footers.index[0], entry)
     # Columns that are named are meant; and nothing is fetched for a warning.
     if (key is None or key.startswith("-")) and not matrix.is_remote:
-        matrix.doubts = matrix.notes = doubts_of(location.address, _identifiers(footers, matrix))
+        matrix.doubts = matrix.notes = doubts_of(location.address, *_identifiers(footers, matrix))
     return matrix
 
 
-def _identifiers(footers: Footers, matrix: ParquetMatrix) -> list[str]:
-    """Return the columns that rise by whole numbers in the first rows, and in all others by what the footers state."""
+def _identifiers(footers: Footers, matrix: ParquetMatrix) -> tuple[list[str], list[str]]:
+    """Return the columns that are as identifiers are: that rise by whole numbers, and that have others in every row.
+
+    They do so in the first rows, and those that rise also in all others by what the footers state.
+    """
     n_rows = min(matrix.shape[0], _BATCH_ROWS)
-    columns = [c for c in matrix.columns if c.name in footers.rising and c.width is None and c.kind is None]
+    plain = [c for c in matrix.columns if c.width is None and c.kind is None]
+    columns = [c for c in plain if c.name in footers.rising or may_be_identifier(c.name)]
     if n_rows < LEAST_COUNTED or not columns:
-        return []
+        return [], []
     try:
         rows = replace(matrix, columns=tuple(columns))._rows(0, n_rows)
     except ChunkReadError:
-        return []  # the pass over the rows says so
-    return [columns[j].name for j in rising_columns(rows)]
+        return [], []  # the pass over the rows says so
+    names = [column.name for column in columns]
+    rising = [names[j] for j in rising_columns(rows) if names[j] in footers.rising]
+    return rising, different_columns(rows, names)
 
 
 def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> ParquetVector:

@@ -72,25 +72,73 @@ def rising_columns(rows: Array) -> Array:
     return rising
 
 
+_NAMED_AS_IDENTIFIER = re.compile(r"(?i:(?:^|[\W_])(?:id|nr|key|uid)$)|[a-z](?:ID|Id|Nr|NR|Key|UID)$")
+
+
+def may_be_identifier(name: str) -> bool:
+    """Return whether a column has the name of an identifier: "id", "customer_id", "orderNr", but not "humid".
+
+    Examples
+    --------
+    >>> list(filter(may_be_identifier, ("id", "customer_id", "PassengerId", "order nr", "humid", "acid", "keys")))
+    ['id', 'customer_id', 'PassengerId', 'order nr']
+    """
+    return _NAMED_AS_IDENTIFIER.search(name) is not None
+
+
+def different_columns(rows: Array, names: Sequence[str]) -> list[str]:
+    """Return the columns with the name of an identifier and another whole number in each of some rows, in any order.
+
+    Whole numbers alone say little: measurements may be whole, and all different in few rows.
+    """
+    if len(rows) < LEAST_COUNTED:
+        return []
+    out = []
+    for j, name in enumerate(names):
+        if may_be_identifier(name):
+            values = rows[:_ROWS_AT_ONCE, j]
+            with np.errstate(invalid="ignore"):
+                are_whole = values.dtype.kind in "iuf" and bool((values % 1 == 0).all())
+            if are_whole and np.unique(values).size == values.size:
+                out.append(name)
+    return out
+
+
 _BY_KEY = "{key} (--key=-NAME) leaves {them} out"
 
 
-def doubts_of(address: str, identifiers: Sequence[str], cure: str = _BY_KEY) -> tuple[str, ...]:
-    """Return the warning of columns that rise as identifiers do, for `Matrix.doubts`; none where there are none."""
-    if not identifiers:
-        return ()
-    column, rises, are, they, number, them = ("column", "rises", "is a feature", "it", "numbers", "it")
-    if len(identifiers) > 1:
-        column, rises, are, they, number, them = ("columns", "rise", "are features", "they", "number", "them")
-    key = key_without(f"{name:.80}" for name in identifiers[:8])
-    return (
-        f"{address}: {column} {first_names(identifiers, 8)} {rises} by whole numbers, as identifiers do, and {are}; "
-        f"if {they} only {number} the rows, {cure.format(key=key, them=them)}",
-    )
+def doubts_of(
+    address: str, rising: Sequence[str], different: Sequence[str] = (), cure: str = _BY_KEY
+) -> tuple[str, ...]:
+    """Return the warnings of columns that are as identifiers are, for `Matrix.doubts`; none where there are none.
+
+    `rising`: Columns that rise by whole numbers.
+    `different`: Columns that `different_columns` returns; those that rise too are named once.
+    """
+    texts = []
+    for names, one, several in (
+        (rising, "rises by whole numbers, as identifiers do,", "rise by whole numbers, as identifiers do,"),
+        (
+            [name for name in different if name not in rising],
+            "has another whole number in every row seen, as identifiers have,",
+            "have another whole number in every row seen, as identifiers have,",
+        ),
+    ):
+        if not names:
+            continue
+        column, does, are, they, number, them = "column", one, "is a feature", "it", "numbers", "it"
+        if len(names) > 1:
+            column, does, are, they, number, them = "columns", several, "are features", "they", "number", "them"
+        key = key_without(f"{name:.80}" for name in names[:8])
+        texts.append(
+            f"{address}: {column} {first_names(names, 8)} {does} and {are}; if {they} only {number} the rows, "
+            f"{cure.format(key=key, them=them)}"
+        )
+    return tuple(texts)
 
 
 def doubts_of_frame(rows: Array, names: Sequence[str], dates: Collection[int] = ()) -> tuple[str, ...]:
-    """Return the warning of a data frame's columns that rise as identifiers do.
+    """Return the warnings of a data frame's columns that are as identifiers are.
 
     `rows` of shape (n_rows, n_features): Its values.
     `names`: Those of its columns; empty where they have none.
@@ -98,8 +146,12 @@ def doubts_of_frame(rows: Array, names: Sequence[str], dates: Collection[int] = 
     """
     if len(rows) < LEAST_COUNTED or not names:
         return ()
-    identifiers = [names[j] for j in rising_columns(rows).tolist() if j not in dates]
-    return doubts_of("data frame", identifiers, "leave {them} out, or make {them} the index (of pandas)")
+    rising = [names[j] for j in rising_columns(rows).tolist() if j not in dates]
+    return doubts_of("data frame", rising, different_columns(rows, names), OF_FRAMES)
+
+
+OF_FRAMES = "leave {them} out, or make {them} the index (of pandas)"
+"""What to do about an identifier in a data frame."""
 
 
 def advice(kind: str) -> str:

@@ -31,7 +31,7 @@ from sketchselect.readers.opening import (
     open_matrix,
     warn_of_doubts,
 )
-from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, doubts_of, rising_columns
+from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, different_columns, doubts_of, rising_columns
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
 from sketchselect.readers.zarr.metadata import LEFT_OUT, MARKER, MAX_CHUNK_BYTES
@@ -441,11 +441,14 @@ def convert(
         place, columns = (temporary.join("X"), create_columns(temporary, rows)) if rows.texts else (temporary, [])
         array = create_array(place, (n_rows, n_columns), shape, dtype, attributes)
         done, rising = 0, np.arange(n_columns if isinstance(rows, CsvRows) and n_rows >= LEAST_COUNTED else 0)
+        different: list[str] = []
         for block, *texts in aligned(rows.partitions(step), step):
             for column, entries in zip([array, *columns], [block.astype(dtype, copy=False), *texts], strict=True):
                 column[done : done + len(entries)] = entries
             done += block.shape[0]
             rising = rising[rising_columns(block[:, rising])]
+            if done == block.shape[0] and isinstance(rows, CsvRows):
+                different = different_columns(block, rows.names or ())
             if progress is not None:
                 progress(done, n_rows)
         if done < n_rows:
@@ -459,7 +462,7 @@ def convert(
         seal(place, array)
         rows.require_unchanged()
     if isinstance(rows, CsvRows):
-        _warn_of(rows, rising)
+        _warn_of(rows, rising, different)
     else:
         warn_of_doubts(rows.matrix.doubts)
     if isinstance(rows, MatrixRows) and key is not None and key.startswith("-"):
@@ -482,14 +485,14 @@ def _is_in(target: Location, source: Location) -> bool:
     return place in (folder, *folder.parents)
 
 
-def _warn_of(rows: CsvRows, rising: Array) -> None:
+def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
     """Warn of a text file's entries that are not numbers, and of columns that number the rows."""
     if rows.may_be_names:
         warn(
             f"{rows.address}: the first line rises by whole numbers and is read as a row; if these are names of "
             "columns, put a letter before one of them and convert again",
         )
-    warn_of_doubts(doubts_of(rows.address, [rows.names[j] for j in rising] if rows.names else ()))
+    warn_of_doubts(doubts_of(rows.address, [rows.names[j] for j in rising] if rows.names else (), different))
     if rows.texts:
         first = f", {next(iter(rows.texts))!r:.80} names the rows" if rows.has_row_names else ""
         listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])
