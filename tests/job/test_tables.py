@@ -275,3 +275,29 @@ def test_a_first_job_leaves_identifiers_out_if_one_wants(tmp_path: Path, monkeyp
         Path(f"{source}.toml").write_text(text.replace(line, line.removeprefix("# ")))
         opened = sks.open_matrix(source, key=load_job(f"{source}.toml").input.key)
         assert opened.feature_names == ("a", "b")
+
+
+@pytest.mark.filterwarnings("ignore:.*columns are text")
+def test_inspect_describes_text(tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {"id": [f"p{i}" for i in range(60)], "age": np.arange(60) % 7, "town": ["mill", "lake", "mill"] * 20}
+    )
+    table["day"] = pd.date_range("2024-01-01", periods=60).astype(str)
+    table.loc[4, "town"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+    table.to_parquet(tmp_path / "t.parquet")
+    for arguments, size in (
+        ([tmp_path / "t.parquet"], "60 rows x 4 columns"),
+        ([tmp_path / "t.zarr"], "60 rows x 1 column,"),
+        ([tmp_path / "t.zarr", "--key", "obs/town"], "obs/town: 60 texts"),
+        ([tmp_path / "t.zarr" / "obs" / "town"], "obs/town: 60 texts"),
+    ):
+        told = works("inspect", *arguments).stdout
+        assert size in told
+        assert "2 levels, the most frequent mill (40), lake (19)" in told
+        assert ("prepare steps 'one-hot' and 'dates'" in told) == ("texts" not in size)
+    assert "id: another text in every row, as names of rows have" in works("inspect", tmp_path / "t.parquet").stdout
+    np.save(tmp_path / "y.npy", np.arange(9.0))
+    assert "y.npy: 9 numbers, float64" in works("inspect", tmp_path / "y.npy").stdout
+    assert "no array 'towne' in this group" in cli("inspect", tmp_path / "t.zarr", "--key", "towne").stderr

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, first_few, printable, table_size
 from sketchselect.cluster.certificates.certificate import Certificate, strongest
-from sketchselect.errors import SourceError
+from sketchselect.errors import SketchSelectError, SourceError
+from sketchselect.linalg.hashing import MISSING_LEVEL
 from sketchselect.location import location_of
-from sketchselect.readers import Matrix, open_matrix, row_partitions
+from sketchselect.readers import Matrix, open_matrix, open_vector, row_partitions
+from sketchselect.readers.opening import is_converted_table
+from sketchselect.readers.tables import ENCODINGS, is_missing_field
+from sketchselect.readers.views import ChosenColumns
 from sketchselect.selectors import Selection, rank
 from sketchselect.selectors.base import in_words
 from sketchselect.selectors.leverage import n_columns_seen
 from sketchselect.summaries import Summary, load
 from sketchselect.workflow.folder import MARKER, read_manifest
 from sketchselect.workflow.tables import read_selection
+
+MOST_COUNTED = 1 << 14
+"""First rows in which the levels of text are counted."""
+
+MOST_LEVELS = 5
+"""Levels of text that are named."""
 
 MOST_NAMED = 10
 """Selected columns that are printed; all are in the selection file."""
@@ -54,10 +67,80 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
             "file": target,
             **selection.to_dict(),
         }
-    matrix = open_matrix(location_of(target).url, **(options or {}))
+    location, given = location_of(target), options or {}
+    encoded: dict[str, Any] = {"nonfinite": "missing", "encode": tuple(ENCODINGS), **given}
+    try:
+        matrix = wide = open_matrix(location.url, **given)
+        if is_converted_table(location):
+            wide = open_matrix(location.url, **encoded)
+    except SourceError as error:
+        try:
+            matrix = wide = open_matrix(location.url, **encoded)
+        except SourceError:
+            return _inspect_vector(location.url, given, error)
+    texts, dates = _text_columns(wide), [(wide.feature_names or ())[j] for j in wide.date_columns]
+    lines = list(_matrix_lines(matrix))
+    lines += [f"  text column {_clean(name)}: {_levels_in_words(each)}" for name, each in texts.items()]
+    lines += [f"  dates: {first_few(dates, 5, _clean)}"] if dates else []
+    if texts or dates:
+        lines.append(
+            f"  text and dates are features by the prepare steps {' and '.join(map(repr, ENCODINGS.values()))}"
+        )
     names = None if matrix.feature_names is None else list(matrix.feature_names)
-    data = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "feature_names": names}
-    return "\n".join(_matrix_lines(matrix)), {**data, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
+    data: dict[str, Any] = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype)}
+    data |= {"feature_names": names, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
+    return "\n".join(lines), data | {"text_columns": texts, "dates": dates}
+
+
+def _text_columns(matrix: Matrix) -> dict[str, dict[str, Any]]:
+    """Return what the first rows hold in every text column: their number, that of levels, and the most frequent."""
+    if not matrix.text_columns or not matrix.shape[0]:
+        return {}
+    n_rows, names = min(matrix.shape[0], MOST_COUNTED), matrix.feature_names or ()
+    rows = ChosenColumns(matrix, list(matrix.text_columns)).read_rows(0, n_rows)
+    out = {}
+    for column, j in zip(rows.T, matrix.text_columns, strict=True):
+        codes, first, counts = np.unique(column, return_index=True, return_counts=True)
+        is_level = codes != MISSING_LEVEL
+        order = np.argsort(-counts[is_level], kind="stable")[:MOST_LEVELS]
+        shown = matrix.levels[j].names(codes[is_level][order].tolist(), first[is_level][order].tolist())
+        frequent = dict(zip(shown, counts[is_level][order].tolist(), strict=True))
+        out[names[j]] = _described(n_rows, matrix.shape[0], int(is_level.sum()), frequent)
+    return out
+
+
+def _described(n_seen: int, n_rows: int, n_levels: int, frequent: dict[str, int]) -> dict[str, Any]:
+    return {"rows_seen": n_seen, "n_rows": n_rows, "n_levels": n_levels, "most_frequent": frequent}
+
+
+def _levels_in_words(levels: Mapping[str, Any]) -> str:
+    """Return the number of levels, of the first rows where these are not all, and the most frequent ones."""
+    where = "" if levels["rows_seen"] == levels["n_rows"] else f" in the first {levels['rows_seen']} rows"
+    if levels["n_levels"] == levels["rows_seen"]:
+        return f"another text in every row{where}, as names of rows have"
+    frequent = [f"{_clean(name)} ({times})" for name, times in levels["most_frequent"].items()]
+    more = ", ..." if len(frequent) < levels["n_levels"] else ""
+    return f"{counted(levels['n_levels'], 'level')}{where}, the most frequent {', '.join(frequent)}{more}"
+
+
+def _inspect_vector(url: str, options: Mapping[str, Any], refusal: SourceError) -> tuple[str, dict[str, Any]]:
+    """Describe a column of a store, such as its text; raise the refusal of the matrix where there is none."""
+    key = options.get("key")
+    try:
+        vector = open_vector(
+            url if key is None else f"{url}/{key}", None, storage_options=options.get("storage_options")
+        )
+    except SketchSelectError:
+        raise refusal from None
+    if len(vector.shape) != 1:
+        raise refusal
+    data: dict[str, Any] = {"address": vector.address, "shape": list(vector.shape), "dtype": str(vector.dtype)}
+    if vector.dtype.kind != "U":
+        return f"{vector.address}: {counted(vector.n_rows, 'number')}, {vector.dtype}", data
+    n_seen = min(vector.n_rows, MOST_COUNTED)
+    times = Counter(text for text in vector.read(0, n_seen).tolist() if not is_missing_field(text))
+    data["levels"] = _described(n_seen, vector.n_rows, len(times), dict(times.most_common(MOST_LEVELS)))
+    return f"{vector.address}: {counted(vector.n_rows, 'text')}; {_levels_in_words(data['levels'])}", data
 
 
 def _begins(path: Path, start: bytes) -> bool:
