@@ -60,7 +60,7 @@ _BLOCKS = 4  # Of each fold: a power of two, so that the folds are those of thei
 _DIVISIONS = 5
 
 _NEAR = 0.1
-_SHARES = (0.5, 0.75, None)
+_LENGTHS: tuple[int, int, None] = (50, 75, None)  # Of a path: its sparsest models cost little
 _WITHIN = 0.9
 
 _ROWS = "rows"  # Member of the bundle in each fold: a sample of its rows with their classes
@@ -186,14 +186,14 @@ def _n_near(path: ModelPath, n_select: int) -> int:
 
 
 def _fitted_path(selector: PathSelector, folds: Any, n_select: int) -> ModelPath:
-    """Fit; the lasso of squares and products to half of its alphas if the others are far from the best model.
+    """Fit; the lasso of squares and products to 50 of its alphas if the others are far from the best model.
 
     The densest models take most of the time of a path of many terms, and the more so the more alike these are.
     """
     is_long = isinstance(selector, LassoPath) and selector.degree == 2 and can_validate(folds)
-    for share in _SHARES if is_long else (None,):
+    for length in _LENGTHS if is_long else (None,):
         if isinstance(selector, LassoPath):
-            selector._n_first = None if share is None else int(share * selector.n_alphas)
+            selector._n_first = length
         path: ModelPath = selector.fit_summary(folds).path_
         if path.cv_errors is None or _n_near(path, n_select) <= _WITHIN * len(path):
             break
@@ -431,7 +431,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                     warnings.simplefilter("ignore")
                     design, of_models = selector._design(folds, True), path.cv_errors
                     if i > 0:
-                        of_models = selector._validation_errors(design, path.values[: _n_near(path, n_select)])
+                        n_models = max(_n_near(path, n_select), _LENGTHS[0])
+                        of_models = selector._validation_errors(design, path.values[:n_models])
                     of_divisions.append(selector.held_out_error(design, path, n_select, of_models, samples[i]))
             if not of_divisions:
                 continue
