@@ -1,4 +1,4 @@
-"""The Dockerfile against the repository, and the health check with real sockets; nothing here builds the image."""
+"""The Dockerfile against the repository, and the health check with real sockets; `test_image.py` runs the image."""
 
 import importlib.util
 import re
