@@ -21,7 +21,8 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _SCHEME = r"\b([A-Za-z][\w+.\-]{1,20}:/{1,2})"
 _PASSWORD = re.compile(
     # Without the @ where a message was cut before.
-    _SCHEME + r"(?!arn:)[^\s/\"@:]{0,500}:(?!\d{1,5}/)(?:[^\s\"]{0,2000}@|(?!\d{1,5}\D)[^\s\"'/:]{20,})"
+    _SCHEME
+    + r"(?!arn:|\[[\da-fA-F:.]+\])[^\s/\"@:]{0,500}:(?!\d{1,5}/)(?:[^\s\"]{0,2000}@|(?!\d{1,5}\D)[^\s\"'/:]{20,})"
 )
 _USER = re.compile(_SCHEME.replace("(", "((?!azure|az:|abfs)", 1) + r"[^\s/\"@:]{1,2000}@")
 _QUERY = re.compile(_SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?[^\s'\"]*[^\s'\":,;]")
@@ -61,6 +62,8 @@ def without_credentials(text: str) -> str:
     ('http://***@host/a: is none', "'s3://b/a?***'")
     >>> without_credentials("az://me:word@c/a, not az://c@account/a or http://host:80/a@b")
     'az://***@c/a, not az://c@account/a or http://host:80/a@b'
+    >>> without_credentials("tcp://[::1]:8786/a@b, s3://arn:aws:s3:us-west-2:1:accesspoint/ap/a@b")
+    'tcp://[::1]:8786/a@b, s3://arn:aws:s3:us-west-2:1:accesspoint/ap/a@b'
     """
     return _QUERY.sub(r"\1?***", _USER.sub(r"\1***@", _PASSWORD.sub(r"\1***@", text)))
 

@@ -9,13 +9,21 @@ from __future__ import annotations
 import sys
 import warnings
 
+from sketchselect._text import without_credentials
+
 _PASSED_OVER = {"sketchselect", "sklearn"}
 
 
 class SketchSelectError(Exception):
-    """Base class of all errors; ``exit_code`` is the exit code of the command line."""
+    """Base class of all errors; ``exit_code`` is the exit code of the command line.
+
+    Addresses in the message have neither user and password nor a query, in which signatures stand.
+    """
 
     exit_code = 1
+
+    def __init__(self, *parts: object) -> None:
+        super().__init__(*(without_credentials(part) if isinstance(part, str) else part for part in parts))
 
 
 class ConfigError(SketchSelectError, ValueError):

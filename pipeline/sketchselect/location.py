@@ -371,6 +371,8 @@ def location_of(path: str | os.PathLike[str]) -> Location:
     """Return the location of a path or URL of our own files: any scheme that fsspec knows, credentials from outside."""
     text = os.fspath(path)
     if not is_url(text):
+        if "::" in text and "://" in text:
+            raise _chained(text)
         return Location(os.path.abspath(text))
     _require_no_credentials(text)
     return Location(text)
@@ -387,7 +389,7 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
         raise SourceError("a source must be a path or URL without control characters")
     match = _SCHEME.match(text)
     if "::" in text:
-        raise SourceError(f"{_hide(text)}: chained URLs (::) are not opened; give the address of the store itself")
+        raise _chained(text)
     if match is None or match[1].lower() == "file":
         if storage_options:
             raise BadParameter("storage_options apply to remote URLs (s3://, gs://, ...), not to a local path")
@@ -415,6 +417,10 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
         options["client_kwargs"] = {**given, "region_name": region}
     _require_no_credentials(text)
     return Location(scheme + text[len(scheme) :].rstrip("/"), options)
+
+
+def _chained(url: str) -> SourceError:
+    return SourceError(f"{_hide(url)}: chained URLs (::) are not opened; give the address of the store itself")
 
 
 def _require_no_credentials(url: str) -> None:

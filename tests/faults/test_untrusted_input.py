@@ -8,6 +8,8 @@ import os
 import pickle
 import re
 import socket
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from zarr.codecs import GzipCodec
 import sketchselect as sks
 from sketchselect import open_matrix
 from sketchselect.errors import ChunkReadError, SketchSelectError, SourceError
+from sketchselect.readers import convert
 from sketchselect.workflow.folder import sealed, unsealed
 
 ROWS = np.random.default_rng(0).standard_normal((60, 6)).astype("f4")
@@ -378,4 +381,34 @@ def test_secrets_of_an_address_where_none_belongs_are_not_repeated(
     done = cli(*given, *options)
     assert done.exit_code != 0
     assert SECRET not in done.output
+    assert not [path for path in tmp_path.rglob("*") if SECRET in path.name]
+
+
+@pytest.mark.parametrize("url", SECRET_ADDRESSES, ids=range(len(SECRET_ADDRESSES)))
+@pytest.mark.parametrize(
+    "call",
+    [
+        sks.run,
+        sks.load,
+        sks.GreedySelector(2).fit,
+        sks.KMeans(2).fit,
+        lambda url: sks.LassoPath().fit(ROWS, url),
+        lambda url: sks.summarize(url, sks.Moments()),
+        lambda url: sks.summarize(ROWS, sks.Moments(), client=url),
+        lambda url: sks.summarize("rows.npy", sks.Moments(), checkpoint=url),
+        lambda url: sks.save(sks.summarize(ROWS, sks.Moments()), url),
+        lambda url: convert(url, "out.zarr"),
+        lambda url: convert("rows.npy", url),
+    ],
+    ids=["run", "load", "fit", "k-means", "target", "summarize", "client", "checkpoint", "save", "convert", "to"],
+)
+def test_secrets_of_an_address_are_in_no_error_of_python(
+    call: Callable[[str], object], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it was raised from."""
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", ROWS)
+    with pytest.raises((SketchSelectError, OSError)) as caught:
+        call(url)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert not [path for path in tmp_path.rglob("*") if SECRET in path.name]
