@@ -143,7 +143,10 @@ def test_classes_may_be_text_or_numbers(
     assert f"tell the {'3' if labels == 'three' else 'two'} classes apart" in page
     assert "R2" not in result.summary()
     assert (model["misclassification"]["held_out"], model["misclassification"]["counted"]) == (None, False)
-    assert f"misclassification rate: {100 * model['misclassification']['fitted']:.1f} % on these" in result.summary()
+    assert (
+        f"misclassification rate: {100 * model['misclassification']['fitted']:.1f} % on the fitted rows"
+        in result.summary()
+    )
     assert "of the predictions of these rows are expected to be wrong" in page
 
 
@@ -164,6 +167,8 @@ def test_the_share_of_wrong_predictions_is_stated_wherever_classes_are_predicted
     assert stated in result.summary()
     page = (result.folder / "report.html").read_text()
     assert f"of the predictions of held-out rows are {'' if rates['counted'] else 'expected to be '}wrong" in page
+    assert stated in works("inspect", result.folder).stdout
+    assert "are mean squared ones of the codes of the classes, and no shares of wrong predictions" in page
     done = works("assign", result.folder, store, "-o", tmp_path / "new.csv")
     assert stated in done.stdout
     other = sks.run({**job, "output": {"dir": str(tmp_path / "other")}})

@@ -31,9 +31,8 @@ def test_strong_columns_are_selected_and_the_sentence_says_what_is_proved(parame
     sentence = selector.selection_.diagnostics["choice"]
     assert f"{selector.support_.size} columns at most {selector.fdr * 100:g} %" in sentence
     n_draws = parameters.get("draws", 1)
-    drawn = (
-        f"drawn at random ({n_draws} draw{'s' * (n_draws > 1)}, random_state = 0), and another seed may select other"
-    )
+    drawn = f"drawn at random ({n_draws} draw{'s' * (n_draws > 1)}, random_state = 0), and another seed may select "
+    drawn += "other columns" if n_draws == 1 else "a few others"
     assert drawn in sentence
     assert ("draws = 25 or more make the selection stable" in sentence) == (n_draws == 1)
     assert ("Gaussian errors" in sentence) == (selector.selection_.parameters["knockoffs"] == "fixed")

@@ -151,7 +151,7 @@ def init(
         + " # a text of its own for every row seen, and so no feature\n",
         anndata=_annotations() if obs is not None and not is_table else "",
         nonfinite=f"{fill}\n" if n_missing else "",
-        prepare=f"{reason}steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
+        prepare=reason + f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
         method=json.dumps(method).ljust(23),
         n_features=str(max(1, min(number, n_columns // 2)) if number else '"auto"').ljust(19),
         n_columns=n_columns,

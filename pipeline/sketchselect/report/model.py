@@ -170,11 +170,14 @@ def _validation_figure(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if "cross-validation" in model["chosen_by"]:
         sparsest = ": the sparsest model within one standard error of the best"
         rule = sparsest if model["cv_rule"] == "1se" else ": the smallest error"
+    codes = ""
+    if model["task"] == "classification" and model.get("family", "gaussian") == "gaussian":
+        codes = " Errors are mean squared ones of the codes of the classes, and no shares of wrong predictions."
     return {
         "svg": Markup(drawing.to_svg(figure, "validation", "Line chart of the cross-validation error along the path")),
         "caption": (
             f"{count(model['cv_folds'])} folds, each predicted by models fitted to the others. The smallest mean error "
             f"is {number(smallest_error)}, with {smallest}; the dashed line is one standard error above it. The dot "
-            f"is the chosen model, with {size}{rule}."
+            f"is the chosen model, with {size}{rule}.{codes}"
         ),
     }

@@ -24,6 +24,7 @@ from sketchselect.selectors.base import in_words
 from sketchselect.selectors.leverage import n_columns_seen
 from sketchselect.summaries import Summary, load
 from sketchselect.workflow.folder import MARKER, read_manifest
+from sketchselect.workflow.stages.model import rates_in_words
 from sketchselect.workflow.tables import read_selection
 
 MOST_COUNTED = 1 << 14
@@ -218,7 +219,9 @@ def _run_lines(content: dict[str, Any]) -> Iterator[str]:
     yield f"  selected: {counted(chosen['n_selected'], 'column')} with {chosen['method']}"
     if "model" in content:
         model = content["model"]
-        yield f"  model: {model['task']} on {counted(model['n_terms'], 'term')}, chosen by {model['chosen_by']}"
+        rates = model.get("misclassification")
+        stated = "" if rates is None else f"; {rates_in_words(rates)}"
+        yield f"  model: {model['task']} on {counted(model['n_terms'], 'term')}, chosen by {model['chosen_by']}{stated}"
     certificates = content.get("certificates", [])
     if certificates:
         best = strongest([Certificate.from_dict(entry) for entry in certificates])

@@ -159,8 +159,9 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
                 f"of {'this column' if support.size == 1 else f'these {support.size} columns'} at most {fdr:.3%}"
                 f" are expected to be false, {_CONDITIONS[kind]}"
             ).replace(".000%", " %")
-        choice += _BY_CHANCE.format(seed=int(self.random_state), draws=counted(int(self.draws), "draw"))
-        choice += _MORE_DRAWS if self.draws == 1 else ""
+        drawn = f"{counted(int(self.draws), 'draw')}, random_state = {int(self.random_state)}"
+        choice += f"; knockoffs are drawn at random ({drawn}), and another seed may select "
+        choice += "other columns: draws = 25 or more make the selection stable" if self.draws == 1 else "a few others"
         if 0 < active.size < least:
             warn(
                 f"fdr = {fdr:g} takes at least {least} columns selected at once, but {active.size} vary: none can be "
@@ -227,10 +228,6 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         return values, e_value_threshold(values, fdr)
 
 
-_BY_CHANCE = (
-    "; knockoffs are drawn at random ({draws}, random_state = {seed}), and another seed may select other columns"
-)
-_MORE_DRAWS = ": draws = 25 or more make the selection stable"
 _NOT_FOR_CLASSES = 'knockoffs="fixed" is for a numeric target with Gaussian errors, not for classes; take "model"'
 _CONDITIONS = {
     "fixed": "if the target is linear in the columns, with Gaussian errors of one variance",

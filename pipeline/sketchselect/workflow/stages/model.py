@@ -206,13 +206,13 @@ def rates_in_words(misclassification: dict[str, Any]) -> str:
     Examples
     --------
     >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": False})
-    'expected misclassification rate: 5.0 % on these rows, 5.6 % on held-out folds'
+    'expected misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds'
     >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True})
-    'misclassification rate: 5.0 % expected on these rows, 5.6 % counted on held-out folds'
+    'misclassification rate: 5.0 % expected on the fitted rows, 5.6 % counted on held-out folds'
     """
     held_out, fitted = misclassification["held_out"], misclassification["fitted"]
     kinds = ("expected ", "counted ") if misclassification["counted"] else ("", "")
-    places = zip((fitted, held_out), kinds, ("these rows", "held-out folds"), strict=True)
+    places = zip((fitted, held_out), kinds, ("the fitted rows", "held-out folds"), strict=True)
     rates = [f"{100 * rate:.1f} % {kind}on {place}" for rate, kind, place in places if rate is not None]
     expected = "" if misclassification["counted"] else "expected "
     return f"{expected}misclassification rate: {', '.join(rates) or 'not known'}"
