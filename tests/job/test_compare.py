@@ -196,6 +196,8 @@ def test_models_are_ranked_by_their_error_on_held_out_rows(job: Callable[..., di
     text = works("compare", folders["two"], folders["all"]).stdout
     assert f"not ranked: '{folders['all']}'" in text
     assert "cv = 5" in text
+    runs = compare_runs([str(folders["one"]), str(folders["two"])])
+    assert "measured differently" in ranking([runs[0], replace(runs[1], misclassification=0.1)]), "other codes"
 
 
 @pytest.mark.filterwarnings("default:all columns have the same variance")

@@ -177,6 +177,23 @@ def test_the_share_of_wrong_predictions_is_stated_wherever_classes_are_predicted
     assert line.split()[-2:] == [f"{rates['held_out']:.6g}"] * 2
 
 
+def test_a_regression_on_zeros_and_ones_names_the_classification(
+    supervised: Job, target: np.ndarray, tmp_path: Path
+) -> None:
+    hint = 'task = "classification" in [select] predicts these as classes, and states the share of wrong predictions'
+
+    def is_noted(values: np.ndarray, **select: Any) -> bool:
+        np.save(tmp_path / "codes.npy", values)
+        result = sks.run(supervised("lasso", select, input={"target": str(tmp_path / "codes.npy")}))
+        return any(hint in note for note in result.manifest["notes"])
+
+    high = target > np.median(target)
+    assert is_noted(high.astype(np.int64))
+    assert not is_noted(high.astype(np.int64), task="classification")
+    assert not is_noted((target - target.mean()) / target.std())
+    assert not is_noted(np.digitize(target, np.quantile(target, [0.33, 0.66])))
+
+
 def test_squares_and_products_are_told_apart_in_the_files(
     supervised: Job, rows: np.ndarray, target: np.ndarray, tmp_path: Path
 ) -> None:

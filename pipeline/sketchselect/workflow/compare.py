@@ -371,14 +371,17 @@ def ranking(runs: Sequence[ComparedRun]) -> str:
     if not same_source(models):
         problem = _written_again(models)
         return f"The models are not ranked: {problem or 'they are of different sources'}."
+    differ = "The models are of different targets, or measured differently, and not ranked."
     if len({(each.target, each.measure) for each in models}) > 1:
-        return "The models are of different targets, or measured differently, and not ranked."
+        return differ
     unmeasured = [each.name for each in models if each.held_out is None or each.error is None]
     if unmeasured:
         return (
             f"The models are not ranked: {first_names(unmeasured)} has no figure on held-out rows, which cv = 5 in "
             f"[select] gives; {models[0].measure} on the fitted rows rises with every further column."
         )
+    if len({each.misclassification is None for each in models}) > 1:
+        return differ  # codes of classes have other units than the numbers 0 and 1
     best, following = sorted(models, key=lambda each: each.error or 0.0)[:2]
     error = ERRORS[str(best.measure)]
     if np.isclose(float(best.error or 0), float(following.error or 0), rtol=SAME, atol=0):

@@ -17,6 +17,9 @@ from sketchselect.workflow.tables import csv_text, plain_value
 MAX_LINES = 30
 """Columns whose coefficients are followed along the path on the page."""
 
+CODES = 1e-9
+"""Rounding of the variance of zeros and ones."""
+
 MAX_LISTED = 100
 """Coefficients listed on the page."""
 
@@ -70,6 +73,15 @@ class Model:
         """The same on held-out folds; None without cross-validation."""
         errors = self.path.mean_cv_error
         return None if errors is None else self._share(float(errors[self.path.chosen]))
+
+    @property
+    def is_of_codes(self) -> bool:
+        """Whether a regression is of a target with the values 0 and 1 alone, as its mean and variance tell."""
+        path = self.path
+        if self.task != "regression" or path.family != "gaussian" or len(path.y_mean) != 1:
+            return False
+        mean, variance = float(path.y_mean[0]), float(path.target_squares[0])
+        return variance > 0 and abs(variance - mean * (1.0 - mean)) <= CODES
 
     def _share(self, error: float) -> float | None:
         total = float(np.sum(self.path.target_squares))
