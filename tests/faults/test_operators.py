@@ -4,6 +4,7 @@ import re
 import resource
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -104,6 +105,16 @@ def test_a_worker_of_other_libraries_that_joins_late_is_named(source):
         replace_worker = Once(lambda: engine.client.run(joined_late))
         with pytest.raises(BadCluster, match=r"worker tcp://.* libraries \(numpy 1\.0, here"):
             run(source, engine, leaf=Slowly(0.05), progress=replace_worker)
+
+
+@pytest.mark.parametrize("key", ["distributed.comm.timeouts.connect", "distributed.admin.tick.interval"])
+def test_a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_started(key, monkeypatch):
+    monkeypatch.setattr("distributed.LocalCluster", pytest.fail)
+    monkeypatch.setenv(variable := f"DASK_{key.replace('.', '__').upper()}", "nonsense")
+    with dask.config.set(dask.config.collect(paths=[])):
+        match = f"setting {key} is 'nonsense', .* such as '.*s'; .*{variable}"
+        with pytest.raises(BadCluster, match=match), local_cluster(1):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,7 @@ IDLE_WORKER_NBYTES = 192 * 2**20
 LOOPBACK = "127.0.0.1"
 START_ATTEMPTS = 3
 PR_SET_PDEATHSIG = 1
+_DURATION = re.compile(r"\d+ ?(?:ms|s|seconds?|minutes?|hours?|days?)")
 _MARKER = "SKETCHSELECT_CLUSTER_START"
 
 _GUARD = """\
@@ -180,6 +182,9 @@ def local_cluster(
     _require_open_files(count)
     environment = dict(os.environ)
     from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
+
+    for defaults in dask.config.defaults:
+        _require_durations(defaults)
 
     # A worker that is restarted twice within this time would count as lost, and not be restarted.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
@@ -299,6 +304,27 @@ def _require_open_files(n_workers: int) -> None:
             f"a cluster of {counted(n_workers, 'worker')} takes some {needed} open files, and this process may have "
             f'{limit}; raise the limit (ulimit -n {needed}), or use cluster = "threads"'
         )
+
+
+def _require_durations(defaults: Mapping[str, Any], above: str = "") -> None:
+    """Raise `BadCluster` where a duration among Dask's settings is none: a cluster would try to start for minutes."""
+    import dask
+    from dask.utils import parse_timedelta
+
+    for name, default in defaults.items():
+        key = f"{above}{name}"
+        if isinstance(default, Mapping):
+            _require_durations(default, f"{key}.")
+        elif isinstance(default, str) and _DURATION.fullmatch(default):
+            value = dask.config.get(key, None)
+            try:
+                parse_timedelta(value)
+            except (KeyError, ValueError, TypeError):
+                variable = "DASK_" + key.replace(".", "__").replace("-", "_").upper()
+                raise BadCluster(
+                    f"Dask's setting {key} is {value!r:.60}, which is no duration such as {default!r}; correct it in "
+                    f"the environment ({variable}) or in Dask's configuration"
+                ) from None
 
 
 def local_memory_limit() -> int | None:
