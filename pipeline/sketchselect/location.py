@@ -268,10 +268,14 @@ class Location:
         return f"{info.get('size')}:{version_of(info)}"
 
     def existing_version(self) -> str:
-        """Return the version of this file, or raise `SourceError` if there is none."""
+        """Return the version of this file, or raise `SourceError` if there is none, or it is a pipe or a device."""
         version = self.version()
         if version is None:
             raise self.not_found()
+        if self.is_local and not (os.path.isfile(self.url) or os.path.isdir(self.url)):
+            raise SourceError(
+                f"{self.address}: a pipe or a device, and a source is read more than once; write it to a file first"
+            )
         return version
 
     def require_version(self, opened: str) -> None:
@@ -287,6 +291,8 @@ class Location:
         if (typed := _NEARLY_URL.search(self.url)) is not None:
             return SourceError(f"{self.address}: no such file or folder; did you mean {typed[1]}://{typed[2]}?")
         if self.is_local:
+            if os.path.islink(self.url):
+                return SourceError(f"{self.address}: a link that leads to nothing, or to itself; correct it")
             above = Path(self.url).parent
             try:
                 names = sorted(os.listdir(above))
@@ -464,8 +470,8 @@ def file_version(path: str) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        # A text too long to be a path names no file.
-        if error.errno == errno.ENAMETOOLONG:
+        # A text too long to be a path names no file, and neither does a link to itself.
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             return None
         raise
     return f"{status.st_size}:{status.st_mtime_ns}"

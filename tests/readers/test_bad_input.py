@@ -73,6 +73,22 @@ def group(folder):
     return folder / "g.zarr"
 
 
+def pipe(name):
+    def make(folder):
+        os.mkfifo(folder / name)
+        return folder / name
+
+    return make
+
+
+def link(to):
+    def make(folder):
+        (folder / "a.npy").symlink_to(folder / to)
+        return folder / "a.npy"
+
+    return make
+
+
 def no_array_in(folder):
     zarr.open_group(str(folder / "g.zarr"), mode="w")
     return folder / "g.zarr"
@@ -275,6 +291,9 @@ CASES = [
     ("places of coo", misplaced, {}, SourceError, ["not a valid COO matrix"]),
     ("128 bits", lambda d: pl.DataFrame({"a": [1]}, schema={"a": pl.Int128}), {}, SourceError, ["column 'a'", "Int128"]),
     ("frame of arrays", lambda d: pl.DataFrame({"e": GOOD}, schema={"e": pl.Array(pl.Float64, 3)}), {}, SourceError, ["column 'e'"]),
+    *((f"pipe {name}", pipe(name), {}, SourceError, [name, "pipe", "to a file first"]) for name in ("a.npy", "a.npz", "a.h5", "a.mtx", "a.svm", "a.parquet", "a")),
+    *((f"file is a link to {to}", link(to), {}, SourceError, ["a.npy", "a link that leads to nothing"]) for to in ("a.npy", "b.npy")),
+    ("text too long for a path", lambda d: f"{d}/" + 300 * "x" + ".npy", {}, SourceError, ["no such file"]),
     ("remote npy", lambda d: "memory://a.npy", {}, SourceError, ["local disks only"]),
     ("zarr group object", lambda d: zarr.open_group(str(group(d)), mode="r"), {}, SourceError, ["this is a group", "counts"]),
 ]  # fmt: skip

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import sketchselect as sks
-from sketchselect.errors import SourceError
+from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.readers import open_matrix, open_vector
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -50,6 +50,18 @@ def test_a_column_of_text_is_named(frames):
     _, lazy = frames
     with pytest.raises(SourceError, match="column 'kind' is of type"):
         open_matrix(lazy.assign(kind="text"))
+
+
+def test_a_series_is_no_matrix(frames):
+    with pytest.raises(SourceError, match=r"Dask series: .* X\.to_frame\(\)"):
+        open_matrix(frames[1]["a"])
+
+
+def test_partitions_that_are_not_as_the_frame_says_are_one_line(frames):
+    frame, lazy = frames
+    other = lazy.map_partitions(lambda part: part[list("fedcba")], meta=frame)
+    with pytest.raises(ChunkReadError, match=r"^Dask frame: .* could not be computed \(ValueError\).*above$"):
+        open_matrix(other)
 
 
 def test_selected_columns_are_a_lazy_frame(frames):

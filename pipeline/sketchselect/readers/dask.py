@@ -92,7 +92,7 @@ def lazy_identifiers(frame: Any) -> list[str]:
 def frame_rows(frame: Any) -> Any:
     """Return the Dask array of a data frame or column of Dask; counts the rows of every partition, by one pass.
 
-    Raises `SourceError` if a column is not numeric.
+    Raises `SourceError` if a column is not numeric, `ChunkReadError` if a partition cannot be computed.
     """
     types = dict(frame.dtypes) if frame.ndim == 2 else {frame.name: frame.dtype}
     for name, dtype in types.items():
@@ -100,7 +100,12 @@ def frame_rows(frame: Any) -> Any:
             raise not_numeric(name, dtype)
     # Types of pandas with missing values become NaN as those of a data frame in memory do.
     plain = frame if all(isinstance(dtype, np.dtype) for dtype in types.values()) else frame.astype(np.float64)
-    return plain.to_dask_array(lengths=True)
+    try:
+        return plain.to_dask_array(lengths=True)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _not_computed("Dask frame: its partitions", error) from error
 
 
 def as_graph(array: Any) -> Any:
@@ -259,9 +264,11 @@ def _compute(rows: Any, place: str) -> Any:
     except MemoryError:
         raise
     except Exception as error:
-        raise ChunkReadError(
-            f"{place} could not be computed ({type(error).__name__}); see the error of your graph above"
-        ) from error
+        raise _not_computed(place, error) from error
+
+
+def _not_computed(place: str, error: Exception) -> ChunkReadError:
+    return ChunkReadError(f"{place} could not be computed ({type(error).__name__}); see the error of your graph above")
 
 
 def as_dask(values: Any, rows: Any) -> Any:

@@ -479,6 +479,8 @@ def _open_object(
     if is_dask(source):
         return DaskMatrix(source, source_id, policy)
     if is_dask_frame(source):
+        if source.ndim != 2:
+            raise SourceError("Dask series: a matrix has two dimensions; make a data frame of it, X.to_frame()")
         lazy = encoded_frame(source, encode)
         matrix = DaskMatrix(frame_rows(lazy.frame), source_id, policy)
         matrix.feature_names = as_names(source.columns, matrix.shape[1])
@@ -703,7 +705,8 @@ def _obs_beside(matrix: Any, storage_options: Mapping[str, Any] | None) -> list[
 def format_of(location: Location) -> FileFormat | None:
     """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
     name = location.url.lower().rstrip("/")
-    if location.is_local and (folder := Path(location.url)).is_dir():
+    # Not by `Path.is_dir`, which raises where a text is too long to be a path.
+    if location.is_local and os.path.isdir(folder := Path(location.url)):
         if name.endswith(PARQUET.endings):
             return PARQUET
         # The documents of Zarr come first: version 2 may have millions of chunk files next to them.
