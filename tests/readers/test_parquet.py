@@ -171,6 +171,24 @@ def test_damage_is_named(path):
         damaged.read_rows(0, 10)
 
 
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_flipped_bit_of_a_page_with_a_checksum_is_an_error(tmp_path, remote):
+    entries = np.random.default_rng(0).standard_normal(1000)
+    options = {"write_page_checksum": True, "use_dictionary": False, "compression": "none"}
+    pq.write_table(pa.table({"a": entries}), tmp_path / "t.parquet", **options)
+    content = bytearray((tmp_path / "t.parquet").read_bytes())
+    content[content.index(entries[500].tobytes())] ^= 1
+    (tmp_path / "t.parquet").write_bytes(content)
+    source = tmp_path / "t.parquet"
+    if remote:
+        import fsspec
+
+        source = f"memory://{tmp_path.name}/t.parquet"
+        fsspec.filesystem("memory").pipe(source, bytes(content))
+    with pytest.raises(ChunkReadError, match=r"row group 0 cannot be read \(OSError: it fails its checksum\)"):
+        open_matrix(source).read_rows(0, 1000)
+
+
 def test_converted_to_a_store(path, table, tmp_path):
     source = open_matrix(path, key="-kind")
     out = open_matrix(convert(source, tmp_path / "o.zarr"))

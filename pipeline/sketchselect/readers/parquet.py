@@ -104,8 +104,10 @@ class ParquetFile:
                         place = f"{self.location.address}: row group {group} cannot be read"
                         if (reason := refusal(error)) is not None:
                             raise ChunkReadError(f"{place} ({reason}); try again, or check the permissions") from error
+                        fails = "checksum" in str(error).lower()
+                        fault = "it fails its checksum" if fails else "it is cut off or damaged"
                         raise ChunkReadError(
-                            f"{place} ({type(error).__name__}: it is cut off or damaged); restore it or write it again"
+                            f"{place} ({type(error).__name__}: {fault}); restore it or write it again"
                         ) from error
                     first, at = at, at + table.num_rows
                     if at <= start:
@@ -317,6 +319,9 @@ def _is_visible(part: str) -> bool:
     return not part.startswith((".", "_"))
 
 
+_CHECKED = {"page_checksum_verification": True}  # of pages that have one; Arrow passes over them by default
+
+
 @contextlib.contextmanager
 def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
     try:
@@ -327,7 +332,7 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
         ) from error
     if location.is_local:
         # As they are decoded: all bytes of a row group, which Arrow would otherwise hold, may be more than its rows.
-        given = {"pre_buffer": False, "buffer_size": _BUFFER_NBYTES}
+        given = {"pre_buffer": False, "buffer_size": _BUFFER_NBYTES, **_CHECKED}
         with pq.ParquetFile(location.url, metadata=footer, memory_map=False, **given) as file:
             yield file
         return
@@ -336,7 +341,7 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
     def opened() -> tuple[Any, contextlib.ExitStack]:
         with contextlib.ExitStack() as stack:
             raw = stack.enter_context(system.open(path, "rb"))
-            file = stack.enter_context(pq.ParquetFile(raw, metadata=footer))
+            file = stack.enter_context(pq.ParquetFile(raw, metadata=footer, **_CHECKED))
             return file, stack.pop_all()
 
     file, stack = persistent(opened)
