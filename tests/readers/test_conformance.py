@@ -4,14 +4,18 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 from tests.readers.conftest import NAMED, SOURCES, writer
 
-from sketchselect import open_matrix
+from sketchselect import convert, open_matrix
 from sketchselect.location import Location, locate
 from sketchselect.readers.opening import FORMATS, format_of
 from sketchselect.testing.readers import MatrixConformance
@@ -67,6 +71,37 @@ def test_whole_numbers_that_float64_cannot_hold_are_named(values):
     with pytest.warns(UserWarning, match=r"2\^53"):
         open_matrix(np.array([[1, 2**60]])).read_rows(0, 1)
     open_matrix(np.array([[1, 2**53]])).read_rows(0, 1)
+
+
+@pytest.mark.parametrize("largest", [2**53, -(2**53) - 1, 2**60])
+@pytest.mark.parametrize("other", [0.5, None])
+def test_so_are_those_in_a_column_beside_one_of_another_type(tmp_path, largest, other):
+    """Such a table is read as float64, in which the numbers are rounded already."""
+    columns = {"id": [7, largest], "other": [1.5, other]} if other else {"id": [7, largest, None]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    frame = pl.DataFrame(columns)
+    pandas = pd.DataFrame(columns) if other else frame.to_pandas(use_pyarrow_extension_array=True)
+    lines = [",".join("" if entry is None else str(entry) for entry in row) for row in frame.rows()]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(columns), *("NA" if line == "" else line for line in lines)]))
+    reads = [
+        lambda: open_matrix(tmp_path / "t.parquet").read_rows(0, 2),
+        lambda: open_matrix(pandas).read_rows(0, 2),
+        lambda: open_matrix(frame).read_rows(0, 2),
+        lambda: convert(tmp_path / "t.csv", tmp_path / "t.zarr"),
+    ]
+    for read in reads:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read()
+        assert any("2^53" in str(warning.message) for warning in caught) == (largest != 2**53)
+
+
+@pytest.mark.filterwarnings("ignore:.*is left out and not used")
+def test_so_are_groups_that_are_kept_apart_in_a_text_file(tmp_path):
+    """Two persons whose numbers differ in the last digit alone would become one."""
+    (tmp_path / "t.csv").write_text(f"x,person,y\n1,{2**60},2\n3,{2**60 + 1},4\n")
+    with pytest.warns(UserWarning, match=r"t\.csv: whole numbers beyond 2\^53"):
+        convert(tmp_path / "t.csv", tmp_path / "t.zarr", key="-person")
 
 
 def test_a_fresh_process_reads_the_same(write, values, tmp_path):

@@ -14,7 +14,7 @@ from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
-from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_names, require_matrix
+from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_names, require_matrix, warn_of_rounding
 from sketchselect.readers.tables import EncodedFrame, advice, doubts_of_frame, encoded_narwhals, encoded_pandas
 
 _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
@@ -256,6 +256,11 @@ def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -
         extension |= not isinstance(dtype, np.dtype)
         dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
     target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
+    if target.kind == "f":
+        for place, dtype in enumerate(source.dtypes):
+            if dtype.kind in "iu":
+                column = source.iloc[:, place]
+                warn_of_rounding((column.min(), column.max()), _ADDRESS)
     values = source.to_numpy(dtype=target, na_value=np.nan) if extension else source.to_numpy(dtype=target)
     return ArrayMatrix(values, as_names(source.columns, source.shape[1]), nonfinite, _ADDRESS)
 
@@ -263,7 +268,7 @@ def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -
 def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
     import narwhals
 
-    columns = []
+    columns, whole = [], []
     table = encoded_narwhals(frame, encode)
     # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
     metadata = getattr(getattr(frame.to_native(), "schema", None), "pandas_metadata", None) or {}
@@ -279,9 +284,13 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
         if values.dtype.kind not in "fiub" or values.ndim != 1:
             raise not_numeric(name, column.dtype, encode, is_missing=column.null_count() == len(column))
         columns.append(values)
+        if table.frame[name].dtype.is_integer():
+            whole.append(table.frame[name])
     out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)
     for j, values in enumerate(columns):
         out[:, j] = values
+    for column in whole if out.dtype.kind == "f" else ():
+        warn_of_rounding((column.min(), column.max()), _ADDRESS)
     matrix = ArrayMatrix(out, as_names(names, len(names)), nonfinite, _ADDRESS)
     table.name_levels(matrix, names)
     return matrix

@@ -102,12 +102,13 @@ def as_entries(values: Any, address: str) -> Array:
 
 def warn_beyond_double(values: Array, address: str) -> None:
     """Warn where there are whole numbers that float64 cannot hold."""
-    if (
-        values.dtype.kind in "iu"
-        and values.dtype.itemsize == 8
-        and values.size
-        and (int(values.max()) > _EXACT or int(values.min()) < -_EXACT)
-    ):
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
+        warn_of_rounding((values.min(), values.max()), address)
+
+
+def warn_of_rounding(ends: Iterable[Any], address: str) -> None:
+    """Warn where the least or largest of some whole numbers, no number where there are none, is beyond float64."""
+    if any(isinstance(end, (int, np.integer)) and abs(int(end)) > _EXACT for end in ends):
         warn(f"{address}: whole numbers beyond 2^53 are rounded to float64")
 
 

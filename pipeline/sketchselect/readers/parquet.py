@@ -22,7 +22,7 @@ from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, Source
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, persistent, refusal
-from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries
+from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, warn_of_rounding
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import (
     LEAST_COUNTED,
@@ -534,6 +534,8 @@ class ParquetMatrix(Matrix):
         names = tuple(column.name for column in self.columns)
         for address, low, table in self.groups.tables(start, stop, names, self.shape[1]):
             rows = out[low - start : low - start + table.num_rows]
+            if self.dtype.kind == "f":
+                self._warn_of_rounding(table)
             if self.uniform:
                 # Without an object for each of perhaps thousands of columns.
                 tensors = (batch.to_tensor(null_to_nan=True).to_numpy() for batch in table.to_batches())
@@ -550,6 +552,15 @@ class ParquetMatrix(Matrix):
         if any(column.width is not None for column in self.columns):
             _give_back()
         return out
+
+    def _warn_of_rounding(self, table: Any) -> None:
+        """Warn where a column of whole numbers, which becomes one of float64 beside others, is rounded."""
+        import pyarrow.compute as pc
+        import pyarrow.types as types
+
+        for values in table.columns:
+            if types.is_int64(values.type) or types.is_uint64(values.type):
+                warn_of_rounding(pc.min_max(values).as_py().values(), self.address)
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""

@@ -34,6 +34,7 @@ _COUNTED = 1 << 22
 _OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
 _SEPARATED_DIGITS = re.compile(r"[-+]?\d[\d.' ]*[,.' ][\d.,' ]*")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
+_MANY_DIGITS = re.compile(r"(?<![\w.])\d{16,300}(?![\w.])")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _WORD = re.compile(r'"([^"]*)"(?!\S)|(\S+)')
 _SEPARATORS = ",;\t|"
@@ -116,6 +117,8 @@ class CsvRows:
         Columns of text whose first entry looks like a number in another notation: a decimal comma, a unit.
     has_row_names : bool
         Whether the first column is text, or left out: names of the rows.
+    largest_whole : int
+        The largest whole number, without its sign, of those read so far that may be too large for float64; 0 without.
     n_missing : int
         Missing fields of number columns that were read so far.
     """
@@ -166,7 +169,8 @@ class CsvRows:
             elif self._look_like_numbers:
                 cure = "write numbers with a decimal point, and without separators and units"
             raise SourceError(f"{self.address}: no column holds numbers (separated by {self._separator!r}); {cure}")
-        self.n_columns, self.has_row_names, self.n_missing = len(self._numbers), 0 in text, 0
+        self.n_columns, self.has_row_names = len(self._numbers), 0 in text
+        self.n_missing = self.largest_whole = 0
         self.names = None if self._header is None else tuple(self._header[j] for j in self._numbers)
         self.texts: dict[str, int] = {}
         for j in text:
@@ -256,6 +260,7 @@ class CsvRows:
             with contextlib.suppress(ValueError):
                 block: Array = np.loadtxt(lines, self.dtype, comments=None, delimiter=separator, quotechar='"', ndmin=2)
                 if block.shape[1] == self.n_columns:
+                    self._note_whole([block], lines)
                     return (block,), len(lines)
         records = list(self._records(lines, rest, first_line - 1))
         rows = [fields for _, fields, _ in records]
@@ -276,11 +281,19 @@ class CsvRows:
         for place, j in enumerate(self._numbers):
             values[:, place] = _numbers(rows, j)
             self.n_missing += int(np.isnan(values[:, place]).sum())
-        texts = (
+        texts = [
             _numbers(rows, j) if j in self.measured else np.array([fields[j].strip() for fields in rows], object)
             for j in self.texts.values()
-        )
+        ]
+        measured = [entries for entries in texts if entries.dtype == self.dtype]
+        self._note_whole([values, *measured], (fields[j] for fields in rows for j in (*self._numbers, *self.measured)))
         return (values, *texts), max(len(lines), records[-1][2] - first_line + 1 if records else 0)
+
+    def _note_whole(self, blocks: Iterable[Array], written: Iterable[str]) -> None:
+        """Note the largest whole number in text that is read as these blocks, where one may be beyond float64."""
+        if any(max(np.fmax.reduce(b, None, initial=0), -np.fmin.reduce(b, None, initial=0)) >= 2**53 for b in blocks):
+            whole = (int(digits) for text in written for digits in _MANY_DIGITS.findall(text))
+            self.largest_whole = max(self.largest_whole, *whole, 0)
 
 
 def _numbers(rows: list[list[str]], j: int) -> Array:

@@ -22,7 +22,7 @@ from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, S
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, is_url, locate
-from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions
+from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions, warn_of_rounding
 from sketchselect.readers.opening import (
     TEXT,
     format_by_ending,
@@ -510,6 +510,7 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
             "written as 1234.5 (decimal point, no separators, no unit) they are features",
         )
+    warn_of_rounding([rows.largest_whole], rows.address)
     if rows.n_missing:
         warn(
             f'{rows.address}: {rows.n_missing:,} fields are missing; the prepare step "impute" fills them',
