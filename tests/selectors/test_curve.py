@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import METHODS, make
-from sketchselect.selectors.auto import AutoSelector, Limit, limit_of, selection_curve
+from sketchselect.selectors.auto import AutoSelector, Limit, limit_of, selection_curve, smallest_within
 from sketchselect.selectors.curve import (
     ALL_STARTS,
     Coreset,
@@ -256,6 +256,43 @@ def test_the_lowest_method_and_those_within_the_error_of_starts_are_clustered_ag
         pass
     assert best(list(curve.result().points)).method == "second"  # type: ignore[union-attr]
     assert sorted(again) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "scale", "sizes"), [(Limit(high=1.05), 1.0, {4}), (Limit(ratio=0.9), 0.85, {4, 5, 6})]
+)
+def test_methods_far_beyond_the_limit_are_not_tried_with_a_few_more_columns(
+    monkeypatch: pytest.MonkeyPatch, limit: Limit, scale: float, sizes: set[int]
+) -> None:
+    """Three starts on four and five columns of the first method look better than ten; the others are 6 and 50 % off.
+
+    Of a limit below k-means on all columns, no excess is relative to it.
+    """
+    X = blobs(50, 12, 2)
+    costs, asked = {"first": 1.0, "close": 1.06, "far": 1.5}, {"first": set(), "close": set(), "far": set()}  # type: ignore[var-annotated]
+
+    def clustered(self: Coreset, columns: Any = None, before: SampledClusters | None = None) -> SampledClusters:
+        name = None if columns is None else list(costs)[columns[0]]
+        cost = 1.0 if name is None else scale * costs[name]
+        if name == "first" and (columns.size < 4 or (before is not None and columns.size < 6)):
+            cost = 1.2
+        return SampledClusters(np.zeros(50, np.int32), np.full(50, cost / 50), 0.0, 0.0, cost, cost)
+
+    monkeypatch.setattr(Coreset, "clustered", clustered)
+    chosen = make("variance", n_features_to_select=2).fit(X).selection_
+
+    def selections(name: str) -> Callable[[int], Any]:
+        def selection(size: int) -> Any:
+            asked[name].add(size)
+            place = list(costs).index(name)
+            return replace(chosen, support=np.append(place, np.arange(3, 2 + size)))
+
+        return selection
+
+    curve = Curve(RowSample(100).from_block(X), 2, {name: selections(name) for name in costs})
+    assert smallest_within(curve, limit, (1, 9)).n_features == 6
+    assert asked["far"] == sizes
+    assert asked["close"] == {4, 5, 6}
 
 
 @pytest.mark.parametrize("better", [True, False])

@@ -26,6 +26,7 @@ FEWEST, MOST = 4, 2048  # Smallest and largest numbers of columns that are tried
 AHEAD, MOST_AHEAD = 32, 512  # A nested method selects as many times the columns at once, up to the second number
 FINENESS = 8  # The number of columns is found to an eighth of itself
 FAR = 4  # From this relative excess on the number of columns is multiplied by four, not doubled
+FAR_OFF = 1.5  # With a larger relative excess of its estimate a method is not tried with an eighth more columns
 RIVALS = 2  # Methods that go on to fewer columns, at most: the lowest ones beside the first
 MOST_FLOPS = 1e8  # A method that needs more to select does not compete: about half a second of many small steps
 
@@ -83,12 +84,16 @@ def limit_of(curve: Curve, tolerance: float) -> Limit:
     return Limit(1.0 + tolerance, seen=most, upper=most)
 
 
-def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> CurvePoint:
+def smallest_within(
+    curve: Curve, limit: Limit, sizes: tuple[int, int], names: tuple[str, ...] | None = None
+) -> CurvePoint:
     """Return the point of fewest columns (in the range `sizes`) within a limit; if no point is, of the most.
 
     The first method alone finds a number of columns. All others are tried there, and those within go on to fewer.
+
+    `names`: The methods that compete; all of the curve by default.
     """
-    (least, most), names = sizes, tuple(curve.methods)
+    (least, most), names = sizes, tuple(curve.methods) if names is None else names
 
     def within(methods: Sequence[str], size: int) -> list[str]:
         # Few starts may scatter where the best of ten does not.
@@ -134,7 +139,10 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
     while choice is not None and curve.settle(choice.n_features):
         choice = fewest()
     if choice is None and size < most:
-        return smallest_within(curve, limit, (min(size + max(1, size // FINENESS), most), most))
+        points = curve.add(names, size)
+        far_off = [p.method for p in points if np.inf > limit.relative_excess(replace(p, high=p.ratio)) > FAR_OFF]
+        going_on = (names[0], *(name for name in names[1:] if name not in far_off))
+        return smallest_within(curve, limit, (min(size + max(1, size // FINENESS), most), most), going_on)
     return best_of(curve, size) if choice is None else choice
 
 
@@ -254,10 +262,11 @@ class AutoSelector(BaseSelector):
     tolerance: the objective by the upper end of a 95 % interval, and by most of that interval and on the clustered rows
     the share that is lost of what clusters explain of the scatter. Where they explain less than 5 % of it, a warning
     says that columns chosen for them say little. The smallest such size is searched to an eighth of itself; there all
-    compete, and fewer columns are tried for the best ones within the tolerance. If no size up to 2,048 is, columns for
-    k-means from the sample's centres are searched in the same way; if there are none either, all columns up to 2,048
-    are selected and a warning says so. A method that would need more than 1e8 operations to select does not compete by
-    default.
+    compete, and fewer columns are tried for the best ones within the tolerance. If none of these sizes is within it
+    from ten starts, an eighth more columns are tried, by the methods that are not far off. If no size up to 2,048 is,
+    columns for k-means from the sample's centres are searched in the same way; if there are none either, all columns up
+    to 2,048 are selected and a warning says so. A method that would need more than 1e8 operations to select does not
+    compete by default.
 
     Parameters
     ----------
