@@ -114,6 +114,7 @@ def test_a_path_ends_far_from_its_best_model(noise: float, n_features: int | Non
     np.testing.assert_array_equal(path.cv_errors, whole.path_.cv_errors[:n_models])
     assert path.chosen == whole.path_.chosen
     assert path.n_nonzero.max() > (n_features or 0)
+    assert len(selector.fit_summary(summary).path_) == 100
 
 
 @pytest.mark.parametrize(

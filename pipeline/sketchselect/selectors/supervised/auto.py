@@ -190,13 +190,18 @@ def _fitted_path(selector: PathSelector, folds: Any, n_select: int) -> ModelPath
 
     The densest models take most of the time of a path of many terms, and the more so the more alike these are.
     """
-    is_long = isinstance(selector, LassoPath) and selector.degree == 2 and can_validate(folds)
-    for length in _LENGTHS if is_long else (None,):
-        if isinstance(selector, LassoPath):
+    if not isinstance(selector, LassoPath) or selector.degree == 1 or not can_validate(folds):
+        whole: ModelPath = selector.fit_summary(folds).path_
+        return whole
+    try:
+        for length in _LENGTHS:
             selector._n_first = length
-        path: ModelPath = selector.fit_summary(folds).path_
-        if path.cv_errors is None or _n_near(path, n_select) <= _WITHIN * len(path):
-            break
+            path: ModelPath = selector.fit_summary(folds).path_
+            is_whole = length is None or len(path) < length
+            if is_whole or path.cv_errors is None or _n_near(path, n_select) <= _WITHIN * len(path):
+                break
+    finally:
+        selector._n_first = None
     return path
 
 
