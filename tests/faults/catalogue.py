@@ -134,7 +134,7 @@ FAULTS = (
         SEALED + "stores_without_digests_are_read"),
     row("data", "chunk files of a converted store in each other's place", "`verify STORE` says so; it reads every file",
         SEALED + "verify_reads_every_chunk_file", SEALED + "a_store_may_move_and_be_copied"),
-    row("data", "any file of a converted store changed or lost, or a whole column", "`verify STORE` names it, unless the word that marks our metadata is what changed",
+    row("data", "any file of a converted store changed or lost, or a whole column", "`verify STORE` names it",
         SEALED + "verify_notices_every_file_that_is_changed_or_lost"),
     row("data", "rows appended to a converted store", "an error at opening with the command that takes them in, `verify STORE --seal`",
         SEALED + "rows_that_were_appended_are_taken_in", SEALED + "a_store_that_was_damaged_before_it_grew_is_not_sealed"),

@@ -124,6 +124,8 @@ def test_verify_notices_every_file_that_is_changed_or_lost(store: Path) -> None:
         if path.name == "zarr.json":
             path.write_bytes(raw.replace(b'"document"', b'"eocument"'))
             assert "unknown key 'eocument'" in faults(store)[0]
+            path.write_bytes(raw.replace(b'"sketchselect"', b'"sketchselecu"'))
+            assert "its attribute 'sketchselecu' in zarr.json is sketchselect's under another name" in faults(store)[0]
         path.unlink()
         if path.parent != store:
             assert faults(store), path

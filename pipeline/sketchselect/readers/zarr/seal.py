@@ -189,6 +189,9 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
         if node is None:
             continue
         mark = mark_of(node.document)
+        if not mark and (other := _renamed_mark(node.document)) is not None:
+            text = f"its attribute {other!r:.40} in zarr.json is {MARKER}'s under another name"
+            yield folder or "store", False, f"{text}; restore the file, or convert again"
         if unknown := sorted(mark.keys() - _KEYS):
             text = f"its attribute {MARKER} in zarr.json has the unknown key {unknown[0]!r:.40}"
             yield folder or "store", False, f"{text}; restore the file, or convert again"
@@ -216,6 +219,15 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
         else:
             text = f"some of its {n} chunk files are changed, or in the place of others"
             yield name, False, f"{text}; restore the store, or convert again"
+
+
+def _renamed_mark(document: Mapping[str, Any]) -> str | None:
+    """Return the name of an attribute that holds what ours does, None where there is none."""
+    attributes = document.get("attributes")
+    for name, value in attributes.items() if isinstance(attributes, dict) else ():
+        if isinstance(value, dict) and "document" in value and not value.keys().isdisjoint(("chunks", "nodes")):
+            return str(name)
+    return None
 
 
 def _folders(root: Location) -> list[str]:
