@@ -312,7 +312,9 @@ def open_matrix(
             named = _vector_columns(
                 vectors, lambda name: _is_column(matrix, name) and zarr_vector_beside(place, name, missing) is None
             )
-            matrix = _features(matrix, [*named, *_known_columns(left_out, matrix, location)])
+            if left_out:
+                _require_columns(left_out, matrix, location)
+            matrix = _features(matrix, [*named, *left_out])
             if kinds:
                 no_features = [*vectors, *(f"obs/{name}" for name in left_out)]
                 matrix = _with_fields(matrix, location, kinds, no_features, missing)
@@ -349,15 +351,14 @@ def _without_left_out(location: Location, key: str | None) -> tuple[str | None, 
     return None, [name.removeprefix("-") for name in listed_names(key[1:])]
 
 
-def _known_columns(left_out: Sequence[str], matrix: Matrix, location: Location) -> Sequence[str]:
-    """Return the columns to leave out, or raise `SourceError` naming the first that the store does not have."""
+def _require_columns(left_out: Sequence[str], matrix: Matrix, location: Location) -> None:
+    """Raise `SourceError` naming the first column to leave out that the store does not have."""
     names, others = matrix.feature_names or (), () if _table_root(location) is None else obs_columns(location, None)
     known = [*names, *(name.removeprefix("obs/") for name in others or ())]
     for name in left_out:
         if name not in known:
             listed = f"there are {first_names(known, 8)}" if known else "its columns have no names"
             raise SourceError(f"{location.address}: no column {name!r:.80} to leave out; {listed}")
-    return left_out
 
 
 def is_converted_table(location: Location) -> bool:

@@ -17,10 +17,10 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location, status_of
 
 MARKER = "sketchselect"
-LEFT_OUT = "left_out"
-"""Attribute of ``obs`` of a converted table: text columns that are no features, whatever is encoded."""
 """Attribute of what we wrote, with ``empty_chunks`` where every chunk has its file; ``document`` is the digest of the
 document that it is in, ``chunks`` that of the digests of the chunk files, in order, ``nodes`` what a group holds."""
+LEFT_OUT = "left_out"
+"""Attribute of ``obs`` of a converted table: text columns that are no features, whatever is encoded."""
 
 MAX_CHUNK_BYTES = 4 << 30
 """Largest chunk (or shard) that is opened, decoded."""
