@@ -287,6 +287,8 @@ FAULTS = (
         OPERATORS + "messages_that_dask_holds_back_are_said_and_another_client_gets_them", CHAOS),
     row("time", "standard output on a full disk", "one line that names it", UNATTENDED + "output_that_cannot_be_written_is_one_line"),
     row("config", "too few open files for a cluster", "the number it takes, before it is started", OPERATORS + "too_few_open_files_are_said"),
+    row("config", "`/dev/shm` is missing or cannot be written", "said before a cluster is started; threads need none",
+        OPERATORS + "no_room_for_semaphores_is_said"),
     row("config", "a setting of Dask in the environment that is no duration", "named, before a cluster is started",
         OPERATORS + "a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_started"),
     row("config", "a broken file of the configuration of Dask", "named, with what to do",

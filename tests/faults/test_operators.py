@@ -2,6 +2,9 @@
 
 import re
 import resource
+import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import dask
@@ -149,3 +152,18 @@ def test_too_few_open_files_are_said(n_files, cluster, error, tmp_path):
     assert process.returncode == 1
     [line] = err.splitlines()
     assert re.search(error, line)
+
+
+@pytest.mark.parametrize(
+    ("mount", "reason"),
+    [("-o ro sketchselect /dev/shm", "Read-only file system"), ("sketchselect /dev", "No such file")],
+)
+def test_no_room_for_semaphores_is_said(mount, reason):
+    """As in a container without a `/dev/shm` that the user may write to."""
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("file systems of its own for a process take Linux and root")
+    program = "from sketchselect.execution import local_cluster\nwith local_cluster(1): pass"
+    words = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs {mount} && exec "$@"', "sh", sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 1
+    assert re.search(rf"BadCluster: a cluster of processes .* \({reason}.*/dev/shm", done.stderr.splitlines()[-1])

@@ -180,6 +180,7 @@ def local_cluster(
             f"{format_bytes(IDLE_WORKER_NBYTES)}; raise it"
         )
     _require_open_files(count)
+    _require_semaphores()
     environment = dict(os.environ)
     from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
 
@@ -304,6 +305,18 @@ def _require_open_files(n_workers: int) -> None:
             f"a cluster of {counted(n_workers, 'worker')} takes some {needed} open files, and this process may have "
             f'{limit}; raise the limit (ulimit -n {needed}), or use cluster = "threads"'
         )
+
+
+def _require_semaphores() -> None:
+    """Raise `BadCluster` where processes can share no semaphores, with which Dask starts its workers."""
+    try:
+        multiprocessing.get_context("spawn").Lock()
+    except (OSError, ImportError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadCluster(
+            f"a cluster of processes needs semaphores of the system, which cannot be made ({reason}); on Linux they "
+            'are files in /dev/shm: mount a tmpfs there that this user may write to, or use cluster = "threads"'
+        ) from error
 
 
 def _require_durations(defaults: Mapping[str, Any], above: str = "") -> None:
