@@ -189,6 +189,24 @@ def test_a_flipped_bit_of_a_page_with_a_checksum_is_an_error(tmp_path, remote):
         open_matrix(source).read_rows(0, 1000)
 
 
+def test_batches_of_wide_tables_and_footers_of_many_row_groups_are_stated(tmp_path):
+    """Both were not: a process took more than `plan` says."""
+    wide = pa.table({f"c{j}": np.zeros(1100, np.float32) for j in range(2000)})
+    pq.write_table(wide, tmp_path / "wide.parquet")
+    # As stored, as decoded and as a block.
+    assert open_matrix(tmp_path / "wide.parquet").piece_nbytes >= 3 * 8 * 1024 * 2000
+    many = wide.select([f"c{j}" for j in range(20)]).slice(0, 300)
+    pq.write_table(many, tmp_path / "many.parquet", row_group_size=1)
+    pq.write_table(many, tmp_path / "one.parquet")
+    few, lots = (open_matrix(tmp_path / name).loaded_nbytes for name in ("one.parquet", "many.parquet"))
+    footer = pq.ParquetFile(tmp_path / "many.parquet").metadata
+    assert lots - few > footer.serialized_size
+    values = pa.table({"a": np.random.default_rng(0).standard_normal(400_000)})
+    pq.write_table(values, tmp_path / "large.parquet", dictionary_pagesize_limit=64 << 20)
+    # As stored, as uncompressed and as decoded, beside the batch.
+    assert open_matrix(tmp_path / "large.parquet").piece_nbytes >= 3 * 8 * (1 << 20) + 3 * 8 * 400_000
+
+
 def test_converted_to_a_store(path, table, tmp_path):
     source = open_matrix(path, key="-kind")
     out = open_matrix(convert(source, tmp_path / "o.zarr"))
