@@ -190,7 +190,10 @@ def test_a_regression_on_zeros_and_ones_names_the_classification(
     high = target > np.median(target)
     assert is_noted(high.astype(np.int64))
     assert not is_noted(high.astype(np.int64), task="classification")
-    assert not is_noted((target - target.mean()) / target.std())
+    standardised = (target - target.mean()) / target.std()
+    assert not is_noted(standardised)
+    assert not is_noted(1e-5 * standardised)
+    assert not is_noted(1.0 + 1e-5 * standardised)
     assert not is_noted(np.digitize(target, np.quantile(target, [0.33, 0.66])))
 
 

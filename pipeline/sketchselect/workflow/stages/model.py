@@ -18,7 +18,7 @@ MAX_LINES = 30
 """Columns whose coefficients are followed along the path on the page."""
 
 CODES = 1e-9
-"""Rounding of the variance of zeros and ones."""
+"""Rounding of the variance of zeros and ones, relative to it."""
 
 MAX_LISTED = 100
 """Coefficients listed on the page."""
@@ -81,7 +81,7 @@ class Model:
         if self.task != "regression" or path.family != "gaussian" or len(path.y_mean) != 1:
             return False
         mean, variance = float(path.y_mean[0]), float(path.target_squares[0])
-        return variance > 0 and abs(variance - mean * (1.0 - mean)) <= CODES
+        return variance > 0 and abs(variance - mean * (1.0 - mean)) <= CODES * variance
 
     def _share(self, error: float) -> float | None:
         total = float(np.sum(self.path.target_squares))
