@@ -16,8 +16,10 @@ from tests.deploy.links import Link
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
+from sketchselect.location import LAST_PAUSE, PAUSES
 from sketchselect.readers import convert, open_matrix
 from sketchselect.summaries import Moments
+from sketchselect.workflow.inspection import inspect_target
 
 pytest.importorskip("aiohttp")
 
@@ -339,6 +341,19 @@ def test_a_server_that_is_out_of_reach_for_five_seconds_is_asked_again(serve, tm
         assert away
     finally:
         link.close()
+
+
+def test_a_server_that_is_out_of_reach_is_inspected_once(serve, tmp_path, monkeypatch):
+    stores(tmp_path)
+    link, pauses = Link(serve.server_address[1]), []
+    monkeypatch.setattr("sketchselect.location.time.sleep", pauses.append)
+    link.cut()
+    try:
+        with pytest.raises(SourceError, match="cannot be read"):
+            inspect_target(f"http://127.0.0.1:{link.port}/plain.zarr", {"storage_options": {"allow_http": True}})
+    finally:
+        link.close()
+    assert pauses == [*PAUSES, LAST_PAUSE]
 
 
 def test_parts_of_shards_are_read_where_the_server_sends_whole_files(serve, tmp_path):

@@ -85,8 +85,9 @@ def lazy_identifiers(frame: Any) -> list[str]:
     names = [name for name in names if getattr(types[name], "kind", "O") in "fiu"]
     if not names:
         return []
-    rows = frame[names].head(MOST_SEEN, npartitions=1, compute=False).compute()
-    return different_columns(rows.to_numpy(), names)
+    # `head` of Dask warns of a partition with fewer rows.
+    rows = frame[names].partitions[0].map_partitions(lambda part: part.head(MOST_SEEN), meta=frame[names]._meta)
+    return different_columns(rows.compute().to_numpy(), names)
 
 
 def frame_rows(frame: Any) -> Any:

@@ -14,7 +14,7 @@ from sketchselect._text import counted, first_few, printable, table_size
 from sketchselect.cluster.certificates.certificate import Certificate, strongest
 from sketchselect.errors import SketchSelectError, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL
-from sketchselect.location import location_of
+from sketchselect.location import location_of, refusal, status_of
 from sketchselect.readers import Matrix, open_matrix, open_vector, row_partitions
 from sketchselect.readers.opening import is_converted_table
 from sketchselect.readers.tables import ENCODINGS, is_missing_field
@@ -75,6 +75,8 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
         if is_converted_table(location):
             wide = open_matrix(location.url, **encoded)
     except SourceError as error:
+        if error.__cause__ is not None and refusal(error.__cause__) is not None and status_of(error) is None:
+            raise  # a server that is out of reach, for which each of these waits
         try:
             matrix = wide = open_matrix(location.url, **encoded)
         except SourceError:
@@ -117,6 +119,8 @@ def _described(n_seen: int, n_rows: int, n_levels: int, frequent: dict[str, int]
 def _levels_in_words(levels: Mapping[str, Any]) -> str:
     """Return the number of levels, of the first rows where these are not all, and the most frequent ones."""
     where = "" if levels["rows_seen"] == levels["n_rows"] else f" in the first {levels['rows_seen']} rows"
+    if not levels["n_levels"]:
+        return f"no level, all entries are missing{where}"
     if levels["n_levels"] == levels["rows_seen"]:
         return f"another text in every row{where}, as names of rows have"
     frequent = [f"{_clean(name)} ({times})" for name, times in levels["most_frequent"].items()]
