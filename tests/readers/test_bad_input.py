@@ -280,6 +280,7 @@ CASES = [
     ("empty text", lambda d: "", {}, SourceError, ["a source must be"]),
     ("nothing in memory", lambda d: "memory://nothing/there", {}, SourceError, ["memory://nothing/there", "not a Zarr array"]),
     ("zip", text(b"PK", "rows.zarr.zip"), {}, SourceError, ["rows.zarr.zip", "unpack it", "ZipStore("]),
+    ("packed text", text(b"BZh9", "rows.csv.bz2"), {}, SourceError, ["rows.csv.bz2", "unpack it first"]),
     ("link to another file", linked("/e/m"), {"key": "X"}, SourceError, ["'X'", "another file"]),
     ("link to itself", linked("/X"), {"key": "X"}, SourceError, ["'X'", "itself"]),
     ("hdf5 without a matrix", linked("/no"), {}, SourceError, ["a.h5", "no matrix"]),

@@ -187,6 +187,7 @@ FORMATS = (
     ),
     PARQUET,
     TEXT,
+    FileFormat("packed files", (".bz2", ".xz", ".zst", ".lz4"), cure="unpack it first"),
     FileFormat(
         "Zip files",
         (".zip",),
