@@ -290,6 +290,8 @@ FAULTS = (
         OPERATORS + "messages_that_dask_holds_back_are_said_and_another_client_gets_them", CHAOS),
     row("time", "standard output on a full disk", "one line that names it", UNATTENDED + "output_that_cannot_be_written_is_one_line"),
     row("config", "too few open files for a cluster", "the number it takes, before it is started", OPERATORS + "too_few_open_files_are_said"),
+    row("config", "too few processes and threads (ulimit -u)", "the number a cluster takes, before it is started; the limit is named",
+        OPERATORS + "too_few_threads_for_a_cluster_are_said", OPERATORS + "no_thread_left_is_said"),
     row("config", "`/dev/shm` is missing or cannot be written", "said before a cluster is started; threads need none",
         OPERATORS + "no_room_for_semaphores_is_said"),
     row("config", "a setting of Dask in the environment that is no duration", "named, before a cluster is started",

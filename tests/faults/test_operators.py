@@ -5,11 +5,13 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import dask
 import numpy as np
 import pytest
+import typer
 from distributed import Client, LocalCluster
 from distributed.core import Status
 from tests.deploy.conftest import wait_until
@@ -17,6 +19,7 @@ from tests.execution.on_dask import Slowly, run, spans
 from tests.job.commands import start
 from tests.passing import Recorder
 
+from sketchselect.cli.shell import plain_errors
 from sketchselect.errors import BadCluster, NoWorkers, Stalled
 from sketchselect.execution import Source, dask_engine, local_cluster, watch
 from sketchselect.execution.clusters import connect
@@ -152,6 +155,26 @@ def test_too_few_open_files_are_said(n_files, cluster, error, tmp_path):
     assert process.returncode == 1
     [line] = err.splitlines()
     assert re.search(error, line)
+
+
+def test_too_few_threads_for_a_cluster_are_said(monkeypatch):
+    monkeypatch.setattr("distributed.LocalCluster", pytest.fail)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    limits = {resource.RLIMIT_NPROC: 20}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits.get(kind, resource.RLIM_INFINITY),) * 2)
+    with pytest.raises(BadCluster, match=r"2 workers takes some 28 .* may have 20; .*ulimit -u"), local_cluster(2):
+        pass
+
+
+def test_no_thread_left_is_said(monkeypatch, capsys):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", start)
+    with pytest.raises(typer.Exit), plain_errors(debug=False):
+        threading.Thread(target=print).start()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"error: the system starts no more threads; .*ulimit -u.*", line)
 
 
 @pytest.mark.parametrize(

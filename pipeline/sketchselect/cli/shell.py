@@ -247,6 +247,12 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
                 raise
             if str(error).startswith(DASK_CONFIG_ERROR):
                 _fail([f"{_one_line(error)}; correct the file (DASK_CONFIG, ~/.config/dask or /etc/dask)"], 2, as_json)
+            if str(error) == "can't start new thread":
+                _fail(
+                    ["the system starts no more threads; raise the limit of this user (ulimit -u) or of the container"],
+                    1,
+                    as_json,
+                )
             kind = type(error).__name__
             _fail([f"unexpected {kind}: {_one_line(error)} (--debug shows where; please report it)"], 1, as_json)
 

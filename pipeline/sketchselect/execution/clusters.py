@@ -180,6 +180,7 @@ def local_cluster(
             f"{format_bytes(IDLE_WORKER_NBYTES)}; raise it"
         )
     _require_open_files(count)
+    _require_threads(count)
     _require_semaphores()
     environment = dict(os.environ)
     from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
@@ -304,6 +305,21 @@ def _require_open_files(n_workers: int) -> None:
         raise BadCluster(
             f"a cluster of {counted(n_workers, 'worker')} takes some {needed} open files, and this process may have "
             f'{limit}; raise the limit (ulimit -n {needed}), or use cluster = "threads"'
+        )
+
+
+def _require_threads(n_workers: int) -> None:
+    """Raise `BadCluster` where a user may have fewer threads than a cluster takes: a worker without stands still."""
+    if sys.platform == "win32" or os.geteuid() == 0:  # for root there is no limit
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    needed = 12 + 8 * n_workers  # some 3 and 6 before there is work
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise BadCluster(
+            f"a cluster of {counted(n_workers, 'worker')} takes some {needed} processes and threads, and this user may "
+            f'have {limit}; raise the limit (ulimit -u), or use cluster = "threads"'
         )
 
 
