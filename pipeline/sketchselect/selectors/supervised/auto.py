@@ -455,7 +455,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         if n_select:
             self.best_.set_params(n_features_to_select=n_select, cv=None).fit_summary(summaries[winner][0])
         else:
-            for note in notes[winner]:
+            # A path that was made longer warned more than once.
+            for note in {(note.category, str(note.message)): note for note in notes[winner]}.values():
                 warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
         for name in ("path_", "coef_", "intercept_", "classes_", "_terms", "_term_scores", "_term_names", "_expansion"):
             self.__dict__.pop(name, None)
@@ -479,7 +480,11 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         selection = self.best_.selection_
         diagnostics = selection.diagnostics | {"competitor": winner, "choice": choice, "errors": errors}
         if errors and not is_regression:
-            diagnostics["misclassification"] |= {"held_out": errors[winner], "counted": with_rows}
+            diagnostics["misclassification"] = {
+                **diagnostics["misclassification"],
+                "held_out": errors[winner],
+                "counted": with_rows,
+            }
         return replace(
             selection, method=self.method, parameters=self._resolved(task=self.target_task), diagnostics=diagnostics
         )

@@ -334,7 +334,7 @@ def usable_folds(rows: Sequence[float]) -> list[int]:
     return usable
 
 
-_MOST_IN_MEMORY = 500  # Columns of the splits that a design keeps in memory, 20 MB of five folds
+_MOST_ENTRIES = 5 * 500**2  # Of the matrices of all splits that a design keeps in memory, two of them: 20 MB
 
 _UNIT = 2.0**-24
 _FEW_DIGITS = 1e-4
@@ -390,9 +390,10 @@ class Design:
     def splits(self) -> Iterator[tuple[Problem, Any]]:
         """Yield for every fold with rows the problem of the other rows, and its moments.
 
-        Of many columns one at a time is in memory, and made anew.
+        Where they are large one at a time is in memory, and made anew.
         """
-        return self._made_splits() if self.problem.n_features > _MOST_IN_MEMORY else iter(self._splits)
+        entries = len(self.folds) * self.problem.n_features**2
+        return self._made_splits() if entries > _MOST_ENTRIES else iter(self._splits)
 
     @cached_property
     def _splits(self) -> list[tuple[Problem, Any]]:
