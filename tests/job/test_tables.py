@@ -229,6 +229,12 @@ def test_a_job_names_identifiers_of_parquet(numbered: dict[str, np.ndarray], tmp
         assert any("'id', 'row' rise by whole numbers" in note and 'key="-id,row"' in note for note in notes) is there
 
 
+def test_dates_are_no_identifiers() -> None:
+    pandas, rng = pytest.importorskip("pandas"), np.random.default_rng(1)
+    days = {name: pandas.to_datetime(rng.permutation(100), unit="D") for name in ("id", "date_id")}
+    sks.KMeans(2).fit(pandas.DataFrame(days | {"a": rng.standard_normal(100)}), prepare=["dates", "standardise"])
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars", "40", "dask", "csv"])
 def test_identifiers_in_any_order_are_named_where_they_are_called_so(tmp_path: Path, form: str) -> None:
     rng, n = np.random.default_rng(9), 100

@@ -273,6 +273,9 @@ def test_columns_are_kept_out_of_a_converted_table_when_it_is_converted_and_when
     assert names(store, key="-kind,rooms") == names(store, key="-kind,-rooms") == ["area"]
     assert open_matrix(store, key="-rooms").feature_names == ("area",), "without the step too"
     assert sks.readers.open_vector("obs/town", N, matrix=open_matrix(store, key="-rooms")).shape == (N,)
+    assert open_matrix(store, key="-rooms,obs/kind").feature_names == ("area",), "as our messages call it"
+    with pytest.raises(BadParameter, match="key '-' names no column to leave out"):
+        open_matrix(store, key="-")
     with pytest.raises(SourceError, match=r"no column 'towne' to leave out; there are 'area', 'rooms', .*'town'"):
         open_matrix(store, key="-towne")
     with pytest.raises(SourceError, match="no column 'a' to leave out; its columns have no names"):

@@ -349,7 +349,10 @@ def _without_left_out(location: Location, key: str | None) -> tuple[str | None, 
     """Return the key of a Zarr store without the columns that it leaves out, "-NAME,NAME", and these."""
     if key is None or not key.startswith("-") or read_node(location.join(key)) is not None:
         return key, []
-    return None, [name.removeprefix("-") for name in listed_names(key[1:])]
+    names = [name.removeprefix("-").removeprefix("obs/") for name in listed_names(key[1:])]
+    if not names:
+        raise BadParameter(f"{location.address}: key {key!r:.80} names no column to leave out; write -NAME,NAME")
+    return None, names
 
 
 def _require_columns(left_out: Sequence[str], matrix: Matrix, location: Location) -> None:

@@ -142,12 +142,14 @@ def doubts_of_frame(rows: Array, names: Sequence[str], dates: Collection[int] = 
 
     `rows` of shape (n_rows, n_features): Its values.
     `names`: Those of its columns; empty where they have none.
-    `dates`: Columns of dates, which may rise.
+    `dates`: Columns of dates, which may rise, and be all different.
     """
     if len(rows) < LEAST_COUNTED or not names:
         return ()
+    numbers = [name for j, name in enumerate(names) if j not in dates]
     rising = [names[j] for j in rising_columns(rows).tolist() if j not in dates]
-    return doubts_of("data frame", rising, different_columns(rows, names), OF_FRAMES)
+    different = [name for name in different_columns(rows, names) if name in numbers]
+    return doubts_of("data frame", rising, different, OF_FRAMES)
 
 
 OF_FRAMES = "leave {them} out, or make {them} the index (of pandas)"
