@@ -274,6 +274,14 @@ def test_errors_that_are_not_finite_do_not_win(spoilt: set[str], monkeypatch: py
     assert "nan" not in fit.selection_.diagnostics["choice"]
 
 
+@pytest.mark.parametrize(("is_numbers", "says"), [(True, "by the mean"), (False, "by the most frequent class")])
+def test_a_model_without_columns_is_called_so(is_numbers: bool, says: str) -> None:
+    noise = np.random.default_rng(5).standard_normal(120)
+    fit = TargetAutoSelector(cv_rule="1se").fit(rows(120, 3), noise if is_numbers else noise > 0.8)
+    assert not fit.selection_.support.size
+    assert f"% with no column, {says}" in fit.selection_.diagnostics["choice"]
+
+
 def test_ranked_paths_go_by_f_statistics_and_by_relevance_without_redundancy() -> None:
     X, y = make_classification(300, 12, n_informative=4, n_redundant=4, n_classes=3, random_state=3)
     for task, target, f in (("classification", y, f_classif), ("regression", X @ np.arange(12.0), f_regression)):

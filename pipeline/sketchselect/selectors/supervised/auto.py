@@ -446,7 +446,10 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 warn(f"{name} is not compared: its error on held-out folds is not finite")
                 continue
             chosen = models.best_by_size(path.candidates, n_select) if n_select else path.chosen
-            terms = counted(path.candidates[chosen].support.size, "term" if selector.degree == 2 else "column")
+            size = path.candidates[chosen].support.size
+            terms = counted(size, "term" if selector.degree == 2 else "column")
+            if not size:
+                terms = "no column, by the mean" if is_regression else "no column, by the most frequent class"
             share = f"{100.0 * (1.0 - error):.1f}" if is_regression else f"{100.0 * error:.3g}"
             errors[name], shares[name] = error, f"{share} % with {terms}"
         best = min(errors, key=lambda name: errors[name], default=LassoPath.method)
