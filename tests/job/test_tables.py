@@ -199,7 +199,6 @@ def _frame(columns: dict[str, np.ndarray], form: str, folder: Path) -> Any:
     return str(path)
 
 
-@pytest.mark.filterwarnings("ignore:k-means. Column 'large' has")
 @pytest.mark.parametrize("form", ["pandas", "polars", "15", "40", "1000"])
 def test_identifiers_are_named(numbered: dict[str, np.ndarray], tmp_path: Path, form: str) -> None:
     frame = _frame(numbered, form, tmp_path)

@@ -203,7 +203,9 @@ def frame_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str] = ()
 
 def _doubted(matrix: ArrayMatrix) -> ArrayMatrix:
     """Return the matrix of a data frame with what is probably a mistake in it."""
-    matrix.doubts = doubts_of_frame(matrix._values, matrix.feature_names or (), matrix.date_columns)
+    matrix.doubts = doubts_of_frame(
+        matrix._values, matrix.feature_names or (), (*matrix.text_columns, *matrix.date_columns)
+    )
     matrix.notes = matrix.doubts
     return matrix
 

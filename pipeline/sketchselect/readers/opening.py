@@ -831,7 +831,7 @@ def open_features(
                 matrix.feature_names = as_names(columns, len(columns))
             if reset and isinstance(values, np.ndarray):
                 names = as_names(columns, len(columns)) or ()
-                warn_of_doubts(doubts_of_frame(values, names, matrix.date_columns))
+                warn_of_doubts(doubts_of_frame(values, names, (*matrix.text_columns, *matrix.date_columns)))
         return matrix
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors, encode=encode)
     name = type(estimator).__name__

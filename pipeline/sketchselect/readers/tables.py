@@ -137,17 +137,17 @@ def doubts_of(
     return tuple(texts)
 
 
-def doubts_of_frame(rows: Array, names: Sequence[str], dates: Collection[int] = ()) -> tuple[str, ...]:
+def doubts_of_frame(rows: Array, names: Sequence[str], encoded: Collection[int] = ()) -> tuple[str, ...]:
     """Return the warnings of a data frame's columns that are as identifiers are.
 
     `rows` of shape (n_rows, n_features): Its values.
     `names`: Those of its columns; empty where they have none.
-    `dates`: Columns of dates, which may rise, and be all different.
+    `encoded`: Columns of dates, which may rise, and of codes of text.
     """
     if len(rows) < LEAST_COUNTED or not names:
         return ()
-    numbers = [name for j, name in enumerate(names) if j not in dates]
-    rising = [names[j] for j in rising_columns(rows).tolist() if j not in dates]
+    numbers = [name for j, name in enumerate(names) if j not in encoded]
+    rising = [names[j] for j in rising_columns(rows).tolist() if j not in encoded]
     different = [name for name in different_columns(rows, names) if name in numbers]
     return doubts_of("data frame", rising, different, OF_FRAMES)
 
