@@ -225,11 +225,11 @@ def _unlike_units(matrix: Matrix, rows: Any) -> str:
     numbers = [j for j in range(matrix.shape[1]) if j not in (*matrix.text_columns, *matrix.date_columns)]
     values = rows[:, numbers].astype(np.float64)
     finite = np.isfinite(values)
-    there = finite.any(axis=0)
-    means = np.where(finite, values, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
+    n_finite = finite.sum(axis=0)
+    means = np.where(finite, values, 0.0).sum(axis=0) / np.maximum(n_finite, 1)
     names = matrix.feature_names
-    listed = [str(j) if names is None else names[j] for j, is_there in zip(numbers, there, strict=True) if is_there]
-    return outweighing(np.where(finite, values, means)[:, there], listed)
+    listed = [str(j) if names is None else names[j] for j, n in zip(numbers, n_finite, strict=True) if n]
+    return outweighing(np.where(finite, values, means)[:, n_finite > 0], listed)
 
 
 def _unlike_columns(matrix: Matrix, rows: Any) -> list[str]:
