@@ -274,7 +274,8 @@ class Location:
             raise self.not_found()
         if self.is_local and not (os.path.isfile(self.url) or os.path.isdir(self.url)):
             raise SourceError(
-                f"{self.address}: a pipe or a device, and a source is read more than once; write it to a file first"
+                f"{self.address}: this is a pipe or a device, but a source is read more than once; write it "
+                "to a file first"
             )
         return version
 
@@ -292,7 +293,7 @@ class Location:
             return SourceError(f"{self.address}: no such file or folder; did you mean {typed[1]}://{typed[2]}?")
         if self.is_local:
             if os.path.islink(self.url):
-                return SourceError(f"{self.address}: a link that leads to nothing, or to itself; correct it")
+                return SourceError(f"{self.address}: a link that leads to nothing, or to itself; correct the link")
             above = Path(self.url).parent
             try:
                 names = sorted(os.listdir(above))

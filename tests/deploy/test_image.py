@@ -147,7 +147,7 @@ def test_what_is_in_it(folder: Path) -> None:
 set -e
 id -u; pwd; sketchselect --version
 if touch /opt/sketchselect/written 2>/dev/null; then exit 9; fi
-test ! -s /root/.config/pip/pip.conf || exit 8
+test ! -s /etc/pip.conf || exit 8
 cd /tmp; sketchselect --help >help; grep -q init help
 """
     with container(folder, "look", "bash", "-c", script) as look:

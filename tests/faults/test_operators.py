@@ -162,7 +162,7 @@ def test_too_few_threads_for_a_cluster_are_said(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     limits = {resource.RLIMIT_NPROC: 20}
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits.get(kind, resource.RLIM_INFINITY),) * 2)
-    with pytest.raises(BadCluster, match=r"2 workers takes some 28 .* may have 20; .*ulimit -u"), local_cluster(2):
+    with pytest.raises(BadCluster, match=r"2 workers takes some 28 .* limited to 20; .*ulimit -u"), local_cluster(2):
         pass
 
 
@@ -184,7 +184,7 @@ def test_no_thread_left_is_said(monkeypatch, capsys):
 def test_no_room_for_semaphores_is_said(mount, reason):
     """As in a container without a `/dev/shm` that the user may write to."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
-        pytest.skip("file systems of its own for a process take Linux and root")
+        pytest.skip("a process can have its own file systems only on Linux, as root")
     program = "from sketchselect.execution import local_cluster\nwith local_cluster(1): pass"
     words = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs {mount} && exec "$@"', "sh", sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)

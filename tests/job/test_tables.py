@@ -257,7 +257,8 @@ def test_identifiers_in_any_order_are_named_where_they_are_called_so(tmp_path: P
     dask_frames = pytest.importorskip("dask.dataframe") if form == "dask" else None
     [text] = named(columns)
     assert (
-        "column 'customer_id' has another whole number in every row seen, as identifiers have, and is a feature" in text
+        "column 'customer_id' has a different whole number in every row seen, as identifiers do, and is a feature"
+        in text
     )
     assert not named({name: values for name, values in columns.items() if name != "customer_id"})
     assert not named({name: values[:19] for name, values in columns.items()})
@@ -303,7 +304,7 @@ def test_inspect_describes_text(tmp_path: Path) -> None:
         assert size in told
         assert "2 levels, the most frequent mill (40), lake (19)" in told
         assert ("prepare steps 'one-hot' and 'dates'" in told) == ("texts" not in size)
-    assert "id: another text in every row, as names of rows have" in works("inspect", tmp_path / "t.parquet").stdout
+    assert "id: a different text in every row, as names of rows do" in works("inspect", tmp_path / "t.parquet").stdout
     table.assign(town=pd.array([None] * 60, dtype="string")).to_parquet(tmp_path / "none.parquet")
     assert "town: no level, all entries are missing\n" in works("inspect", tmp_path / "none.parquet").stdout
     np.save(tmp_path / "y.npy", np.arange(9.0))

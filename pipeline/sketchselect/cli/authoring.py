@@ -211,7 +211,7 @@ def _key_hint(matrix: Matrix, rows: Any, key: str | None, has_keys: bool) -> str
     if not identifiers or (key is not None and not key.startswith("-")):
         return ""
     line = f"# key = {json.dumps(key_of_others(identifiers, key), ensure_ascii=False)}".ljust(32)
-    return f"{line} # another whole number in every row seen, as identifiers have: this leaves it out\n"
+    return f"{line} # a different whole number in every row seen, as identifiers do: this leaves it out\n"
 
 
 def _unlike_units(matrix: Matrix, rows: Any) -> str:

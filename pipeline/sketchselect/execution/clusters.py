@@ -318,8 +318,8 @@ def _require_threads(n_workers: int) -> None:
     needed = 12 + 8 * n_workers  # some 3 and 6 before there is work
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise BadCluster(
-            f"a cluster of {counted(n_workers, 'worker')} takes some {needed} processes and threads, and this user may "
-            f'have {limit}; raise the limit (ulimit -u), or use cluster = "threads"'
+            f"a cluster of {counted(n_workers, 'worker')} takes some {needed} processes and threads, but this user is "
+            f'limited to {limit}; raise the limit (ulimit -u), or use cluster = "threads"'
         )
 
 
@@ -351,8 +351,8 @@ def _require_durations(defaults: Mapping[str, Any], above: str = "") -> None:
             except (KeyError, ValueError, TypeError):
                 variable = "DASK_" + key.replace(".", "__").replace("-", "_").upper()
                 raise BadCluster(
-                    f"Dask's setting {key} is {value!r:.60}, which is no duration such as {default!r}; correct it in "
-                    f"the environment ({variable}) or in Dask's configuration"
+                    f"Dask's setting {key} is {value!r:.60}, which is not a duration such as {default!r}; correct it "
+                    f"in the environment ({variable}) or in Dask's configuration"
                 ) from None
 
 

@@ -248,9 +248,8 @@ def read_footers(location: Location) -> Footers:
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
             name = column.path_in_schema.partition(".")[0]
-            sizes_of_chunk = column.total_compressed_size, column.total_uncompressed_size, _dictionary_nbytes(column)
-            before_it = chunk_nbytes.get(name, (0, 0, 0))
-            chunk_nbytes[name] = tuple(map(max, before_it, sizes_of_chunk))
+            nbytes = column.total_compressed_size, column.total_uncompressed_size, _dictionary_nbytes(column)
+            chunk_nbytes[name] = tuple(map(max, chunk_nbytes.get(name, (0, 0, 0)), nbytes))
             statistics = column.statistics if column.is_stats_set else None
             if statistics is None or not statistics.has_null_count or statistics.null_count:
                 nullable.add(name)
@@ -265,8 +264,8 @@ def read_footers(location: Location) -> Footers:
     for name, value in files[0].keys:
         schema = schema.append(pa.field(name, pa.string() if isinstance(value, str) else pa.int64()))
     rising = tuple(name for name, last in largest.items() if last < math.inf)
-    nbytes = _FOOTER_FACTOR * sum(sorted(sizes)[-FOOTERS.maxsize :])
-    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes, nbytes, rising)
+    parsed = _FOOTER_FACTOR * sum(sorted(sizes)[-FOOTERS.maxsize :])
+    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes, parsed, rising)
 
 
 def _dictionary_nbytes(column: Any) -> int:

@@ -87,7 +87,7 @@ def may_be_identifier(name: str) -> bool:
 
 
 def different_columns(rows: Array, names: Sequence[str]) -> list[str]:
-    """Return the columns with the name of an identifier and another whole number in each of some rows, in any order.
+    """Return the columns named as identifiers are, with a different whole number in each of some rows, in any order.
 
     Whole numbers alone say little: measurements may be whole, and all different in few rows.
     """
@@ -120,8 +120,8 @@ def doubts_of(
         (rising, "rises by whole numbers, as identifiers do,", "rise by whole numbers, as identifiers do,"),
         (
             [name for name in different if name not in rising],
-            "has another whole number in every row seen, as identifiers have,",
-            "have another whole number in every row seen, as identifiers have,",
+            "has a different whole number in every row seen, as identifiers do,",
+            "have a different whole number in every row seen, as identifiers do,",
         ),
     ):
         if not names:

@@ -122,23 +122,23 @@ def _levels_in_words(levels: Mapping[str, Any]) -> str:
     if not levels["n_levels"]:
         return f"no level, all entries are missing{where}"
     if levels["n_levels"] == levels["rows_seen"]:
-        return f"another text in every row{where}, as names of rows have"
+        return f"a different text in every row{where}, as names of rows do"
     frequent = [f"{_clean(name)} ({times})" for name, times in levels["most_frequent"].items()]
     more = ", ..." if len(frequent) < levels["n_levels"] else ""
     return f"{counted(levels['n_levels'], 'level')}{where}, the most frequent {', '.join(frequent)}{more}"
 
 
-def _inspect_vector(url: str, options: Mapping[str, Any], refusal: SourceError) -> tuple[str, dict[str, Any]]:
-    """Describe a column of a store, such as its text; raise the refusal of the matrix where there is none."""
+def _inspect_vector(url: str, options: Mapping[str, Any], of_matrix: SourceError) -> tuple[str, dict[str, Any]]:
+    """Describe a column of a store, such as its text; raise the error of the matrix where there is none."""
     key = options.get("key")
     try:
         vector = open_vector(
             url if key is None else f"{url}/{key}", None, storage_options=options.get("storage_options")
         )
     except SketchSelectError:
-        raise refusal from None
+        raise of_matrix from None
     if len(vector.shape) != 1:
-        raise refusal
+        raise of_matrix
     data: dict[str, Any] = {"address": vector.address, "shape": list(vector.shape), "dtype": str(vector.dtype)}
     if vector.dtype.kind != "U":
         return f"{vector.address}: {counted(vector.n_rows, 'number')}, {vector.dtype}", data

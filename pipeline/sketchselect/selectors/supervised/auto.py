@@ -59,9 +59,9 @@ CLOSE = 0.03
 _BLOCKS = 4  # Of each fold: a power of two, so that the folds are those of their number
 _DIVISIONS = 5
 
-_NEAR = 0.1
-_LENGTHS: tuple[int, int, None] = (50, 75, None)  # Of a path: its sparsest models cost little
-_WITHIN = 0.9
+_NEAR = 0.1  # Share by which the error of a model may exceed the least for another division to prefer it
+_LENGTHS: tuple[int, int, None] = (50, 75, None)  # Models of a path that are tried: the sparsest cost little
+_WITHIN = 0.9  # Share of a path in which all near models are, if longer paths are not to have more of them
 
 _ROWS = "rows"  # Member of the bundle in each fold: a sample of its rows with their classes
 _LEAST_ROWS = 64
@@ -267,11 +267,11 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     Notes
     -----
     Guarantee: exact squared errors of models on the folds (`cross_validation_errors`), from moments alone, by which
-    each path's model is chosen. The lasso of squares and products ends where denser models have errors far above
-    the least, and the lasso has in other divisions the models alone that are near the best of the first. Of classes
-    the methods are compared by wrong predictions of held-out rows, of more rows than the sample holds an unbiased
-    estimate. The error of the winner is at most 1.03 times the least of `errors_`. As an estimate for new rows it
-    has a bias: down, as the least of several; up, as of models of fewer rows.
+    each path's model is chosen. The path of squares and products ends where denser models have errors far above the
+    least; on the other divisions a lasso compares the models near the best of the first, and no fewer than 50. Of
+    classes the methods are compared by wrong predictions of held-out rows, of more rows than the sample holds an
+    unbiased estimate. The error of the winner is at most 1.03 times the least of `errors_`. As an estimate for new
+    rows it has a bias: down, as the least of several; up, as of models of fewer rows.
     Mutual information does not compete, and wrong classes are expected and not counted, with weights (in a stream, from
     the first ones on), above 500 columns, above a million counts, in a stream whose first batch has fewer than 64 rows,
     and from a summary without counts, such as of ``sketchselect summarize``, which merges with those of other sites;
