@@ -14,6 +14,15 @@ from sketchselect._text import without_credentials
 _PASSED_OVER = {"sketchselect", "sklearn"}
 
 
+NO_MORE_THREADS = "the system starts no more threads; raise the limit of this user (ulimit -u) or of the container"
+"""What is wrong where Python cannot start a thread."""
+
+
+def is_out_of_threads(error: BaseException) -> bool:
+    """Return whether the system has refused to start a thread."""
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+
+
 class SketchSelectError(Exception):
     """Base class of all errors; ``exit_code`` is the exit code of the command line.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from sketchselect._text import did_you_mean
+from sketchselect._text import did_you_mean, without_credentials
 from sketchselect.errors import BadParameter, SourceChanged, SourceError
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
@@ -316,8 +316,16 @@ def refusal(error: BaseException) -> str | None:
     error = _cause(error) or error
     if not type(error).__module__.startswith("aiohttp."):
         return None
+    hide_addresses(error)
     status = getattr(error, "status", None)
     return f"the server answers {status}" if status else type(error).__name__
+
+
+def hide_addresses(error: Any) -> None:
+    """Take what is secret out of the addresses that an error of aiohttp quotes: a traceback shows it as the cause."""
+    error.args = tuple(without_credentials(arg) if isinstance(arg, str) else arg for arg in error.args)
+    if (request := getattr(error, "request_info", None)) is not None:
+        error.request_info = request._replace(real_url=without_credentials(str(request.real_url)))
 
 
 def status_of(error: SourceError) -> int | None:

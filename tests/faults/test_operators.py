@@ -20,11 +20,12 @@ from tests.job.commands import start
 from tests.passing import Recorder
 
 from sketchselect.cli.shell import plain_errors
-from sketchselect.errors import BadCluster, NoWorkers, Stalled
+from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, Stalled
 from sketchselect.execution import Source, dask_engine, local_cluster, watch
 from sketchselect.execution.clusters import connect
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.readers import open_matrix
+from sketchselect.selectors import VarianceSelector
 
 pytestmark = pytest.mark.slow
 
@@ -175,6 +176,15 @@ def test_no_thread_left_is_said(monkeypatch, capsys):
         threading.Thread(target=print).start()
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"error: the system starts no more threads; .*ulimit -u.*", line)
+
+
+def test_so_is_one_that_a_partition_would_start(monkeypatch):
+    def rows(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("sketchselect.readers.arrays.ArrayMatrix._rows", rows)
+    with pytest.raises(PartitionFailed, match=r"partition 0 \(rows .*: the system starts no more threads; .*ulimit -u"):
+        VarianceSelector(1).fit(np.ones((4, 2)), client="serial")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """Values as they may come: any layout in memory, any size, down to the smallest numbers there are."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import sketchselect as sks
+from sketchselect.errors import BadBlock
 from sketchselect.summaries import codec
 
 DESCRIPTION = {
@@ -72,3 +75,33 @@ def test_denormal_numbers_are_numbers() -> None:
     assert np.isfinite(seen["sketch"].sketch).all()
     chosen = sks.VarianceSelector(n_features_to_select=2).fit(rows).get_support()
     assert chosen.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-315, 5e-324])
+@pytest.mark.parametrize(
+    "estimator", [sks.KMeans(3), sks.VarianceSelector(2), sks.LassoPath(n_features_to_select=2)], ids=lambda e: str(e)
+)
+def test_weights_without_digits_are_said(estimator: Any, size: float) -> None:
+    rng = np.random.default_rng(3)
+    rows, weights = rng.standard_normal((60, 5)), np.full(60, size)
+    with pytest.raises(BadBlock, match=r"partition 0.*sample_weight is below 2.2e-308"):
+        estimator.fit(rows, rows[:, 0], sample_weight=weights)
+    weights[7:] = 1.0
+    estimator.fit(rows, rows[:, 0], sample_weight=weights)  # next to nothing beside others
+
+
+def test_weights_that_are_text_are_said() -> None:
+    for estimator in (sks.KMeans(3), sks.VarianceSelector(2)):
+        with pytest.raises(BadBlock, match="sample_weight holds text that is no number"):
+            estimator.fit(np.eye(6), sample_weight=np.array(["high", "low"] * 3))
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-300])
+def test_a_target_too_small_to_be_squared_is_not_called_constant(size: float) -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal((200, 6))
+    target = rows @ np.r_[3.0, -2.0, np.zeros(4)] + 1
+    with pytest.warns(UserWarning, match=r"the target is too small to be squared .*multiply it by a number"):
+        sks.LassoPath(n_features_to_select=2).fit(rows, size * target)
+    with pytest.warns(UserWarning, match="the target is constant"):
+        sks.LassoPath(n_features_to_select=2).fit(rows, np.zeros(200))

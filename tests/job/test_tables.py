@@ -1,6 +1,7 @@
 """A table as people have it: text, empty cells, identifiers and units, from `convert` to the labels of its rows."""
 
 import csv
+import gzip
 import warnings
 from pathlib import Path
 from typing import Any
@@ -310,3 +311,50 @@ def test_inspect_describes_text(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.arange(9.0))
     assert "y.npy: 9 numbers, float64" in works("inspect", tmp_path / "y.npy").stdout
     assert "no array 'towne' in this group" in cli("inspect", tmp_path / "t.zarr", "--key", "towne").stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*missing")
+@pytest.mark.parametrize("quoted", ['""', '" "'])
+@pytest.mark.parametrize("name", ["a\n", '"a"\n', ""])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_empty_entry_of_the_only_column_is_a_row(tmp_path: Path, quoted: str, name: str, end: str) -> None:
+    """So pandas writes a missing value there; a blank line is none, as for pandas."""
+    lines = f"{name}1\n{quoted}\n2\n\n3\n{quoted}\n"
+    (tmp_path / "t.csv").write_bytes(lines.replace("\n", end).encode())
+    convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+    rows = sks.open_matrix(tmp_path / "t.zarr", nonfinite="missing").read_rows(0, 5)
+    assert np.array_equal(rows[:, 0], [1, np.nan, 2, 3, np.nan], equal_nan=True)
+
+
+def test_a_packed_table_that_is_damaged_is_named(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress("".join(f"{i},{i * 7 % 13}\n" for i in range(5000)).encode()))
+    packed[200] ^= 255
+    (tmp_path / "t.csv.gz").write_bytes(packed)
+    with pytest.raises(SourceError, match=r"t\.csv\.gz: .*cut off"):
+        convert(tmp_path / "t.csv.gz", tmp_path / "t.zarr")
+
+
+def test_a_column_that_no_step_encodes_is_named_before_text(tmp_path: Path) -> None:
+    table = {"town": ["mill", "lake"], "nothing": pa.array([None, None]), "a": [1.0, 2.0]}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    for command in (["inspect"], ["init", "-o", tmp_path / "job.toml"]):
+        done = cli(*command, tmp_path / "t.parquet")
+        assert done.exit_code == 1
+        assert "column 'nothing' is of type null" in done.stderr
+
+
+def test_levels_of_equal_frequency_have_one_order(tmp_path: Path) -> None:
+    towns = [f"town {i % 7}" for i in range(70)]
+    pd.DataFrame({"a": np.arange(70) / 2, "town": towns}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="text"):
+        convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+    listed = ", ".join(f"town {i} (10)" for i in range(4))
+    for key in ([], ["--key", "obs/town"]):
+        assert f"the most frequent {listed}" in works("inspect", tmp_path / "t.zarr", *key).stdout
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_quiet_conversion_prints_the_result_alone(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,town\n1,mill\n2,lake\n")
+    assert "warning: " in works("convert", tmp_path / "t.csv", tmp_path / "t.zarr").stderr
+    assert works("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "-q").stderr == ""

@@ -96,6 +96,25 @@ def test_so_are_those_in_a_column_beside_one_of_another_type(tmp_path, largest, 
         assert any("2^53" in str(warning.message) for warning in caught) == (largest != 2**53)
 
 
+@pytest.mark.parametrize("largest", [2**53, -(2**53) - 1, 2**60])
+@pytest.mark.parametrize("form", ["list", "list of one length", "dask", "dask with missing"])
+def test_so_are_those_in_lists_and_frames_of_dask(tmp_path, largest, form):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if form.startswith("dask"):
+            frame = pytest.importorskip("dask.dataframe")
+            id_ = pd.array([7, largest, None], dtype="Int64") if "missing" in form else [7, largest, 8]
+            table = pd.DataFrame({"id": id_, "other": [0.5, 1.5, 2.5]})
+            matrix = open_matrix(frame.from_pandas(table, npartitions=2), nonfinite="missing")
+        else:
+            kind = pa.list_(pa.int64(), 2 if "one length" in form else -1)
+            lists = pa.array([[1, 7], [2, largest], [3, 8]], kind)
+            pq.write_table(pa.table({"e": lists, "other": [0.5, 1.5, 2.5]}), tmp_path / "t.parquet")
+            matrix = open_matrix(tmp_path / "t.parquet")
+        matrix.read_rows(0, 3)
+    assert any("2^53" in str(warning.message) for warning in caught) == (largest != 2**53)
+
+
 @pytest.mark.filterwarnings("ignore:.*is left out and not used")
 def test_so_are_groups_that_are_kept_apart_in_a_text_file(tmp_path):
     """Two persons whose numbers differ in the last digit alone would become one."""

@@ -174,14 +174,12 @@ def _opened(source: str, **inputs: Any) -> tuple[Any, tuple[str, ...]]:
     from sketchselect.errors import SourceError
     from sketchselect.readers import open_matrix
 
-    refusal = None
     for encode in ((), ("text",), ("dates",), ("text", "dates")):
         try:
             return open_matrix(source, nonfinite="missing", encode=encode, **inputs), encode
         except SourceError as error:
-            refusal = refusal or error
-    assert refusal is not None
-    raise refusal
+            refusal = error
+    raise refusal  # of the columns that no step can encode
 
 
 def _first_rows(matrix: Matrix) -> Any:

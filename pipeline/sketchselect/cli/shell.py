@@ -21,7 +21,15 @@ import typer.core
 
 from sketchselect._progress import log_line
 from sketchselect._text import printable, without_credentials
-from sketchselect.errors import BadParameter, HungUp, Interrupted, SketchSelectError, Terminated
+from sketchselect.errors import (
+    NO_MORE_THREADS,
+    BadParameter,
+    HungUp,
+    Interrupted,
+    SketchSelectError,
+    Terminated,
+    is_out_of_threads,
+)
 
 INTERRUPTED = "interrupted; run the same command again"
 RESUMABLE = "interrupted; finished work is kept: run the same command again to resume"
@@ -96,7 +104,7 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
         logs_json = log_format == "json"
         resumes = function.__name__ in RESUMING or parameters.get("checkpoint") is not None
         interrupted = RESUMABLE if resumes else INTERRUPTED
-        with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json, interrupted):
+        with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json, interrupted, quiet):
             if log_format not in LOG_FORMATS:
                 raise BadParameter(f"--log-format: {' or '.join(LOG_FORMATS)}, got {log_format!r:.40}")
             outcome = function(**parameters)
@@ -223,13 +231,16 @@ class Command(typer.core.TyperCommand):
 
 
 @contextlib.contextmanager
-def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUPTED) -> Iterator[None]:
+def plain_errors(
+    debug: bool, as_json: bool = False, interrupted: str = INTERRUPTED, quiet: bool = False
+) -> Iterator[None]:
     """Turn an error into one readable line and the right exit code, and signals into an orderly end.
 
     With `as_json` standard output has the error too, as a line of JSON with its exit code.
     `interrupted`: The line after such a signal.
+    `quiet`: Whether warnings go to the log alone.
     """
-    with _orderly_signals(as_json, interrupted), _plain_warnings():
+    with _orderly_signals(as_json, interrupted), _plain_warnings(quiet):
         try:
             yield
         except BrokenPipeError as error:
@@ -247,19 +258,15 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
                 raise
             if str(error).startswith(DASK_CONFIG_ERROR):
                 _fail([f"{_one_line(error)}; correct the file (DASK_CONFIG, ~/.config/dask or /etc/dask)"], 2, as_json)
-            if str(error) == "can't start new thread":
-                _fail(
-                    ["the system starts no more threads; raise the limit of this user (ulimit -u) or of the container"],
-                    1,
-                    as_json,
-                )
+            if is_out_of_threads(error):
+                _fail([NO_MORE_THREADS], 1, as_json)
             kind = type(error).__name__
             _fail([f"unexpected {kind}: {_one_line(error)} (--debug shows where; please report it)"], 1, as_json)
 
 
 @contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Print the text of a warning once, without code; warnings that are not for users go to the log."""
+def _plain_warnings(quiet: bool) -> Iterator[None]:
+    """Print the text of a warning once, without code; those that are not for users go to the log, or all (`quiet`)."""
     import warnings
 
     seen_texts: set[str] = set()
@@ -269,7 +276,7 @@ def _plain_warnings() -> Iterator[None]:
         if text in seen_texts:
             return
         seen_texts.add(text)
-        if issubclass(category, UserWarning):
+        if issubclass(category, UserWarning) and not quiet:
             print(log_line("warning", printable(text)), file=sys.stderr, flush=True)
         else:
             import logging

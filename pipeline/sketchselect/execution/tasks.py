@@ -15,7 +15,14 @@ from traceback import walk_tb
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from sketchselect._progress import Laps, Result, Statistics
-from sketchselect.errors import ChunkReadError, OutputFailed, PartitionFailed, SketchSelectError
+from sketchselect.errors import (
+    NO_MORE_THREADS,
+    ChunkReadError,
+    OutputFailed,
+    PartitionFailed,
+    SketchSelectError,
+    is_out_of_threads,
+)
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
 from sketchselect.execution.source import Block, CachedBlock, Source
 from sketchselect.linalg.threads import one_blas_thread
@@ -201,6 +208,8 @@ def _without_values(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, (OSError, MemoryError, ImportError)):
         return f"{name}: {error}"
+    if is_out_of_threads(error):
+        return NO_MORE_THREADS
     # Other libraries' messages may quote the data, so only the place is named.
     *_, (frame, line) = walk_tb(error.__traceback__)
     return f"{name} in {frame.f_code.co_name} ({os.path.basename(frame.f_code.co_filename)}, line {line})"

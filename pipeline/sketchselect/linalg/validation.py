@@ -139,14 +139,22 @@ def magnitude_error(row: int, column: int, name: str = "column") -> BadBlock:
 
 
 def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
-    """Return row weights as float64 of shape (n_rows,), finite and not negative; None, all weights 1, stays None."""
+    """Return row weights as float64 of shape (n_rows,), finite and not negative; None, all weights 1, stays None.
+
+    Numbers below the smallest that has all digits may stand beside larger weights, which they are nothing to.
+    """
     if weights is None:
         return None
-    array: Floats = canonical(weights, np.float64)
+    try:
+        array: Floats = canonical(weights, np.float64)
+    except ValueError as error:
+        raise BadBlock("sample_weight holds text that is no number; give numbers") from error
     if array.shape != (n_rows,):
         raise BadBlock(f"sample_weight has shape {array.shape}, the block has {n_rows} rows")
     if not np.isfinite(array).all() or (array < 0).any():
         raise BadBlock("sample_weight must be finite and not negative")
+    if 0.0 < array.max(initial=0.0) < np.finfo(np.float64).tiny:
+        raise BadBlock("sample_weight is below 2.2e-308 in every row, where numbers lose their digits; use larger ones")
     return array
 
 

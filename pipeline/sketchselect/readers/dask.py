@@ -18,7 +18,7 @@ from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import not_numeric
-from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix
+from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix, warn_of_rounding
 from sketchselect.readers.tables import (
     EncodedFrame,
     codes_of,
@@ -99,14 +99,26 @@ def frame_rows(frame: Any) -> Any:
     for name, dtype in types.items():
         if getattr(dtype, "kind", "O") not in "fiub":
             raise not_numeric(name, dtype)
+    is_plain = all(isinstance(dtype, np.dtype) for dtype in types.values())
+    if frame.ndim == 2 and (len(set(types.values())) > 1 or not is_plain):
+        frame = frame.map_partitions(_with_warning, meta=frame._meta)
     # Types of pandas with missing values become NaN as those of a data frame in memory do.
-    plain = frame if all(isinstance(dtype, np.dtype) for dtype in types.values()) else frame.astype(np.float64)
+    plain = frame if is_plain else frame.astype(np.float64)
     try:
         return plain.to_dask_array(lengths=True)
     except MemoryError:
         raise
     except Exception as error:
         raise _not_computed("Dask frame: its partitions", error) from error
+
+
+def _with_warning(part: Any) -> Any:
+    """Return a partition whose whole numbers become float64 beside other types, with a warning where it is rounded."""
+    for place, dtype in enumerate(part.dtypes):
+        if dtype.kind in "iu" and len(part):
+            column = part.iloc[:, place]
+            warn_of_rounding((column.min(), column.max()), "data frame")
+    return part
 
 
 def as_graph(array: Any) -> Any:

@@ -574,9 +574,10 @@ class ParquetMatrix(Matrix):
         import pyarrow.compute as pc
         import pyarrow.types as types
 
-        for values in table.columns:
-            if types.is_int64(values.type) or types.is_uint64(values.type):
-                warn_of_rounding(pc.min_max(values).as_py().values(), self.address)
+        for column, values in zip(self.columns, table.columns, strict=True):
+            entries = values if column.width is None else pc.list_flatten(values)
+            if types.is_int64(entries.type) or types.is_uint64(entries.type):
+                warn_of_rounding(pc.min_max(entries).as_py().values(), self.address)
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""

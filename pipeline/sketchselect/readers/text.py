@@ -12,6 +12,7 @@ import inspect
 import itertools
 import os
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -50,7 +51,7 @@ def _opened(location: Location, mode: str = "rt") -> Iterator[IO[Any]]:
     try:
         with opener(location.url, mode, encoding="utf-8-sig" if mode == "rt" else None) as file:
             yield file
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise SourceError(f"{location.address}: not a text file in UTF-8, or it is cut off; save it again") from error
 
 
@@ -215,7 +216,8 @@ class CsvRows:
                 raise SourceError(
                     f"{self.address}: quotation marks that open in line {before + first} are not closed; correct it"
                 )
-            if len(fields) > 1 or any(map(str.strip, fields)):
+            # An empty entry of a single column is written as "", and is no blank line.
+            if len(fields) > 1 or any(map(str.strip, fields)) or (fields and '"' in lines[first - 1]):
                 yield before + first, fields, before + reader.line_num
             if reader.line_num >= len(lines):
                 return

@@ -512,9 +512,8 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
         )
     warn_of_rounding([rows.largest_whole], rows.address)
     if rows.n_missing:
-        warn(
-            f'{rows.address}: {rows.n_missing:,} fields are missing; the prepare step "impute" fills them',
-        )
+        missing = "1 field is" if rows.n_missing == 1 else f"{rows.n_missing:,} fields are"
+        warn(f'{rows.address}: {missing} missing; the prepare step "impute" fills them')
 
 
 class MatrixRows:

@@ -79,8 +79,9 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
             raise  # a server that is out of reach, for which each of these waits
         try:
             matrix = wide = open_matrix(location.url, **encoded)
-        except SourceError:
-            return _inspect_vector(location.url, given, error)
+        except SourceError as of_wide:
+            # A column that no step can encode, and not the first of text or dates.
+            return _inspect_vector(location.url, given, of_wide)
     texts, dates = _text_columns(wide), [(wide.feature_names or ())[j] for j in wide.date_columns]
     lines = list(_matrix_lines(matrix))
     lines += [f"  text column {_clean(name)}: {_levels_in_words(each)}" for name, each in texts.items()]
@@ -105,7 +106,7 @@ def _text_columns(matrix: Matrix) -> dict[str, dict[str, Any]]:
     for column, j in zip(rows.T, matrix.text_columns, strict=True):
         codes, first, counts = np.unique(column, return_index=True, return_counts=True)
         is_level = codes != MISSING_LEVEL
-        order = np.argsort(-counts[is_level], kind="stable")[:MOST_LEVELS]
+        order = np.lexsort((first[is_level], -counts[is_level]))[:MOST_LEVELS]  # as `Counter` orders them
         shown = matrix.levels[j].names(codes[is_level][order].tolist(), first[is_level][order].tolist())
         frequent = dict(zip(shown, counts[is_level][order].tolist(), strict=True))
         out[names[j]] = _described(n_rows, matrix.shape[0], int(is_level.sum()), frequent)

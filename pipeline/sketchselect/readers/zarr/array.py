@@ -23,7 +23,7 @@ from sketchselect._text import first_few
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
-from sketchselect.location import PAUSES, Location, file_version, refusal
+from sketchselect.location import PAUSES, Location, file_version, hide_addresses, refusal
 from sketchselect.readers.base import MissingPolicy
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, parse_metadata, read_document
@@ -268,6 +268,7 @@ class ZarrArray:
                 raise
             except Exception as error:
                 if pause is None:
+                    hide_addresses(error)
                     raise self._diagnose(array, start, stop, error, axis) from error
                 time.sleep(pause)
         return out if self.packing is None else self.packing.decode(out)

@@ -41,6 +41,9 @@ _NO_RESIDUAL = 1e-12
 """Share of the target's squares below which a residual of pairwise moments is none."""
 
 
+_LEAST_SQUARED = 1e-160
+"""Size of a target below which its squares are zero, or nearly so."""
+
 NOTHING_VARIES = (
     "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the target's mean is "
     "predicted"
@@ -251,7 +254,12 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         problem, n_active = design.problem, int(np.count_nonzero(design.problem.active))
         constant = not (problem.yy.diagonal() > 0).any()
         if constant:
-            _warn(ConstantTarget, "the target is constant: no column is selected, and its mean is predicted")
+            is_tiny = 0.0 < np.abs(problem.y_mean).max() < _LEAST_SQUARED
+            what = (
+                f"too small to be squared (below {_LEAST_SQUARED:g}), as if it were constant" if is_tiny else "constant"
+            )
+            cure = "; multiply it by a number" if is_tiny else ""
+            _warn(ConstantTarget, f"the target is {what}: no column is selected, and its mean is predicted{cure}")
         elif n_active == 0:
             _warn(ConstantColumns, NOTHING_VARIES)
         elif self.n_features_to_select is not None and size is not None and n_active < size:
