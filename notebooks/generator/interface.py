@@ -51,7 +51,8 @@ WANTS = {
         "OnlineLeverageSelector summaries.SlidingWindow timeline selectors.Timeline summaries.drift summaries.Drift"
     ),
     "Cluster the rows": (
-        "KMeans cluster_range cluster.ClusterRange cluster.ClusterCount reassign cluster.Reassigned kmeans_objective "
+        "KMeans cluster_range cluster.ClusterRange cluster.ClusterCount cluster.compare_preparations "
+        "cluster.Preparations cluster.PreparationScore reassign cluster.Reassigned kmeans_objective "
         "cluster.FewerClusters selectors.SketchedPCA"
     ),
     "Prove how good a clustering is": (

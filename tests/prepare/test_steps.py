@@ -16,7 +16,16 @@ from .conftest import dense
 pytestmark = pytest.mark.usefixtures("unchanged")
 
 ALL = ["l2", "log1p", "library-size", "library-size(target=median)", "tf-idf", "tf-idf(sublinear=true)", "standardise"]
-ALL += ["scale", "pilot-scale", "clip(high=2)", "clip(sd=1)", "fourier(n_components=16)", "impute", "impute(by=median)"]
+ALL += [
+    "pearson-residuals",
+    "scale",
+    "pilot-scale",
+    "clip(high=2)",
+    "clip(sd=1)",
+    "fourier(n_components=16)",
+    "impute",
+    "impute(by=median)",
+]
 
 
 def prepared(X, *entries, whole=None):
@@ -71,6 +80,21 @@ def test_tf_idf_without_smoothing(form):
     result = prepared(X, {"step": "tf-idf", "smooth": False})
     check(result, expected, X, accuracy)
     assert not dense(result)[:, [5, 41]].any(), "a column of zeros stays one"
+
+
+@pytest.mark.parametrize(("theta", "clip"), [(100.0, None), (2.0, 1.5), (np.inf, None)])
+def test_pearson_residuals(form, theta, clip):
+    X, accuracy = form
+    Z = dense(X).astype(float)
+    expected = np.outer(Z.sum(axis=1), Z.sum(axis=0)) / Z.sum()
+    with np.errstate(invalid="ignore"):
+        residuals = np.nan_to_num((Z - expected) / np.sqrt(expected + expected**2 / theta))
+    bound = np.sqrt(len(Z)) if clip is None else clip
+    steps = {"step": "pearson-residuals"} | ({"theta": theta} if theta < np.inf else {"theta": 1e300})
+    result = prepared(X, steps if clip is None else steps | {"clip": clip})
+    check(result, np.clip(residuals, -bound, bound), X, accuracy)
+    assert not result[7].any(), "an empty row has no residuals"
+    assert not result[:, [5, 41]].any(), "an empty column has no residuals"
 
 
 def test_standardise(form):
@@ -152,7 +176,7 @@ def test_negative_counts_are_refused_by_place(form, entry):
         sks.summarize(bad, sks.ColumnStats(), prepare=[entry], partition_bytes=20_000, client="serial")
 
 
-@pytest.mark.parametrize("entry", ["tf-idf", "standardise", "scale", "pilot-scale", "clip(sd=1)"])
+@pytest.mark.parametrize("entry", ["tf-idf", "pearson-residuals", "standardise", "scale", "pilot-scale", "clip(sd=1)"])
 def test_other_columns_than_those_of_the_fit_are_refused(form, entry):
     X, _ = form
     steps = sks.fit_prepare(X, [entry]).steps
@@ -176,4 +200,4 @@ def test_no_rows_give_no_rows(form, entry):
 
 def test_every_step_is_tried_here(form):
     # Those of tables, which arrays are not, are tried in `test_tables`.
-    assert {step.name for step in resolve(ALL)} | {"one-hot", "dates"} == set(STEPS)
+    assert {step.name for entry in ALL for step in resolve([entry])} | {"one-hot", "dates"} == set(STEPS)

@@ -116,7 +116,7 @@ def init(
     elif sparse_counts:
         method, number, of_counts = GreedySelector.method, _WORDS, ["tf-idf", "l2"]
     steps += ["impute"] if n_missing else of_counts
-    advice = f'for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
+    advice = f'or "auto"; for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
     if method != GreedySelector.method:
         advice = f'such as "{Standardise.name}" for columns of different units'
     reason = ""

@@ -14,6 +14,7 @@ from sketchselect.cluster.kmeans.estimator import KMeans
 from sketchselect.cluster.kmeans.lloyd import FewerClusters, KMeansParameters, KMeansResult, fit_kmeans
 from sketchselect.cluster.n_clusters import ClusterCount, ClusterRange, cluster_range
 from sketchselect.cluster.objective import Reassigned, kmeans_objective, objective_source, reassign, reassign_source
+from sketchselect.cluster.preparation import Preparations, PreparationScore, compare_preparations
 
 __all__ = [
     "Certificate",
@@ -23,6 +24,8 @@ __all__ = [
     "KMeans",
     "KMeansParameters",
     "KMeansResult",
+    "PreparationScore",
+    "Preparations",
     "Reassigned",
     "SelectionBound",
     "blocks_certificate",
@@ -31,6 +34,7 @@ __all__ = [
     "certify_labels",
     "certify_selection",
     "cluster_range",
+    "compare_preparations",
     "dropped_columns_certificate",
     "fit_kmeans",
     "kmeans_objective",

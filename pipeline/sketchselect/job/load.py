@@ -368,7 +368,7 @@ def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
             if getattr(execution, name) is not None:
                 yield ("execution", name), "only for a cluster that the job starts itself; remove it"
     yield from _section_contradictions(config)
-    yield from _prepare_contradictions(config.prepare)
+    yield from _prepare_contradictions(config)
     tls = {name: getattr(execution, name) for name in ("tls_ca", "tls_cert", "tls_key")}
     if any(tls.values()) and not all(tls.values()):
         missing = ", ".join(name for name, value in tls.items() if not value)
@@ -441,12 +441,23 @@ def _fills_missing(settings: PrepareSettings) -> bool:
         return False
 
 
-def _prepare_contradictions(settings: PrepareSettings) -> Iterator[tuple[KeyPath, str]]:
+def _prepare_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the contradictions between the keys of ``[prepare]``."""
     from sketchselect.prepare import resolve
+    from sketchselect.selectors import METHODS
 
+    settings, method = config.prepare, METHODS[config.select.method]
     if settings.steps and (settings.rows or settings.columns):
         yield ("prepare", "steps"), "cannot be combined with rows or columns; put all steps into this list"
+        return
+    if settings.steps == "auto":
+        if config.cluster is None:
+            yield ("prepare", "steps"), '"auto" compares clusters, and needs [cluster] with n_clusters'
+        if method.needs_target or method.needs_counts:
+            why = "learns from a target" if method.needs_target else "takes counts as they are"
+            yield ("prepare", "steps"), f'"auto" compares clusters, and {method.method} {why}; list the steps'
+        if settings.fitted is not None:
+            yield ("prepare", "fitted"), 'is for a list of steps; with steps = "auto" they are not known yet'
         return
     try:
         steps = resolve(settings.entries)

@@ -182,8 +182,8 @@ class PrepareSettings(Section):
         default_factory=list, description='a list of column steps, such as ["standardise"]'
     )
     # An empty list means none, not even the method's own; None leaves those to the method.
-    steps: Annotated[Steps, AfterValidator(_steps)] | None = Field(
-        default=None, description='a list of steps in order, such as ["tf-idf", "l2"]'
+    steps: Annotated[Steps, AfterValidator(_steps)] | Literal["auto"] | None = Field(
+        default=None, description='a list of steps in order, such as ["tf-idf", "l2"], or "auto"'
     )
     fitted: Address | None = Field(
         default=None, description="the prepare.sks of an earlier run, whose statistics are reused"
@@ -191,8 +191,8 @@ class PrepareSettings(Section):
 
     @property
     def entries(self) -> Steps:
-        """All steps in order."""
-        return [*self.rows, *self.columns, *(self.steps or ())]
+        """All steps in order; none before ``steps = "auto"`` is decided."""
+        return [*self.rows, *self.columns, *((self.steps or ()) if self.steps != "auto" else ())]
 
 
 SELECT_KEYS = ("method", "n_features", "tolerance", "tolerance_proved")

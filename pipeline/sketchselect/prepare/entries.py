@@ -15,7 +15,7 @@ from sketchselect._plugins import Registry
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.validation import Array
-from sketchselect.prepare.fitted import Clip, Impute, PilotScale, Scale, Standardise, TfIdf
+from sketchselect.prepare.fitted import Clip, Impute, PearsonResiduals, PilotScale, Scale, Standardise, TfIdf
 from sketchselect.prepare.fourier import Fourier
 from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Step, UnitRows
 from sketchselect.prepare.tables import Dates, OneHot
@@ -24,7 +24,21 @@ STEPS: Registry[type[Step]] = Registry(
     "steps",
     Step,
     "name",
-    (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier, OneHot, Dates),
+    (
+        UnitRows,
+        Log1p,
+        LibrarySize,
+        TfIdf,
+        PearsonResiduals,
+        Standardise,
+        Scale,
+        PilotScale,
+        Clip,
+        Impute,
+        Fourier,
+        OneHot,
+        Dates,
+    ),
 )
 """Name in a job file -> step."""
 

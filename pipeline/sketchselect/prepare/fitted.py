@@ -1,4 +1,4 @@
-"""Steps fitted by statistics of all rows: scaled columns, tf-idf, and missing values filled."""
+"""Steps fitted by statistics of all rows: scaled columns, tf-idf, Pearson residuals, and missing values filled."""
 
 from __future__ import annotations
 
@@ -298,6 +298,71 @@ class TfIdf(Step):
             np.log(counts, out=counts, where=there)
             np.add(counts, 1.0, out=counts, where=there)
         return counts
+
+
+@dataclass(frozen=True, eq=False)
+class PearsonResiduals(Step):
+    """``(x_ij - mu_ij) / sqrt(mu_ij + mu_ij^2 / theta)``, clipped, with ``mu_ij = sum(x_i) q_j``; rows become dense.
+
+    q_j is the share of column j in the sum of all counts, so that mu is what rows of one composition would have: the
+    analytic residuals of a negative binomial model, as scanpy's `normalize_pearson_residuals` has them. Where mu is 0
+    the residual is 0. Source: Lause, Berens and Kobak 2021, equations 3 and 4.
+
+    Parameters
+    ----------
+    theta : float
+        Inverse overdispersion: the variance of a count of mean mu is ``mu + mu^2 / theta``.
+    clip : float, optional
+        Largest magnitude; the square root of the number of rows by default.
+    """
+
+    name: ClassVar[str] = "pearson-residuals"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    of_counts: ClassVar[bool] = True
+
+    theta: float = 100.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "theta", require_number(self.name, "theta", self.theta, above=0))
+        if self.clip is not None:
+            object.__setattr__(self, "clip", require_number(self.name, "clip", self.clip, above=0))
+
+    def may_be_negative(self, before: bool) -> bool:
+        """Return True: counts below their expectation have negative residuals."""
+        return True
+
+    @property
+    def keeps_sparsity(self) -> bool:
+        """Zeros become ``-mu / sqrt(mu + mu^2 / theta)``."""
+        return False
+
+    @property
+    def needs(self) -> Need:
+        """Means of the columns, and the number of rows."""
+        return Need("column-stats")
+
+    def learn(self, summary: Any) -> dict[str, Array]:
+        """Return the share of every column in the sum of all counts, and the largest magnitude."""
+        mean = np.asarray(summary.mean, dtype=np.float64)
+        total = float(mean.sum())
+        bound = np.sqrt(float(summary.n_rows)) if self.clip is None else self.clip
+        return {"share": mean / total if total > 0 else np.zeros_like(mean), "bound": np.asarray(bound)}
+
+    def apply(self, block: Block) -> Array:
+        """Return the residuals."""
+        share, bound = self.value("share"), float(self.value("bound"))
+        self.require_width(block, share.size)
+        require_counts(block, self.name)
+
+        def residuals(counts: Floats) -> Floats:
+            expected = np.sum(counts, axis=1)[:, None] * share
+            deviation = np.sqrt(expected + expected**2 / self.theta)
+            out: Floats = np.divide(counts - expected, deviation, out=np.zeros_like(counts), where=deviation > 0)
+            np.clip(out, -bound, bound, out=out)
+            return out
+
+        return in_pieces(dense(block), residuals)
 
 
 SAMPLED_ROWS = 1000

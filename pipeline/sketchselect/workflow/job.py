@@ -404,6 +404,8 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
         content["model"] = results.model.outline()
     if results.clustering is not None:
         content["clustering"] = clustering_entry(results.clustering)
+    if session.preparations is not None:
+        content["preparations"] = session.preparations
     if results.cluster_count is not None:
         content["range_of_clusters"] = {
             "recommended": results.cluster_count["recommended"],

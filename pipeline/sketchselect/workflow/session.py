@@ -138,6 +138,7 @@ class Session:
     has_preset: bool = False
     statistics: StepStatistics | None = None
     block_bound: Result[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
+    preparations: dict[str, Any] | None = None  # Comparison that ``steps = "auto"`` was decided by
     start: SampledStart | None = None  # Clusters of the summary's rows, if it has a sample of them
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
@@ -199,6 +200,13 @@ class Session:
         from sketchselect.prepare import resolve
 
         return resolve(self.config.prepare.entries, self.selector.prepare_steps())
+
+    def prepare_with(self, entries: Sequence[str]) -> None:
+        """Prepare the rows with these steps from now on, in place of ``steps = "auto"``."""
+        prepare = self.config.prepare.model_copy(update={"steps": list(entries)})
+        self.config = self.config.model_copy(update={"prepare": prepare})
+        for name in ("selector", "steps"):
+            self.__dict__.pop(name, None)
 
     @property
     def is_prepared(self) -> bool:

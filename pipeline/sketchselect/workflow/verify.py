@@ -208,6 +208,7 @@ STATED = (
     "reassigned",
     "agreement",
     "range_of_clusters",
+    "preparations",
 )
 """Keys of the manifest with results that are not computed again."""
 

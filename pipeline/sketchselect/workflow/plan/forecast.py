@@ -41,7 +41,8 @@ from sketchselect.cluster.kmeans.passes import (
     prepared_nbytes,
 )
 from sketchselect.cluster.n_clusters import range_of_source
-from sketchselect.errors import BadParameter, SketchSelectError
+from sketchselect.cluster.preparation import costliest
+from sketchselect.errors import BadParameter, EmptyInput, SketchSelectError
 from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
 from sketchselect.execution.clusters import local_memory_limit
 from sketchselect.execution.engine import available_cores, compute_plan, source_identities
@@ -66,7 +67,7 @@ from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobFore
 from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
 from sketchselect.workflow.stages import columns as column_stage
 from sketchselect.workflow.stages.clustering import numbers, stage_name
-from sketchselect.workflow.stages.columns import prepare
+from sketchselect.workflow.stages.columns import choose_preparation, prepare
 from sketchselect.workflow.stages.evaluation import solved_blocks
 from sketchselect.workflow.stages.features import feature_pass
 
@@ -613,6 +614,15 @@ class _Walk:
         with open_folder(str(self.folder / "out"), fresh=False) as folder:
             session = self.session = Session(self.tried, folder, Progress(), self.engine)
             check_session(session)
+            if self.tried.prepare.steps == "auto":
+                # Too few rows for the clusters; all of them may do.
+                with self.stage("choose preparation"), contextlib.suppress(BadParameter, EmptyInput):
+                    choose_preparation(session)
+                # The few rows that are tried here decide nothing: the most that a choice may need.
+                steps = [step.description for step in costliest(session.rows)]
+                session.prepare_with(steps)
+                self.config = self.config.model_copy(update={"prepare": session.config.prepare})
+                self.notes.append(f'prepare.steps = "auto" is decided in the run; {", ".join(steps)} is assumed here')
             with self.stage("prepare"):
                 prepare(session)
             summary = self._summarize()

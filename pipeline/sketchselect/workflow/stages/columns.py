@@ -1,11 +1,13 @@
-"""The stages up to the selected columns: prepare, summarize, collect, select, write features.
+"""The stages up to the selected columns: choose a preparation, prepare, summarize, collect, select, write features.
 
 Each publishes its own files, and is skipped if an earlier run published the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from sketchselect._progress import give_detail, reporting_steps
 from sketchselect._text import counted
 from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
+from sketchselect.cluster.preparation import preparations_of_source
 from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, fit_steps, summarize_source
 from sketchselect.execution.summarize import source_for, summary_key, summary_projection
@@ -41,6 +44,26 @@ BOUND = "selection_bound"
 
 STEPS_FILE = "prepare.sks"
 """Name of the file of statistics of prepare steps in an output folder."""
+
+
+def choose_preparation(session: Session) -> None:
+    """Decide ``[prepare] steps = "auto"`` on a sample of the rows; a list of steps stays as it is."""
+    settings = session.config.cluster
+    if session.config.prepare.steps != "auto" or settings is None:
+        return
+    source, k, seed = replace(session.rows, prepare=()), settings.n_clusters, settings.random_state
+    fingerprint = session.source_fingerprint(n_clusters=k, random_state=seed)
+    with session.stage("choose preparation") as entry:
+        if not session.reusable("choose preparation", fingerprint, entry):
+            options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
+            with noted_warnings(session, "prepare"):
+                preparations = preparations_of_source(source, k, options, random_state=seed)
+            session.require_unchanged()
+            entry["preparations"] = preparations.to_dict()
+            session.folder.finish("choose preparation", fingerprint, [], entry)
+        session.preparations = comparison = entry.pop("preparations")
+    session.prepare_with(comparison["steps"])
+    session.note(f"prepare: {comparison['sentence']}")
 
 
 def prepare(session: Session) -> None:
@@ -98,6 +121,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> B
 def summarize(session: Session) -> Summary[Any]:
     """Pass 1: publish ``summary.sks``, a bundle of all summaries that selection and certificate need."""
     folder = session.folder
+    choose_preparation(session)
     if not session.is_prepared:
         prepare(session)
     for text in (text for step in session.steps for text in step.notes(session.source.matrix.feature_names)):
@@ -335,15 +359,21 @@ def with_bound(session: Session, spectrum: Summary[Any], selection: Selection) -
 
 def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; its warnings are notes of the run."""
-    with warnings.catch_warnings(record=True) as caught, reporting_steps(session.progress):
+    with noted_warnings(session, session.selector.method), reporting_steps(session.progress):
+        return session.selector.fit_summary(summary)
+
+
+@contextlib.contextmanager
+def noted_warnings(session: Session, subject: str) -> Iterator[None]:
+    """Make notes of the run of warnings for its user, with the subject before them."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selector = session.selector.fit_summary(summary)
+        yield
     for warning in caught:
         if issubclass(warning.category, UserWarning):
-            session.note(f"{session.selector.method}: {warning.message}")
+            session.note(f"{subject}: {warning.message}")
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return selector
 
 
 def write_selected(

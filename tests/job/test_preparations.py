@@ -1,0 +1,123 @@
+"""`prepare.steps = "auto"` in a job: decided on a sample, stated, the same for new rows, refused where it cannot be."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.metrics import normalized_mutual_info_score
+
+import sketchselect as sks
+from sketchselect import workflow
+from sketchselect.errors import BadBlock, ConfigError
+from sketchselect.job.load import load_job
+from sketchselect.workflow.plan.forecast import forecast_job
+from sketchselect.workflow.verify import verify_run
+
+from .commands import works
+
+
+@pytest.fixture(scope="module")
+def documents() -> tuple[Any, np.ndarray]:
+    """Return counts of 500 documents of six topics and of very different lengths, and the topics."""
+    rng = np.random.default_rng(0)
+    topics, common = rng.dirichlet(np.full(300, 0.05), 6), rng.dirichlet(np.full(300, 0.1))
+    labels = rng.integers(6, size=500)
+    lengths = rng.lognormal(4.0, 1.0, 500).astype(int) + 5
+    rows = [rng.multinomial(n, 0.5 * common + 0.5 * topics[t]) for n, t in zip(lengths, labels, strict=True)]
+    return sparse.csr_matrix(np.stack(rows)), labels
+
+
+@pytest.fixture
+def text_job(documents: tuple[Any, np.ndarray], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    sparse.save_npz(tmp_path / "words.npz", documents[0])
+
+    def build(**sections: dict[str, Any]) -> dict[str, Any]:
+        whole: dict[str, Any] = {
+            "input": {"url": str(tmp_path / "words.npz")},
+            "prepare": {"steps": "auto"},
+            "select": {"method": "greedy", "n_features": 60},
+            "cluster": {"n_clusters": 6},
+            "execution": {"cluster": "serial"},
+            "output": {"dir": str(tmp_path / "out"), "report": False},
+        }
+        return whole | {name: whole.get(name, {}) | changes for name, changes in sections.items()}
+
+    return build
+
+
+def test_the_preparation_that_predicts_best_is_taken_and_stated(text_job: Any, documents: Any) -> None:
+    result = sks.run(text_job())
+    compared = result.manifest["preparations"]
+    alone = sks.cluster.compare_preparations(documents[0], 6, client="serial")
+    assert tuple(compared["steps"]) == alone.best.steps
+    assert result.manifest["job"]["prepare"]["steps"] == compared["steps"]
+    assert [label.split("#")[0] for label in result.manifest["prepare"]] == compared["steps"]
+    assert any(compared["sentence"] in note for note in result.manifest["notes"])
+    listed = sks.run(text_job(prepare={"steps": compared["steps"]}, output={"dir": str(result.folder) + "-2"}))
+    for name in ("selection.json", "labels.csv", "scores.csv"):
+        a, b = result.folder / name, listed.folder / name
+        assert a.exists() == b.exists()
+        assert not a.exists() or a.read_bytes() == b.read_bytes()
+    raw = sks.run(text_job(prepare={"steps": []}, output={"dir": str(result.folder) + "-3"}))
+    agreement = [normalized_mutual_info_score(documents[1], r.labels) for r in (result, raw)]
+    assert agreement[0] > agreement[1] + 0.2
+
+
+def test_engines_stages_and_a_second_run_give_the_same(text_job: Any, tmp_path: Path) -> None:
+    once = sks.run(text_job())
+    again = sks.run(text_job())
+    assert [s["reused"] for s in again.manifest["stages"] if s["name"] == "choose preparation"] == [True]
+    assert again.manifest["preparations"] == once.manifest["preparations"]
+    staged = text_job(output={"dir": str(tmp_path / "staged")}, execution={"cluster": "threads"})
+    workflow.summarize(staged)
+    workflow.select(staged)
+    result = workflow.cluster(staged)
+    assert result.manifest["preparations"] == once.manifest["preparations"]
+    assert (once.folder / "selection.json").read_bytes() == (result.folder / "selection.json").read_bytes()
+    assert np.array_equal(once.labels, result.labels)
+    assert all(check.holds is not False for check in verify_run(once.folder))
+
+
+def test_new_rows_are_prepared_in_the_same_way(text_job: Any, documents: Any, tmp_path: Path) -> None:
+    result = sks.run(text_job(input={"url": str(tmp_path / "words.npz")}))
+    sparse.save_npz(tmp_path / "new.npz", documents[0][:100])
+    works("assign", result.folder, tmp_path / "new.npz", "-o", tmp_path / "new.csv", "--scheduler", "serial")
+    labels = np.loadtxt(tmp_path / "new.csv", delimiter=",", skiprows=1, usecols=1, dtype=int)
+    assert np.array_equal(labels, result.labels[:100])
+
+
+def test_a_plan_states_the_costliest_preparation(text_job: Any) -> None:
+    plan = forecast_job(load_job(text_job()), calibrate=False)
+    assert [p.name for p in plan.passes][:1] == ["preparations: sample"]
+    assert any("pearson-residuals" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"prepare": {"steps": "auto", "rows": ["l2"]}}, "prepare.steps.*cannot be combined"),
+        ({"prepare": {"steps": "auto", "fitted": "prepare.sks"}}, "prepare.fitted.*not known yet"),
+        ({"prepare": {"steps": "automatic"}}, 'prepare.steps.*or "auto"'),
+        ({"select": {"method": "hvg", "n_features": 10}}, "prepare.steps.*hvg takes counts as they are"),
+        ({"select": {"method": "lasso"}, "input": {"target": "y.npy"}}, "prepare.steps.*lasso learns from a target"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(text_job: Any, sections: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_job(text_job(**sections))
+    job = text_job()
+    del job["cluster"]
+    with pytest.raises(ConfigError, match=r"prepare\.steps.*needs \[cluster\]"):
+        load_job(job)
+
+
+def test_rows_that_are_no_counts_are_refused_by_row_and_column(text_job: Any, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).poisson(3.0, (50, 5)).astype(float)
+    rows[4, 2] = 0.25
+    np.save(tmp_path / "rows.npy", rows)
+    job = text_job(input={"url": str(tmp_path / "rows.npy")}, select={"n_features": 2}, cluster={"n_clusters": 2})
+    with pytest.raises(BadBlock, match=r"row 4, column 2: 0\.25 is not a count"):
+        sks.run(job)
