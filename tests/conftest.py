@@ -61,7 +61,10 @@ def _threads(n_workers: int | None = None, memory_limit: int | None = None, **_:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Give jobs threads in place of processes of their own, which take seconds; the bits are the same. Not if slow."""
+    """Give jobs threads in place of processes of their own, which take seconds; the bits are the same. Not if slow.
+
+    Nor do they wait for the disk: what is written and not on it yet is lost with the machine, not with a process.
+    """
     import sketchselect
 
     # The package remembers the function from now on, for tests that ask for a cluster themselves.
@@ -69,6 +72,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if not item.get_closest_marker("slow"):
             patch.setattr("sketchselect.execution.clusters.local_cluster", _threads)
+            patch.setattr(os, "fsync", lambda _: None)
         return (yield)
 
 

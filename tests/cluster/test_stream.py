@@ -29,6 +29,7 @@ def test_batches_do_not_matter(weighted):
     assert len(bits) == 1
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("order", ["random", "sorted"])
 def test_a_stream_is_clustered_nearly_as_well_as_all_rows_at_once(order):
     """A fixed sample of a quarter of the rows: within the error of the coreset, also when the groups come in turn."""

@@ -25,7 +25,7 @@ def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_readme_programs_run(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = [block for block in blocks(README) if block.language == "python"]
     assert len(programs) == 2

@@ -106,6 +106,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_exit", [False, True])
 @pytest.mark.parametrize(
     ("number", "words", "code"),

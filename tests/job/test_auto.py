@@ -106,7 +106,7 @@ def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: An
     assert set(from_sample) == {False, True}
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["outlier rows", "cauchy", "log-normal"])
 def test_with_heavy_tails_a_job_is_as_good_as_the_best_of_ten_starts_of_scikit_learn(
     job: Any, tmp_path: Path, kind: str
@@ -172,7 +172,7 @@ def test_a_job_clusters_its_sample_on_all_columns_once_and_each_verb_for_itself(
     assert on_all == [None, None]
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_job_says_what_its_columns_cost_whoever_clusters_them_as_python_does(
     job: Any, tmp_path: Path, seed: int
@@ -270,7 +270,7 @@ def test_contradictions_are_named_before_anything_is_read(job: Any, select: dict
         sks.run(selecting(job, select))
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0.06, 0.08, 0.1])
 def test_an_eighth_fewer_columns_than_those_proved_would_fail(job: Any, tmp_path: Path, tolerance: float) -> None:
     """By a run with just the largest number that failed; both ways there, from above and from below, are taken."""

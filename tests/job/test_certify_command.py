@@ -31,9 +31,9 @@ def certified(*words: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every third digit, with labels that scikit-learn found."""
+    """Every sixth digit, with labels that scikit-learn found."""
     folder = tmp_path_factory.mktemp("digits")
-    X = load_digits().data[::3]
+    X = load_digits().data[::6]
     np.save(folder / "rows.npy", X)
     np.save(folder / "labels.npy", KMeans(10, n_init=2, random_state=0).fit(X).labels_)
     return folder
@@ -42,13 +42,13 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_anybodys_labels_are_certified_in_one_pass(digits: Path) -> None:
     rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
-    words = ("--labels", digits / "labels.npy", "--clusters", 10, "--block-rows", 200)
+    words = ("--labels", digits / "labels.npy", "--clusters", 10, "--block-rows", 100)
     outcome = certified(digits / "rows.npy", *words)
-    direct = sks.certify_labels(rows, labels, 10, block_rows=200, client="serial")
+    direct = sks.certify_labels(rows, labels, 10, block_rows=100, client="serial")
     assert outcome["objective"] == pytest.approx(direct.objective, rel=1e-12)
     assert outcome["lower_bound"] == direct.lower_bound
     assert outcome["factor"] == pytest.approx(direct.factor, rel=1e-12)
-    assert direct.lower_bound > sks.certify(rows, direct.objective, 10, block_rows=200, client="serial").lower_bound
+    assert direct.lower_bound > sks.certify(rows, direct.objective, 10, block_rows=100, client="serial").lower_bound
     assert (outcome["rows_read"], outcome["method"], outcome["confidence"]) == (len(rows), "blocks", 1.0)
     assert outcome["bytes_read"] > 0
     assert outcome["sentence"] == direct.sentence()
@@ -61,7 +61,7 @@ def test_weighted_rows(digits: Path, tmp_path: Path) -> None:
     rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
     weights = np.random.default_rng(0).uniform(0.0, 2.0, len(rows))
     np.save(tmp_path / "weights.npy", weights)
-    words = ("--clusters", 10, "--block-rows", 200, "--weight", tmp_path / "weights.npy")
+    words = ("--clusters", 10, "--block-rows", 100, "--weight", tmp_path / "weights.npy")
     outcome = certified(digits / "rows.npy", "--labels", digits / "labels.npy", *words)
     oracle = sum(
         float(w @ ((X - w @ X / w.sum()) ** 2).sum(axis=1))
@@ -102,7 +102,7 @@ def test_labels_that_leave_rows_out_are_refused(digits: Path, tmp_path: Path) ->
     np.save(tmp_path / "gaps.npy", labels)
     told = shell("certify", digits / "rows.npy", "--labels", tmp_path / "gaps.npy", "--clusters", 10)
     assert told.exit_code == 2
-    assert "2 of 599 rows have a negative label" in told.stderr
+    assert "2 of 300 rows have a negative label" in told.stderr
 
 
 def test_dropped_rows_count_on_neither_side(tmp_path: Path) -> None:

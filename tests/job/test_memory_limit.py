@@ -33,6 +33,7 @@ def limited(job: dict[str, Any], nbytes: int) -> dict[str, Any]:
     return {**job, "execution": {**job["execution"], "memory_limit": nbytes}}
 
 
+@pytest.mark.slow
 def test_a_limit_that_a_later_pass_exceeds_is_refused_before_the_first(job: dict[str, Any], tmp_path: Path) -> None:
     passes = forecast_job(job, calibrate=False).passes
     needs = [one.projected_bytes for one in passes if one.where == "workers"]

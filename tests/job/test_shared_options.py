@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,11 @@ import zarr
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 from tests.documentation.pages import text_of
+from typer.testing import CliRunner
 from zarr.storage import FsspecStore
 
 import sketchselect as sks
-from sketchselect.cli import GROUPS
+from sketchselect.cli import GROUPS, app
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import storage_options
 from sketchselect.readers import convert
@@ -155,17 +154,12 @@ def test_the_command_line_without_a_command_is_helped() -> None:
 
 
 def test_a_job_comes_from_standard_input(rows: Path) -> None:
-    command = [sys.executable, "-m", "sketchselect", "run", "-", "-q"]
-    done = subprocess.run(command, input=job("out"), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["run", "-", "-q"], input=job("out"))
+    assert done.exit_code == 0, done.stderr
     assert json.loads((rows / "out" / "selection.json").read_text())["support"] == [4, 5]
 
 
 def test_mistakes_in_a_job_from_standard_input_name_it(rows: Path) -> None:
-    from typer.testing import CliRunner
-
-    from sketchselect.cli import app
-
     text = job("out").replace("n_features", "n_featurs")
     refused(CliRunner().invoke(app, ["run", "-"], input=text), 2, "standard input: select.n_featurs", "(line 5)")
 

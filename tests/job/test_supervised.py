@@ -150,7 +150,7 @@ def test_classes_may_be_text_or_numbers(
     assert "of the predictions of these rows are expected to be wrong" in page
 
 
-@pytest.mark.parametrize("method", ["lasso", "thresholded-ols", "auto"])
+@pytest.mark.parametrize("method", ["lasso", "thresholded-ols", pytest.param("auto", marks=pytest.mark.slow)])
 def test_the_share_of_wrong_predictions_is_stated_wherever_classes_are_predicted(
     supervised: Job, target: np.ndarray, method: str, tmp_path: Path, store: Path
 ) -> None:

@@ -22,7 +22,8 @@ from sketchselect.selectors.supervised.predict import discriminant, expected_wro
 from sketchselect.summaries import Folds, Moments, RowSample
 
 
-def rows(n: int = 400, p: int = 8) -> np.ndarray:
+def rows(n: int = 1100, p: int = 8) -> np.ndarray:
+    """Return rows, by default so many that they are divided into folds once."""
     return np.random.default_rng(1).standard_normal((n, p))
 
 
@@ -33,7 +34,7 @@ def of_five(summary: Folds) -> Folds:
 
 def test_squares_are_found_where_no_linear_method_finds_them() -> None:
     X = rows()
-    y = X[:, 2] ** 2 + X[:, 5] * X[:, 6] + 0.1 * rows(401)[1:, 0]
+    y = X[:, 2] ** 2 + X[:, 5] * X[:, 6] + 0.1 * rows(1101)[1:, 0]
     fit = TargetAutoSelector(cv_rule="1se").fit(X, y)
     assert fit.selection_.support.tolist() == [2, 5, 6]
     assert fit.errors_["lasso of degree 2"] < 0.1 < 0.9 < fit.errors_["lasso"]
@@ -198,8 +199,8 @@ def test_without_counts_mutual_information_is_not_compared() -> None:
 def test_bins_stay_when_rows_are_appended() -> None:
     X = rows(1000, 40)
     y = X[:, 1]
-    fits = [TargetAutoSelector().fit(X[:n], y[:n]).summary_.summary["counts"] for n in (600, 1000, 500)]
-    assert fits[0] == fits[1] != fits[2]
+    counts = [TargetAutoSelector().collect(X[:n], y[:n]).summary["counts"] for n in (600, 1000, 500)]
+    assert counts[0] == counts[1] != counts[2]
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
@@ -276,8 +277,8 @@ def test_errors_that_are_not_finite_do_not_win(spoilt: set[str], monkeypatch: py
 
 @pytest.mark.parametrize(("is_numbers", "says"), [(True, "by the mean"), (False, "by the most frequent class")])
 def test_a_model_without_columns_is_called_so(is_numbers: bool, says: str) -> None:
-    noise = np.random.default_rng(5).standard_normal(120)
-    fit = TargetAutoSelector(cv_rule="1se").fit(rows(120, 3), noise if is_numbers else noise > 0.8)
+    noise = np.random.default_rng(5).standard_normal(1100)
+    fit = TargetAutoSelector(cv_rule="1se").fit(rows(1100, 3), noise if is_numbers else noise > 0.8)
     assert not fit.selection_.support.size
     assert f"% with no column, {says}" in fit.selection_.diagnostics["choice"]
 

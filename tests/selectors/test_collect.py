@@ -30,6 +30,7 @@ SEVERAL_PASSES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.share(8)
+@pytest.mark.usefixtures("short_paths")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("method", "parameters"), CASES)
 def test_selection_from_a_delayed_summary_is_that_of_fit(method: str, parameters: dict[str, Any]) -> None:

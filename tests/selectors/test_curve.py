@@ -212,7 +212,7 @@ def test_parameters_that_tell_methods_apart_are_one_cell_of_the_table() -> None:
     assert names == ["greedy(n_components=2, noise='residual')", "greedy(n_components=3, noise=None)"]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_of_few_rows_clusters_are_as_good_as_those_of_ten_starts(seed: int) -> None:
     """Of 60 rows from ten clusters single starts scatter by a tenth and more."""
@@ -405,7 +405,7 @@ def spread_signal(n: int, p: int, size: float, seed: int) -> np.ndarray:
     return rng.standard_normal((n, p)) + size * rng.standard_normal((5, p))[rng.integers(5, size=n)]
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_few_columns_within_the_objective_are_not_enough_where_clusters_explain_little(seed: int) -> None:
     """Clusters explain a tenth of the scatter: losing half of it is 5 % of the objective. Measured without samples."""
@@ -677,7 +677,7 @@ def test_one_word_of_many_is_not_enough_where_topics_explain_little(seed: int) -
     assert gained(single.support_) < 0.6 * whole
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_columns_of_poisson_cells_keep_what_clusters_explain(seed: int) -> None:
     """Six kinds of cells that differ in 25 of 500 genes each: clusters explain a tenth of the scatter."""

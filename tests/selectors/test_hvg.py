@@ -289,6 +289,7 @@ def test_scanpy_agrees_on_made_up_counts(batched):
     against_scanpy(X, batch, 200, span=0.4, ours={"top_values": 1})
 
 
+@pytest.mark.slow
 def test_scanpy_agrees_where_columns_have_more_clipped_values_than_are_kept():
     against_scanpy(peaked(), None, 50)
 
