@@ -122,7 +122,7 @@ CHANGES: dict[str, Callable[[Place], None]] = {
 }
 
 
-@pytest.mark.share(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "stage"), [*((change, "summarize") for change in CHANGES), ("rewritten", "write features")]
 )
