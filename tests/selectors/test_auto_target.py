@@ -248,6 +248,7 @@ def test_the_share_of_wrong_classes_to_expect_is_that_of_normal_rows(n_classes: 
     )
 
 
+@pytest.mark.usefixtures("short_paths")
 def test_names_of_classes_do_not_matter_where_all_rows_of_one_are_in_one_fold() -> None:
     X = rows(300)
     rare = X[:, 1] + 0.3 * X[:, 0] > 1.2
@@ -259,6 +260,7 @@ def test_names_of_classes_do_not_matter_where_all_rows_of_one_are_in_one_fold() 
     assert min(first.errors_.values()) >= rare.mean() * (1 - 1e-9)
 
 
+@pytest.mark.usefixtures("short_paths")
 @pytest.mark.parametrize("spoilt", [{"lasso"}, {"lasso", "univariate", "mrmr"}])
 def test_errors_that_are_not_finite_do_not_win(spoilt: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     held_out = PathSelector._held_out_wrong
