@@ -143,6 +143,16 @@ def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     assert "words.toml: exists already" in again.stderr
 
 
+@pytest.mark.parametrize(("n_rows", "cluster"), [(2_000, "threads"), (80_000, "local")])
+def test_a_first_job_starts_processes_only_for_several_partitions(
+    n_rows: int, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.lib.format.open_memmap("rows.npy", mode="w+", dtype=np.float32, shape=(n_rows, 200)).flush()
+    works("init", "rows.npy")
+    assert tomllib.loads(Path("job.toml").read_text())["execution"] == {"cluster": cluster}
+
+
 @pytest.mark.parametrize("store", ["cells.h5ad", "cells.zarr", "both.h5mu"])
 def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

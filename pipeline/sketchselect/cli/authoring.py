@@ -44,7 +44,7 @@ n_clusters = 8                   # a guess: put your number, or compare several 
 certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
 
 [execution]
-cluster = "local"                # "threads", or the address of a Dask scheduler
+{cluster}
 
 [output]
 dir = {folder}
@@ -53,6 +53,11 @@ dir = {folder}
 NORMALIZE = """\
 normalize = false                # "l2" scales every row to length 1, as for texts and where only proportions matter
 """
+
+WORKER_PROCESSES = """\
+cluster = "local"                # "threads", or the address of a Dask scheduler"""
+THREADS = """\
+cluster = "threads"              # for one partition of rows; "local" starts worker processes"""
 
 _SAMPLE_ROWS = 1000
 _LISTED = 20
@@ -76,7 +81,7 @@ def init(
     from sketchselect.linalg.csr import is_csr
     from sketchselect.location import locate, location_of
     from sketchselect.prepare.fitted import Standardise
-    from sketchselect.readers import open_matrix
+    from sketchselect.readers import open_matrix, row_partitions
     from sketchselect.readers.opening import format_of, is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes
@@ -157,6 +162,7 @@ def init(
         n_columns=n_columns,
         normalize="" if sparse_counts else NORMALIZE,
         fewest="" if number else "; as few as its search finds within 5 % of clustering on all of them, or a number",
+        cluster=THREADS if len(row_partitions(matrix, sparse=matrix.is_sparse)) == 1 else WORKER_PROCESSES,
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
     output.write_text(text, encoding="utf-8")
