@@ -76,6 +76,16 @@ def test_no_scaling_is_true_of_every_method() -> None:
         load_job(job | {"select": {"method": "lasso", "normalize": "l2"}})
 
 
+def test_an_unknown_key_of_auto_with_a_target_is_compared_with_the_keys_of_auto_target() -> None:
+    job = {"input": {"url": "a", "target": "y.npy"}, "select": {"method": "auto", "cvv": 5}}
+    with pytest.raises(ConfigError, match=r"select\.cvv: unknown key; did you mean 'cv'\?"):
+        load_job(job)
+    with pytest.raises(ConfigError, match="known keys: ") as raised:
+        load_job({"input": {"url": "a"}, "select": {"method": "auto", "qqqqqq": 5}})
+    names = str(raised.value).partition("known keys: ")[2].partition(" (")[0].split(", ")
+    assert len(names) == len(set(names)), "each key once"
+
+
 def test_no_cluster_section_means_no_clustering() -> None:
     assert load_job({"input": {"url": "a"}, "select": {"method": "variance"}}).cluster is None
 
@@ -220,7 +230,10 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("[input\n", "line 1"),
-        ("[input]\nurl = 'a'\nurl = 'b'\n", "not valid TOML: Cannot overwrite a value"),
+        (
+            "[input]\nurl = 'a'\nurl = 'b'\n",
+            "not valid TOML: the key url is there twice; remove one of the two (at line 3, column",
+        ),
         ("x = " + "[" * 5000, "nested too deeply"),
         ("\n\nurl == 3\n", "line 3"),
     ],

@@ -256,3 +256,9 @@ def test_weights_must_be_large_enough_to_square(method):
     X, y = linear(60, 5)
     with pytest.raises(BadParameter, match="so small that their squares are zero"):
         clone(method).fit(X, y, sample_weight=np.full(60, 1e-300))
+
+
+def test_numbers_of_too_many_values_are_no_classes() -> None:
+    says = r"target array: Unknown label type: it has more than 1000 distinct values, and continuous numbers are no"
+    with pytest.raises(BadParameter, match=says):
+        sks.LassoPath(task="classification").fit(np.ones((1200, 2)), np.arange(1200) + 0.5)

@@ -59,14 +59,20 @@ def for_target(text: JobText) -> JobText:
     """Return the text with the method "auto" for a target, if the job has one, no clusters, and no keys for these."""
     from sketchselect.selectors import AutoSelector, TargetAutoSelector
 
-    select, data = text.values.get("select"), text.values.get("input")
+    select = text.values.get("select")
     if not isinstance(select, dict) or select.get("method") != AutoSelector.method:
         return text
     known = {*SELECT_KEYS, *method_parameters(TargetAutoSelector.method)} - {"tolerance", "tolerance_proved"}
     known |= {"normalize"} if select.get("normalize") is False else set()
-    if not isinstance(data, dict) or data.get("target") is None or "cluster" in text.values or {*select} - known:
+    if not _has_only_a_target(text) or {*select} - known:
         return text
     return replace(text, values={**text.values, "select": {**select, "method": TargetAutoSelector.method}})
+
+
+def _has_only_a_target(text: JobText) -> bool:
+    """Return whether a job has a target and clusters no rows, so that its method "auto" learns from the target."""
+    data = text.values.get("input")
+    return isinstance(data, dict) and data.get("target") is not None and "cluster" not in text.values
 
 
 def without_scaling(text: JobText) -> JobText:
@@ -93,7 +99,9 @@ def parameter_problems(text: JobText) -> list[str]:
     if not isinstance(select, dict) or not isinstance(method, str) or method not in selectors.METHODS:
         return []
     hints = method_parameters(method)
-    known = [*SELECT_KEYS, *(name for name in hints if name != "n_features_to_select")]
+    learning = method == selectors.AutoSelector.method and _has_only_a_target(text)
+    names = [*SELECT_KEYS, *hints, *(method_parameters(selectors.TargetAutoSelector.method) if learning else ())]
+    known = [name for name in dict.fromkeys(names) if name != "n_features_to_select"]
     problems, sound = [], {}
     # A manifest has null for what a job leaves out.
     if select.get("n_features") is not None and "n_features_to_select" not in hints:

@@ -158,7 +158,16 @@ def _read_toml(name: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+        raise ConfigError(f"{name}: not valid TOML: {_toml_fault(str(error), text)}") from None
+
+
+def _toml_fault(fault: str, text: str) -> str:
+    """Return tomllib's message, which for a key that is there twice names neither the key nor the mistake."""
+    place = re.fullmatch(r"Cannot overwrite a value (\(at line (\d+),.*\))", fault)
+    if place is None:
+        return fault
+    key = text.splitlines()[int(place[2]) - 1].partition("=")[0].strip()
+    return f"the key {key} is there twice; remove one of the two {place[1]}"
 
 
 def _toml_lines(text: str) -> dict[KeyPath, str]:

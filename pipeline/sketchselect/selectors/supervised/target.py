@@ -54,8 +54,8 @@ def classes_of(y: Vector, numbers: str = _NUMBERS) -> tuple[Any, ...]:
         distinct = np.unique(np.concatenate([distinct.astype(labels.dtype), labels]) if distinct.size else labels)
         if distinct.size > MAX_CLASSES:
             raise BadParameter(
-                f"target {y.address}: more than {MAX_CLASSES} distinct values, Unknown label type: continuous numbers "
-                f"are no classes; {numbers}"
+                f"target {y.address}: Unknown label type: it has more than {MAX_CLASSES} distinct values, and "
+                f"continuous numbers are no classes; {numbers}"
             )
     if distinct.dtype.kind == "f" and (distinct != np.round(distinct)).any():
         raise BadParameter(
