@@ -145,6 +145,7 @@ def test_what_is_not_needed_is_not_loaded(program: str, heavy: list[str], tmp_pa
     assert python("-c", program, cwd=tmp_path).splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_deferred_modules_are_loaded_when_used(tmp_path: Path) -> None:
     program = """
 import sys, sketchselect as sks
@@ -169,6 +170,7 @@ assert sklearn.feature_selection.SelectorMixin is SelectorMixin and issubclass(s
     assert python("-c", program, cwd=tmp_path).split() == ["missing", "False"]
 
 
+@pytest.mark.slow
 def test_a_thread_that_imports_a_part_of_pandas_meanwhile_gets_it(tmp_path: Path) -> None:
     program = """
 import importlib, sys, threading, time
