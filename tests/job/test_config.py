@@ -262,6 +262,7 @@ YAML = [
     ("input: [\n", "line 2: "),
     ("---\na: 1\n---\nb: 2\n", "line 3: but found another document"),
     ("[" * 5000, "nested too deeply"),
+    (BASE + "# \x00\n", "line 3: the character '\\x00' is not allowed in YAML"),
     ("a: 2026-13-45\n", "not valid YAML: month must be in 1..12"),
 ]
 
