@@ -67,6 +67,18 @@ def test_types_are_kept_and_small_ones_widened(write, dtype):
     assert matrix.read_rows(0, 20).dtype == expected
 
 
+@pytest.mark.parametrize("sign", "#?;%*[")
+@pytest.mark.parametrize("converted", [False, True])
+def test_signs_of_a_url_in_a_path_are_part_of_its_name(tmp_path, values, sign, converted):
+    """Beside a store that has the name before the sign, which is not read."""
+    zarr.create_array(tmp_path / "rows", data=np.zeros_like(values), chunks=(20, 3))
+    if converted:
+        convert(values, tmp_path / f"rows{sign}1")
+    else:
+        zarr.create_array(tmp_path / f"rows{sign}1", data=values, chunks=(20, 3))
+    MatrixConformance(open_matrix(tmp_path / f"rows{sign}1"), values).verify()
+
+
 def test_whole_numbers_that_float64_cannot_hold_are_named(values):
     with pytest.warns(UserWarning, match=r"2\^53"):
         open_matrix(np.array([[1, 2**60]])).read_rows(0, 1)

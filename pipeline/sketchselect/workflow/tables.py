@@ -137,9 +137,9 @@ def write_zarr(folder: OutputFolder, name: str, values: Array, dimensions: Seque
     import zarr
     from zarr.codecs import ZstdCodec
 
-    path = folder.staging(name)
+    # As text, zarr would take what stands behind a # or ? for parts of a URL.
     array = zarr.create_array(
-        str(path),
+        folder.staging(name),
         shape=values.shape,
         chunks=(max(1, min(values.shape[0], _ROWS_PER_CHUNK)), *(max(1, n) for n in values.shape[1:])),
         dtype=values.dtype,
@@ -156,7 +156,7 @@ def read_zarr(folder: OutputFolder, name: str) -> Array:
     """Read what `write_zarr` published."""
     import zarr
 
-    array: Any = zarr.open_array(str(folder.path / name), mode="r")
+    array: Any = zarr.open_array(folder.path / name, mode="r")
     return np.asarray(array[...])
 
 

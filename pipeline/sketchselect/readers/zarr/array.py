@@ -233,7 +233,8 @@ class ZarrArray:
         from sketchselect.readers.zarr.store import make_store, read_stores
 
         if self.location.is_local:
-            stores: Iterator[Any] = iter((make_store(self.location, strict=True) if strict else self.location.url,))
+            # Not by its path: zarr takes what stands behind a # or ? in one for parts of a URL.
+            stores: Iterator[Any] = iter((make_store(self.location, strict=strict),))
         else:
             stores = read_stores(self.location, strict=strict, recent=recent)
         failures: list[OSError] = []

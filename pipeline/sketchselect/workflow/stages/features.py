@@ -68,7 +68,7 @@ class WriteColumns:
         """Write, and return the projected sample. Writing again writes the same."""
         import zarr
 
-        array: Any = zarr.open_array(self.path, mode="r+")
+        array: Any = zarr.open_array(Path(self.path), mode="r+")
         if block.stop > block.start:
             values = _features(block, self.columns, array.dtype)
             try:
@@ -213,7 +213,7 @@ def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: 
     if names is not None:
         attributes["feature_names"] = [names[j] for j in support]
     return zarr.create_array(
-        str(path),
+        path,
         shape=(source.n_rows, len(support)),
         chunks=(chunk_rows, len(support)),
         dtype=feature_dtype(source),
