@@ -56,6 +56,13 @@ def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
     assert len(list((tmp_path / "kept").rglob("*.sks"))) == 1
 
 
+def test_any_number_of_iterations_may_be_allowed(store, tmp_path, monkeypatch):
+    """None of 10^30 names of files is looked for one by one."""
+    monkeypatch.setattr(lloyd, "KEEP_SECONDS", 0.0)
+    runs = [run(store, tmp_path / "kept", max_iter=10**30) for _ in range(2)]
+    assert bits(runs[0]) == bits(runs[1])
+
+
 @pytest.mark.share(1)
 @pytest.mark.parametrize("change", ["rows", "weights", "seed", "clusters"])
 def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change):

@@ -162,6 +162,7 @@ def _distance_piece(rows: Any, centers: Floats) -> Floats:
     return dense_distances(block, centers)
 
 
+LAST_SAVED = 100_000  # No later iteration is saved: for each that may be, a file of its name is looked for
 KEEP_SECONDS = 1.0  # Least time between two saved iterations: faster ones are not worth a file each
 
 
@@ -209,7 +210,7 @@ class Iterations:
                 f"{self._directory}: checkpoints cannot be read ({type(error).__name__}); starting from the beginning"
             )
             return None
-        for iteration in range(most if listing else -1, -1, -1):
+        for iteration in range(min(most, LAST_SAVED) if listing else -1, -1, -1):
             path = listing.get(self._name(iteration))
             if path is None:
                 continue
@@ -225,7 +226,7 @@ class Iterations:
 
     def keep(self, iteration: int, sums: CentroidSums) -> None:
         """Write the state after an iteration, if enough time has passed since the last, and remove the last one."""
-        if self._directory is None or time.monotonic() - self._last < KEEP_SECONDS:
+        if self._directory is None or iteration > LAST_SAVED or time.monotonic() - self._last < KEEP_SECONDS:
             return
         name = self._name(iteration)
         trouble = write_node(sums, self._directory, name)
