@@ -224,7 +224,9 @@ def _read_yaml(name: str, text: str) -> tuple[dict[str, Any], dict[KeyPath, str]
         loader = StrictLoader(text)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(f"{name}: line {line}: the character {chr(error.character)!a} is not allowed in YAML") from None
+        raise ConfigError(
+            f"{name}: line {line}: the character {chr(error.character)!a} is not allowed in YAML"
+        ) from None
     try:
         node = loader.get_single_node()
         values = {} if node is None else loader.construct_document(node)
