@@ -334,6 +334,9 @@ class Records(Lines):
 METRICS_SECONDS = 1.0
 """Least time between two writings of a file of metrics."""
 
+METRICS_HEAD = b"# HELP sketchselect_"
+"""What a file of metrics begins with."""
+
 _METRICS = {
     "running": ("gauge", "Whether the job is running."),
     "failed": ("gauge", "Whether the job ended with an error or was stopped."),

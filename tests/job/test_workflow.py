@@ -1,6 +1,8 @@
 """Whole jobs in this process: verb by verb, and what is said of the source."""
 
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ from tests.passing import Recorder
 
 import sketchselect as sks
 from sketchselect import workflow
+from sketchselect._progress import METRICS_HEAD
 from sketchselect.errors import BadParameter, ConfigError, SourceError
+from sketchselect.job.load import load_job
 
 Job = Callable[..., dict[str, Any]]
 
@@ -41,6 +45,34 @@ def test_a_job_without_clusters_only_selects(job: Job, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "labels.zarr").exists(), "labels of another selection would be misleading"
     assert (tmp_path / "out" / "report.html").exists()
     assert "selected 5 of 12" in result.summary()
+
+
+@pytest.mark.parametrize("sign", "#?;")
+def test_signs_of_a_url_in_the_path_of_the_output_are_part_of_its_name(job: Job, tmp_path: Path, sign: str) -> None:
+    before = set(tmp_path.iterdir())
+    result = sks.run(job(output={"dir": str(tmp_path / f"run{sign}1"), "features": True}))
+    assert set(tmp_path.iterdir()) - before == {tmp_path / f"run{sign}1"}
+    assert np.array_equal(result.labels, sks.run(job()).labels)
+
+
+def test_metrics_replace_no_other_file(job: Job, tmp_path: Path) -> None:
+    with_metrics = partial(job, cluster=None, input={"url": str(tmp_path / "rows.npy")})
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((60, 12)))
+    before = (tmp_path / "rows.npy").read_bytes()
+    os.symlink("nowhere", tmp_path / "link")
+    for name in ("rows.npy", "link"):
+        with pytest.raises(ConfigError, match=rf"output\.metrics: .*{name} is there and no file of metrics"):
+            sks.run(with_metrics(output={"metrics": str(tmp_path / name)}))
+    assert (tmp_path / "rows.npy").read_bytes() == before
+    (tmp_path / "run.prom").touch()
+    for _ in range(2):
+        sks.run(with_metrics(output={"metrics": str(tmp_path / "run.prom")}))
+    assert (tmp_path / "run.prom").read_bytes().startswith(METRICS_HEAD)
+
+
+def test_the_home_of_no_user_is_a_name_of_a_folder(job_file: Callable[..., Path], tmp_path: Path) -> None:
+    path = job_file(output={"dir": "~nobody-of-this-name/out"})
+    assert load_job(path).output.dir == str(tmp_path / "~nobody-of-this-name" / "out")
 
 
 def test_one_column(job: Job, tmp_path: Path) -> None:

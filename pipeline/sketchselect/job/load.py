@@ -484,7 +484,7 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
     """Return the job with relative paths made absolute; names of arrays in the store stay names."""
 
     def absolute(value: str | None) -> str | None:
-        return value if value is None or is_url(value) else os.path.abspath(folder / Path(value).expanduser())
+        return value if value is None or is_url(value) else os.path.abspath(folder / os.path.expanduser(value))
 
     def file_or_name(value: str | None) -> str | None:
         path = absolute(value)

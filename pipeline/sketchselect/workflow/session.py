@@ -23,6 +23,7 @@ from sketchselect._blas_kernel import VARIABLE
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._progress import (
     LOG,
+    METRICS_HEAD,
     Laps,
     LogLines,
     Metrics,
@@ -605,6 +606,14 @@ def _kernel_notes(kernel: str) -> Iterator[str]:
         )
 
 
+def _may_be_replaced(path: str) -> bool:
+    """Return whether a file is empty, or a run wrote its metrics there."""
+    if not os.path.isfile(path):
+        return False  # such as a pipe, which is not to be waited for
+    with open(path, "rb") as file:
+        return file.read(len(METRICS_HEAD)) in (b"", METRICS_HEAD)
+
+
 def check_session(session: Session) -> None:
     """Raise an error for every mistake that can be found before anything is read."""
     config = session.config
@@ -615,6 +624,8 @@ def check_session(session: Session) -> None:
             raise ConfigError(f"output.metrics: no folder {folder}; create it first")
         if os.path.isdir(path):
             raise ConfigError(f"output.metrics: {path} is a folder; name a file in it")
+        if os.path.lexists(path) and not _may_be_replaced(path):
+            raise ConfigError(f"output.metrics: {path} is there and no file of metrics of a run; choose another name")
     if (path := config.prepare.fitted) is not None:
         try:
             session.fit_with(codec.load(Path(path)))
