@@ -195,6 +195,12 @@ def test_names_and_prepare_steps_must_agree():
     assert fd.from_block(X).merge(a).feature_names == ("a", "b", "c")
     with pytest.raises(Incompatible, match="'c' and 'x'"):
         a.merge(fd.from_block(X).with_context(prepare=(), feature_names=("a", "b", "x")))
+    wider = fd.from_block(np.eye(4)).with_context(prepare=(), feature_names=("a", "b", "c", "x"))
+    for one, another in ((a, wider), (wider, a)):
+        with pytest.raises(Incompatible, match=r"columns; only one of the two has 'x'$"):
+            one.merge(another)
+    with pytest.raises(Incompatible, match=r"3 and 4 columns$"):
+        fd.from_block(X).merge(wider)
     with pytest.raises(Incompatible, match="l2"):
         a.merge(fd.from_block(X).with_context(prepare=("l2",), feature_names=None))
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from sketchselect._plugins import Registry
-from sketchselect._text import count, html_table, table_size
+from sketchselect._text import count, first_names, html_table, table_size
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, stays_sparse, take_rows
 from sketchselect.linalg.validation import (
@@ -449,7 +449,7 @@ class Summary(ABC, Generic[R]):
         if self.n_features != other.n_features:
             raise Incompatible(
                 f"cannot merge {self.kind} summaries of different width: "
-                f"{self.n_features} and {other.n_features} columns"
+                f"{self.n_features} and {other.n_features} columns{_one_sided(self.context, other.context)}"
             )
         n_mine = getattr(self.record, "n_targets", 0)
         n_theirs = getattr(other.record, "n_targets", 0)
@@ -518,6 +518,15 @@ def _arguments(cls: type) -> Mapping[str, inspect.Parameter]:
 
 def _value_text(value: Any) -> str:
     return f"array{value.shape}" if isinstance(value, np.ndarray) else repr(value)
+
+
+def _one_sided(a: Context, b: Context) -> str:
+    """Return the end of a message, with names of columns that one of two summaries lacks, if both have names."""
+    if a.feature_names is None or b.feature_names is None:
+        return ""
+    mine, theirs = set(a.feature_names), set(b.feature_names)
+    names = [name for name in dict.fromkeys((*a.feature_names, *b.feature_names)) if (name in mine) != (name in theirs)]
+    return f"; only one of the two has {first_names(names)}" if names else ""
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
