@@ -11,6 +11,7 @@ import typer
 
 from sketchselect._text import counted, table_size
 from sketchselect.cli.shell import (
+    CLUSTER_HELP,
     Cluster,
     FeatureNames,
     Fitted,
@@ -95,7 +96,14 @@ def summarize(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="Folder for checkpoints.")
     ] = None,
-    cluster: Cluster = "local",
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            metavar="CLUSTER",
+            help=f"{CLUSTER_HELP} By default local; threads where all rows are one partition.",
+        ),
+    ] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -109,7 +117,7 @@ def summarize(
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
     from sketchselect.prepare import encodings, resolve
-    from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers import open_matrix, open_vector, row_partitions
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.selectors import AutoSelector, TargetAutoSelector
     from sketchselect.selectors.supervised.target import classes_of, require_several
@@ -167,7 +175,11 @@ def summarize(
     inputs: dict[str, Any] = {"key": key, "max_dropped": max_dropped, "missing_chunks": missing_chunks}
     # "missing" is checked above: a job's check depends on its method, which this command lacks.
     inputs |= {"nonfinite": "error" if missing else nonfinite, "storage_options": storage_options(storage)}
-    execution = {"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes}
+    execution = {
+        "cluster": "local" if cluster is None else cluster,
+        "n_workers": workers,
+        "partition_bytes": partition_bytes,
+    }
     config = _job(source, inputs, {"steps": prepare or [], "fitted": fitted}, execution)
     steps = resolve(config.prepare.entries, () if selector is None else selector.prepare_steps())
     label = target if batches is None else batches
@@ -195,7 +207,11 @@ def summarize(
     statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
     if selector is not None and vector is not None and selector.uses_target:
         selector.inspect_target(vector)
-    with library_logs(None), engine_for(config.execution) as engine:
+    execution_settings = config.execution
+    partitions = row_partitions(matrix, execution_settings.partition_bytes, sparse=matrix.is_sparse)
+    if cluster is None and workers is None and len(partitions) == 1:  # Processes would take longer to start
+        execution_settings = execution_settings.model_copy(update={"cluster": "threads"})
+    with library_logs(None), engine_for(execution_settings) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
         # Models fitted to moments with a target multiply the rounding of products in float32.
