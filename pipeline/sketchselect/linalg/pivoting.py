@@ -257,14 +257,18 @@ def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: f
     while count < basis.shape[0]:
         best = -1.0
         # First the column of the largest bound, so that the scan has a distance to compare with.
-        start = int(np.argmax(bound))
+        start = 0
+        for j in range(1, p):
+            if bound[j] > bound[start]:
+                start = j
         for step in range(-1, p):
             j = start if step < 0 else step
             if bound[j] < best * (1.0 - tie) or bound[j] < 0.0:
                 continue
             if seen[j] < count:
                 if seen[j] < 0:
-                    residual[j] = columns[j]
+                    for i in range(m):
+                        residual[j, i] = columns[j, i]
                     seen[j] = 0
                 bound[j] = _refresh(residual[j], basis, seen[j], count)
                 seen[j] = count
@@ -276,7 +280,9 @@ def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: f
             chosen += 1
         # Once more: the residual of a column that is nearly in the span is not orthogonal to it to full precision.
         _refresh(residual[chosen], basis, 0, count)
-        basis[count] = residual[chosen] / np.sqrt(_dot(residual[chosen], residual[chosen]))
+        length = np.sqrt(_dot(residual[chosen], residual[chosen]))
+        for i in range(m):
+            basis[count, i] = residual[chosen, i] / length
         order[count] = chosen
         alive[chosen] = False
         bound[chosen] = -1.0

@@ -35,8 +35,11 @@ def _piece(size: float, pieces: Floats) -> int:
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def residual_covariances(gram: Floats, xy: Floats, columns: Array, values: Floats, out: Floats) -> None:
     """Set ``out = xy - gram[:, columns] values``; all of shape (., q)."""
-    out[:] = xy
     q = xy.shape[1]
+    # By hand, as everywhere in kernels: to compile an assignment of arrays takes seconds.
+    for j in range(out.shape[0]):
+        for t in range(q):
+            out[j, t] = xy[j, t]
     if q == 1:
         flat = out[:, 0]
         i = 0
@@ -153,7 +156,9 @@ def sweep_groups(
                         left[j] -= row[j] * step
                 largest = max(largest, np.sqrt(length))
         done = largest <= tol
-    residual[:] = by_target.T
+    for t in range(q):
+        for i in range(coef.shape[0]):
+            residual[i, t] = by_target[t, i]
     return n, done
 
 

@@ -74,8 +74,8 @@ def solve_two(factor: Floats, k: int, right: Floats) -> None:
 @kernel(error_model="numpy")
 def lines(gram: Floats, xy: Floats, columns: Array, pair: Floats, offset: Floats, slope: Floats) -> None:
     """Set ``offset = xy - G u`` and ``slope = G w`` for (u, w) the rows of `pair`, on `columns`."""
-    offset[:] = xy
-    slope[:] = 0.0
+    for j in range(offset.shape[0]):
+        offset[j], slope[j] = xy[j], 0.0
     n, i = columns.shape[0], 0
     while i + 2 <= n:
         a, b = gram[columns[i]], gram[columns[i + 1]]

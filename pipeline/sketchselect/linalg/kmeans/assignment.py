@@ -74,6 +74,20 @@ def spread_out(rows: Floats, weights: Floats, n_clusters: int, seed: int) -> NDA
 _HALF_WAY = 4.0 * (1.0 + 1e-9)
 
 
+@kernel()
+def _number_up_to(ascending: Floats, value: float) -> int:
+    """Return how many of the ascending values are at most `value`, as `numpy.searchsorted` does to the right."""
+    low, high = 0, ascending.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if ascending[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+# NumPy's functions of whole arrays would take half of the time that this kernel needs to be compiled.
 @kernel(error_model="numpy")
 def _spread_out(rows: Array, weights: Floats, draws: Floats, chosen: NDArray[np.int64]) -> int:
     """Write the rows that are chosen, and return their number."""
@@ -83,6 +97,7 @@ def _spread_out(rows: Array, weights: Floats, draws: Floats, chosen: NDArray[np.
     cumulative, center = np.empty(n_rows), np.empty(n_features)
     # Squared distances from a candidate to the rows chosen before.
     away = np.empty(n_clusters)
+    picks = np.empty(n_trials, dtype=np.int64)
     for step in range(n_clusters):
         total, last = 0.0, -1
         for i in range(n_rows):
@@ -94,11 +109,18 @@ def _spread_out(rows: Array, weights: Floats, draws: Floats, chosen: NDArray[np.
         if not total > 0:
             return step
         # The first row is drawn once, because there is no cost yet to lower.
-        picks = np.searchsorted(cumulative, draws[step, : n_trials if step else 1] * total, side="right")
-        # Rounding may carry a draw past the last row of positive weight.
-        picks = np.unique(np.minimum(picks, last))
+        n_picks = 0
+        for trial in range(n_trials if step else 1):
+            # Rounding may carry a draw past the last row of positive weight.
+            pick = min(_number_up_to(cumulative, draws[step, trial] * total), last)
+            place = _number_up_to(picks[:n_picks], pick)
+            if place == 0 or picks[place - 1] != pick:
+                for other in range(n_picks, place, -1):
+                    picks[other] = picks[other - 1]
+                picks[place] = pick
+                n_picks += 1
         best, winner = np.inf, -1
-        for pick in picks:
+        for pick in picks[:n_picks]:
             for j in range(n_features):
                 center[j] = rows[pick, j]
             for c in range(step):

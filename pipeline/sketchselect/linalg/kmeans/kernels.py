@@ -349,7 +349,9 @@ def sweep(
     unscale = 1.0 / (np.float64(scale) * np.float64(scale))
     # Beyond these limits float32 cannot represent the factor by which bounds are scaled back.
     plain = 1e-30 < unscale < 1e30
-    where = np.arange(window + 1).astype(np.int32)
+    where = np.empty(window + 1, dtype=np.int32)
+    for f in range(window + 1):
+        where[f] = f
     compared = 0
     for a in range(0, n_rows, window):
         b = min(a + window, n_rows)
@@ -371,21 +373,17 @@ def sweep(
             _two_least(products, norms, best[:m], runner[:m], chosen[:m])
             if lengths.shape[0] == 0:
                 squared_lengths(piece, long)
-            elif known:
+            else:
                 for f in range(m):
                     long[f] = lengths[a + where[first + f]]
-            else:
-                long[:m] = lengths[a:b]
             if _exclude(long[:m], slope, floor, best[:m], runner[:m], chosen[:m]):
                 for f in range(m):
                     if chosen[f] < 0:
                         chosen[f] = _resolve(rows[a + where[first + f]], products, f, best[f], centers)
                         best[f] = np.inf
-            if known:
-                for f in range(m):
-                    labels[a + where[first + f]] = chosen[f]
-            else:
-                labels[a:b] = chosen[:m]
+            for f in range(m):
+                labels[a + where[first + f]] = chosen[f]
+            if not known:
                 # Here, while the rows are in the cache; the window is one piece, and bounds need its distances.
                 settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
             if keeping:

@@ -342,7 +342,7 @@ def _nearest(
         squared_lengths(rows, state.lengths)
     compared = sweep(
         rows,
-        rows if s.takes_rows_as_they_are else np.empty((0, rows.shape[1]), dtype=np.float32),
+        rows if s.takes_rows_as_they_are else read_only(np.empty((0, rows.shape[1]), dtype=np.float32)),
         s.pilot,
         rows.dtype.type(s.scale),
         s.factors,

@@ -103,7 +103,8 @@ def _most_violated(y: Array, least: np.float32, most: int) -> Array:
                     continue
                 place = count if count < most else smallest
                 violations[place] = violation
-                corners[total + place] = i, j, k
+                corner = corners[total + place]
+                corner[0], corner[1], corner[2] = i, j, k
                 count = min(count + 1, most)
                 if count == most:
                     smallest = int(np.argmin(violations))
