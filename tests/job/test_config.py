@@ -234,6 +234,10 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
             "[input]\nurl = 'a'\nurl = 'b'\n",
             "not valid TOML: the key url is there twice; remove one of the two (at line 3, column",
         ),
+        (
+            "[input]\nurl = 'a'\n[output]\n[input] # again\nkey = 'b'\n",
+            "not valid TOML: the section [input] is there twice; put all of its keys into one (at line 4, column",
+        ),
         ("x = " + "[" * 5000, "nested too deeply"),
         ("\n\nurl == 3\n", "line 3"),
     ],

@@ -162,12 +162,14 @@ def _read_toml(name: str, text: str) -> dict[str, Any]:
 
 
 def _toml_fault(fault: str, text: str) -> str:
-    """Return tomllib's message, which for a key that is there twice names neither the key nor the mistake."""
-    place = re.fullmatch(r"Cannot overwrite a value (\(at line (\d+),.*\))", fault)
-    if place is None:
+    """Return tomllib's message; of a key or a section that is there twice one that says so and names it."""
+    match = re.fullmatch(r"Cannot (overwrite a value|declare .* twice) (\(at line (\d+),.*\))", fault)
+    if match is None:
         return fault
-    key = text.splitlines()[int(place[2]) - 1].partition("=")[0].strip()
-    return f"the key {key} is there twice; remove one of the two {place[1]}"
+    line = text.splitlines()[int(match[3]) - 1]
+    if match[1] == "overwrite a value":
+        return f"the key {line.partition('=')[0].strip()} is there twice; remove one of the two {match[2]}"
+    return f"the section {line.partition('#')[0].strip()} is there twice; put all of its keys into one {match[2]}"
 
 
 def _toml_lines(text: str) -> dict[KeyPath, str]:
@@ -223,9 +225,9 @@ def _read_yaml(name: str, text: str) -> tuple[dict[str, Any], dict[KeyPath, str]
     try:
         loader = StrictLoader(text)
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        number = text.count("\n", 0, error.position) + 1
         raise ConfigError(
-            f"{name}: line {line}: the character {chr(error.character)!a} is not allowed in YAML"
+            f"{name}: line {number}: the character {chr(error.character)!a} is not allowed in YAML"
         ) from None
     try:
         node = loader.get_single_node()
