@@ -378,3 +378,19 @@ def test_states_of_different_rows_are_merged_in_order(rows: int, edges: list[int
     ranges = list(pairwise(edges))
     assert merged == [((0, a), (a, b)) for a, b in ranges[1:]]
     assert whole == (0, rows)
+
+
+def test_more_clusters_than_a_partition_has_rows_are_planned(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((200, 40)))
+    plan = forecast_job(
+        {
+            "input": {"url": str(tmp_path / "rows.npy")},
+            "select": {"method": "greedy", "n_features": 5},
+            "cluster": {"n_clusters": 50},
+            "execution": {"cluster": "serial", "partition_bytes": 320 * 20},
+            "output": {"dir": str(tmp_path / "out"), "report": False},
+        },
+        calibrate=False,
+    )
+    assert max(p.partitions for p in plan.passes) >= 10
+    assert any("k-means" in p.name for p in plan.passes)

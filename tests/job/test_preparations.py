@@ -11,7 +11,7 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect import workflow
-from sketchselect.errors import BadBlock, ConfigError
+from sketchselect.errors import BadBlock, ConfigError, SourceError
 from sketchselect.job.load import load_job
 from sketchselect.workflow.plan.forecast import forecast_job
 from sketchselect.workflow.verify import verify_run
@@ -79,6 +79,14 @@ def test_engines_stages_and_a_second_run_give_the_same(text_job: Any, tmp_path: 
     assert (once.folder / "selection.json").read_bytes() == (result.folder / "selection.json").read_bytes()
     assert np.array_equal(once.labels, result.labels)
     assert all(check.holds is not False for check in verify_run(once.folder))
+
+
+def test_a_later_stage_reads_no_rows_to_choose(text_job: Any, tmp_path: Path) -> None:
+    workflow.summarize(text_job())
+    other = tmp_path / "others.npz"
+    sparse.save_npz(other, sparse.load_npz(tmp_path / "words.npz")[:400])
+    with pytest.raises(SourceError, match=r"no preparation was chosen for these rows.*`summarize` chooses it"):
+        workflow.select(text_job(input={"url": str(other)}))
 
 
 def test_new_rows_are_prepared_in_the_same_way(text_job: Any, documents: Any, tmp_path: Path) -> None:

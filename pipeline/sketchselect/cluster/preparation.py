@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import ndtri
 from scipy.stats import binom
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
 from sketchselect._text import counted, html_table, text_table
-from sketchselect.errors import BadBlock, BadParameter, EmptyInput, warn
+from sketchselect.errors import BadParameter, EmptyInput, warn
 from sketchselect.execution.api import open_source
 from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import LocalEngine, PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fit_steps, summarize_source
+from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.hashing import derive_seed, gaussians, splitmix64, uniforms
 from sketchselect.linalg.kmeans.sample import COST_TIE, WeightedRows, sample_size
 from sketchselect.linalg.validation import Array, Floats, Labels, require_positive, require_seed
 from sketchselect.prepare.fitted import PearsonResiduals, TfIdf
-from sketchselect.prepare.steps import LibrarySize, Log1p, Step, UnitRows
+from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Step, UnitRows, place_of, stored
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import RowSample
 
@@ -35,11 +37,13 @@ CANDIDATES: tuple[tuple[Step, ...], ...] = (
 )
 """Preparations that are compared where the user names none: of words, of cells, and unit length alone."""
 DENSE_NBYTES = 1 << 31  # Of all rows as float64, up to which a preparation that makes sparse rows dense is compared
+MOST_COUNTS = 2.0**53  # Beyond, whole numbers are not exact
+COUNT_NBYTES = 20 * 8  # Of a sampled count, in arrays of places, halves, sums and logarithms
 STARTS = 8  # Of k-means on the prepared rows of the sample
 ITERATIONS, TOL = 100, 1e-4  # Of each start, at most, and the least fall of the cost
 SPARE_DIRECTIONS = 8
 SHARES = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0])
-"""Shares of the composition of all rows in that of a cluster: the best one is taken, 1 means no clusters."""
+"""Shares of the composition of all rows in that of a cluster, of which one is taken; 1 means no clusters."""
 CERTAIN = 2.0  # Standard errors by which the best preparation is above the next where the sentence says so
 
 
@@ -52,8 +56,7 @@ class PreparationScore:
     steps : tuple of str
         The prepare steps.
     gain : float
-        Mean over the rows of the log-likelihood for each count set aside, above that of one cluster of all rows, in
-        nats.
+        Mean over the rows of the log-likelihood per count set aside, above that with a single cluster, in nats.
     error : float
         Standard error of the difference between this gain and the largest one; 0 for that.
     makes_dense : bool
@@ -85,7 +88,7 @@ class Preparations:
     scores : tuple of PreparationScore
         In the order in which they were given.
     n_clusters, n_rows, n_sampled : int
-        Clusters, rows of all data, and rows that were clustered.
+        Clusters, rows of all data, and rows that were clustered: sampled ones with two counts or more.
 
     Examples
     --------
@@ -123,17 +126,18 @@ class Preparations:
         """Return in words which preparation is best, by how much, and how that was measured."""
         best, largest = self.best, self._largest
         others = [score for score in self.scores if score is not best]
-        rows = f"{self.n_sampled} of {counted(self.n_rows, 'row')}" if self.n_sampled < self.n_rows else "all rows"
+        rows = counted(self.n_sampled, "sampled row") if self.n_sampled < self.n_rows else "all rows"
         compared = f" ({'; '.join(f'{score.name}: {score.gain:.3f}' for score in others)})" if others else ""
         close = ""
         if best is not largest:
             close = f" The gain of {largest.name} is larger by less than two standard errors, and it makes rows dense."
-        elif near := [s.name for s in others if largest.gain - s.gain < CERTAIN * s.error]:
-            close = f" The difference from {' and from '.join(near)} is less than two standard errors."
-        made = counted(self.n_clusters, "cluster")
+        elif near := [s.name for s in others if largest.gain - s.gain <= CERTAIN * s.error]:
+            close = f" The difference from {' and from '.join(near)} is within two standard errors."
+        made = f"{counted(self.n_clusters, 'cluster')} of {rows}, made from half of every count,"
+        verb = "raises" if self.n_clusters == 1 else "raise"
         return (
-            f"Of {counted(len(self.scores), 'preparation')}, {best.name} is taken: {made} of {rows}, made from half of "
-            f"every count, raise the log-likelihood of the other half by {best.gain:.3f} per count{compared}.{close}"
+            f"Of {counted(len(self.scores), 'preparation')}, {best.name} is taken: {made} {verb} the "
+            f"log-likelihood of the other half by {best.gain:.3f} per count{compared}.{close}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,7 +210,7 @@ def compare_preparations(
     Raises
     ------
     BadBlock
-        If a value is negative or not a whole number; names row and column.
+        If a value is negative, not a whole number, or above 2^53; names row and column.
     BadParameter
         For parameters out of range, or fewer rows with counts than clusters.
 
@@ -243,14 +247,35 @@ def preparations_of_source(
 ) -> Preparations:
     """Return `compare_preparations` of a source without steps."""
     k, seed = require_positive("n_clusters", n_clusters), require_seed(random_state, "random_state")
+    if isinstance(candidates, str) or any(isinstance(candidate, str) for candidate in candidates or ()):
+        raise BadParameter(f"candidates must be a list of lists of prepare steps, got {candidates!r:.60}")
     chosen = default_candidates(source) if candidates is None else tuple(map(steps.resolve, candidates))
     if not chosen:
         raise BadParameter("candidates: none was given; leave it out for those of counts")
     size = sample_size(k, source.n_columns) if sample_rows is None else require_positive("sample_rows", sample_rows)
     sampling = RowSample(size, derive_seed(seed, "preparations", "sample"))
-    sample = summarize_source(source, sampling, options, stage="preparations: sample").value
+    counts = replace(source, prepare=(OnlyCounts(),))
+    sample = summarize_source(counts, sampling, options, stage="preparations: sample").value
     assert isinstance(sample, RowSample)
-    return compared_on(sample, k, chosen, seed, source.matrix.feature_names)
+    return compared_on(sample, k, chosen, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class OnlyCounts(Step):
+    """No change, and an error at the first value that is not a count: negative, not whole, or beyond 2^53."""
+
+    name: ClassVar[str] = "only-counts"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+
+    def apply(self, block: Block) -> Block:
+        """Return the block."""
+        values = stored(block)
+        wrong = (values < 0) | (values != np.rint(values)) | (values > MOST_COUNTS)
+        if wrong.any():
+            first = int(wrong.argmax())
+            problem = f"{float(values.flat[first]):g} is not a count, and only preparations of counts can be compared"
+            raise BadEntry(*place_of(block, first), f"{problem}; list the prepare steps")
+        return block
 
 
 def default_candidates(source: Source) -> tuple[tuple[Step, ...], ...]:
@@ -269,15 +294,26 @@ def costliest(source: Source) -> tuple[Step, ...]:
     return max(default_candidates(source), key=cost)
 
 
+def comparing_nbytes(source: Source, n_clusters: int) -> int:
+    """Return about the most bytes that the comparison of `default_candidates` takes, besides the pass."""
+    matrix, n_columns = source.matrix, source.n_columns
+    n_rows = min(sample_size(n_clusters, n_columns), source.n_rows)
+    counts = n_rows * n_columns
+    if matrix.is_sparse:
+        # Of rows of twice the mean length; a value is stored with its column.
+        counts = min(counts, 2 * n_rows * matrix.stored_nbytes(0, source.n_rows) // source.n_rows // 8)
+    is_dense = any(not step.keeps_sparsity for candidate in default_candidates(source) for step in candidate)
+    return COUNT_NBYTES * counts + (3 * 8 * n_rows * n_columns if is_dense else 0)
+
+
 def compared_on(
     sample: RowSample,
     n_clusters: int,
     candidates: Sequence[tuple[Step, ...]],
     seed: int,
-    names: Sequence[str] | None = None,
 ) -> Preparations:
     """Return the comparison on a sample of raw rows."""
-    halves = Halves.of(sample, derive_seed(seed, "preparations", "halves"), names)
+    halves = Halves.of(sample, derive_seed(seed, "preparations", "halves"))
     n_rows = halves.first.shape[0]
     if n_rows < n_clusters:
         raise BadParameter(
@@ -324,22 +360,11 @@ class Halves:
     weights: Floats
 
     @classmethod
-    def of(cls, sample: RowSample, seed: int, names: Sequence[str] | None = None) -> Halves:
-        """Return the halves of a sample, the same for any partitions of the source."""
+    def of(cls, sample: RowSample, seed: int) -> Halves:
+        """Return the halves of a sample of counts, the same for any partitions of the source."""
         counts = csr_array(sample.rows)
         row_of = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        wrong = (counts.data < 0) | (counts.data != np.rint(counts.data))
-        if wrong.any():
-            at = int(wrong.argmax())
-            column = int(counts.indices[at])
-            name = f"{column}" if names is None else f"{names[column]!r:.80}"
-            raise BadBlock(
-                f"row {int(sample.indices[row_of[at]])}, column {name}: {counts.data[at]:g} is not a count, and only "
-                "preparations of counts can be compared; name the prepare steps"
-            )
-        places = sample.indices[row_of].astype(np.uint64) * np.uint64(counts.shape[1]) + counts.indices.astype(
-            np.uint64
-        )
+        places = (sample.indices[row_of] * counts.shape[1] + counts.indices).astype(np.uint64)
         heads = tossed(counts.data, seed, places)
         filled = [np.bincount(row_of, values, counts.shape[0]) > 0 for values in (heads, counts.data - heads)]
         rows = np.flatnonzero(filled[0] & filled[1])
@@ -355,52 +380,60 @@ class Halves:
         """Return clusters of the first half, prepared: the best of some starts along its top directions."""
         counts = self.first.copy()
         counts.eliminate_zeros()
-        matrix = open_matrix(counts)
-        source = Source(matrix, None, None, candidate)
+        source = Source(open_matrix(counts), None, None, candidate)
         fitted = fit_steps(source, PassOptions(LocalEngine(kind="serial"))).steps
         rows = steps.apply_steps(fitted, counts)
-        points = WeightedRows(rows, self.weights).centered()[0]
-        draws = gaussians(
-            derive_seed(seed, "directions"), (rows.shape[1], min(n_clusters + SPARE_DIRECTIONS, *rows.shape))
-        )
-        near = points.rows @ (points.rows.T @ (points.rows @ draws))
-        short = points.along(np.linalg.qr(near)[0])
+        if not is_csr(rows):
+            rows -= self.weights @ rows / self.weights.sum()
+        points = WeightedRows(rows, self.weights)
+        n_directions = min(n_clusters + SPARE_DIRECTIONS, *rows.shape)
+        draws = gaussians(derive_seed(seed, "directions"), (rows.shape[1], n_directions))
+        images = rows @ (rows.T @ (rows @ draws))
+        along = points.along(np.linalg.qr(images)[0])
         seeds = [derive_seed(seed, start) for start in range(STARTS)]
-        runs = [short.clusters(start, ITERATIONS, TOL) for start in short.starts(n_clusters, seeds)]
+        runs = [along.clusters(start, ITERATIONS, TOL) for start in along.starts(n_clusters, seeds)]
         least = min(cost for cost, _, _ in runs)
         return next(labels for cost, _, labels in runs if cost <= least * (1 + COST_TIE))
 
     def gains(self, labels: Labels) -> Floats:
-        """Return the log-likelihood a count of the second half of each row, above that of one cluster of all rows.
+        """Return the log-likelihood per count of the second half of each row, above that with a single cluster.
 
-        The composition of a cluster is that of the first half of its other rows, mixed with a share, the best of
-        `SHARES`, of that of all rows.
+        The composition of a cluster is that of the first half of its other rows, mixed with a share of that of all
+        other rows; of `SHARES` the one that is best for the odd rows is taken for the even ones, and the reverse.
         """
+        return self._likelihood(labels) - self._likelihood(np.zeros_like(labels))
+
+    def _likelihood(self, labels: Labels) -> Floats:
         n_rows, n_columns = self.first.shape
         row_of = np.repeat(np.arange(n_rows), np.diff(self.first.indptr))
-        own, of = self.first.data * self.weights[row_of], labels[row_of]
-        sums = np.bincount(of * n_columns + self.first.indices, own, (int(labels.max()) + 1) * n_columns)
-        totals, lengths = np.bincount(of, own), np.bincount(row_of, own, n_rows)
-        everything = np.bincount(self.first.indices, own, n_columns)
-        # Half a count more everywhere: no column of the second half is impossible.
-        unit = 0.5 * float(self.weights.mean())
-        common = (everything + unit) / (everything.sum() + unit * n_columns)
-        others = totals[of] - lengths[row_of]
-        alone = np.maximum(sums[of * n_columns + self.first.indices] - own, 0.0)
-        shares = np.divide(alone, others, out=np.zeros_like(alone), where=others > 0)
-        ratios = shares / common[self.first.indices]
+        columns, own, of = self.first.indices, self.first.data * self.weights[row_of], labels[row_of].astype(np.int64)
+        lengths = np.bincount(row_of, own, n_rows)[row_of]
+        # Half a count more in every column: none of the second half is impossible.
+        more = 0.5 * float(self.weights.mean())
+        column_sums = np.bincount(columns, own, n_columns)
+        of_all = (column_sums[columns] - own + more) / (column_sums.sum() - lengths + more * n_columns)
+        # Only pairs of cluster and column that occur: all of them may be too many.
+        _, pair = np.unique(of * n_columns + columns, return_inverse=True)
+        sums, totals = np.maximum(np.bincount(pair, own)[pair] - own, 0.0), np.bincount(of, own)[of] - lengths
+        of_cluster = np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0)
         second = self.second.data
         sizes = np.bincount(row_of, second, n_rows)
-        best, most = np.zeros(n_rows), 0.0
-        for share in SHARES:
-            gain = np.bincount(row_of, second * np.log((1.0 - share) * ratios + share), n_rows) / sizes
-            if (value := float(self.weights @ gain)) > most:
-                best, most = gain, value
-        return best
+        values = np.stack(
+            [
+                np.bincount(row_of, second * np.log((1.0 - share) * of_cluster / of_all + share), n_rows) / sizes
+                for share in SHARES
+            ]
+        )
+        is_odd = np.arange(n_rows) % 2 == 1
+        best = {odd: int((values[:, is_odd == odd] @ self.weights[is_odd == odd]).argmax()) for odd in (False, True)}
+        gains: Floats = np.where(is_odd, values[best[False]], values[best[True]])
+        return gains
 
 
 def tossed(counts: Floats, seed: int, places: Array) -> Floats:
     """Return the number of heads in as many tosses of a fair coin as each count says, hashed from seed and place.
+
+    Above a million, rounded from a normal number, which no test can tell from it.
 
     Examples
     --------
@@ -408,13 +441,18 @@ def tossed(counts: Floats, seed: int, places: Array) -> Floats:
     >>> bool(4.7 < heads.mean() < 5.3), bool(2.0 < heads.var() < 3.0)
     (True, True)
     """
-    few = counts <= 64
     out = np.empty(counts.shape)
+    in_word, is_huge = counts <= 64, counts > 1e6
     offset = np.uint64((seed * 0xD1342543DE82EF95) & 0xFFFFFFFFFFFFFFFF)
-    unused = (np.uint64(64) - counts[few].astype(np.uint64)) % np.uint64(64)
-    words = splitmix64(places[few] + offset) >> unused
-    words[counts[few] == 0] = 0
-    out[few] = np.bitwise_count(words)
-    if not few.all():
-        out[~few] = binom.ppf(uniforms(seed, places[~few]), counts[~few], 0.5)
+    unused = (np.uint64(64) - counts[in_word].astype(np.uint64)) % np.uint64(64)
+    words = splitmix64(places[in_word] + offset) >> unused
+    words[counts[in_word] == 0] = 0
+    out[in_word] = np.bitwise_count(words)
+    between = ~in_word & ~is_huge
+    if between.any():
+        out[between] = binom.ppf(uniforms(seed, places[between]), counts[between], 0.5)
+    if is_huge.any():
+        huge = counts[is_huge]
+        heads = np.rint(0.5 * huge + 0.5 * np.sqrt(huge) * ndtri(uniforms(seed, places[is_huge])))
+        out[is_huge] = np.clip(heads, 0.0, huge)
     return out

@@ -311,9 +311,9 @@ class PearsonResiduals(Step):
     Parameters
     ----------
     theta : float
-        Inverse overdispersion: the variance of a count of mean mu is ``mu + mu^2 / theta``.
+        Inverse overdispersion: the variance of a count of mean mu is ``mu + mu^2 / theta``; infinity for Poisson.
     clip : float, optional
-        Largest magnitude; the square root of the number of rows by default.
+        Largest magnitude; the square root of the number of rows by default, infinity for none.
     """
 
     name: ClassVar[str] = "pearson-residuals"
@@ -324,9 +324,9 @@ class PearsonResiduals(Step):
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "theta", require_number(self.name, "theta", self.theta, above=0))
-        if self.clip is not None:
-            object.__setattr__(self, "clip", require_number(self.name, "clip", self.clip, above=0))
+        for name, value in (("theta", self.theta), ("clip", self.clip)):
+            if value is not None and value != np.inf:
+                object.__setattr__(self, name, require_number(self.name, name, value, above=0))
 
     def may_be_negative(self, before: bool) -> bool:
         """Return True: counts below their expectation have negative residuals."""

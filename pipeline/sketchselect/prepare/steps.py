@@ -281,12 +281,15 @@ def require_counts(block: Block, step: str) -> None:
     values = stored(block)
     if values.dtype.kind in "ub" or values.size == 0 or not (values < 0).any():
         return
-    first = int((values < 0).argmax())
-    if is_csr(block):
-        row, column = int(np.searchsorted(block.indptr, first, side="right")) - 1, int(block.indices[first])
-    else:
-        row, column = divmod(first, values.shape[1])
-    raise BadEntry(row, column, f"a negative value, but {step!r} is for counts; clean the data or leave the step out")
+    problem = f"a negative value, but {step!r} is for counts; clean the data or leave the step out"
+    raise BadEntry(*place_of(block, int((values < 0).argmax())), problem)
+
+
+def place_of(block: Block, stored_value: int) -> tuple[int, int]:
+    """Return row and column of one of the stored values of a block, by its number."""
+    if not is_csr(block):
+        return stored_value // int(block.shape[1]), stored_value % int(block.shape[1])
+    return int(np.searchsorted(block.indptr, stored_value, side="right")) - 1, int(block.indices[stored_value])
 
 
 def require_number(step: str, name: str, value: Any, *, above: float = -np.inf) -> float:

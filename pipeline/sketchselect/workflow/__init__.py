@@ -46,7 +46,7 @@ def select(job: Job) -> Path:
     from sketchselect.workflow.stages import columns as column_stage
 
     with open_session(_config(job)) as session:
-        column_stage.choose_preparation(session)
+        column_stage.choose_preparation(session, is_known=True)
         # The files of `summarize` show whether the method read the rows once more.
         more = session.selector.makes_passes or (session.folder.path / "columns.sks").exists()
         name = "columns.sks" if more else "summary.sks"

@@ -41,7 +41,7 @@ from sketchselect.cluster.kmeans.passes import (
     prepared_nbytes,
 )
 from sketchselect.cluster.n_clusters import range_of_source
-from sketchselect.cluster.preparation import costliest
+from sketchselect.cluster.preparation import comparing_nbytes, costliest
 from sketchselect.errors import BadParameter, EmptyInput, SketchSelectError
 from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
 from sketchselect.execution.clusters import local_memory_limit
@@ -184,6 +184,7 @@ class DryRun(Engine):
     slots_per_process: int = 1
     seconds: float = 0.0  # Seconds for timing; 0 tries `rows` rows of every pass and times nothing
     rows: int = LEAST_ROWS  # Fewest rows that are tried
+    least_rows: int = 0  # Rows that are tried although a partition has fewer: k-means needs one for each cluster
     stage: str = ""  # Stage of the job that passes belong to from now on
     # Rows of a file that an earlier pass has written only the beginning of
     most_rows: int | None = None
@@ -295,6 +296,7 @@ class _Trial:
         began = time.perf_counter()
         source = self.work.source
         first, last = self.work.partitions[0]
+        last = max(last, min(first + self.engine.least_rows, self.work.partitions.edges[-1]))
         if self.engine.most_rows is not None:
             last = min(last, self.engine.most_rows)
         few = min(first + max(self.engine.rows, self.work.step_rows), last)
@@ -595,6 +597,7 @@ class _Walk:
             max(256, 4 * clusters),
             # For a job's own processes or threads; a given number may be meant for a larger machine.
             cores=available_cores() if execution.cluster == "local" and n_workers is None else None,
+            least_rows=clusters,
         )
         # A temporary folder: no files of an earlier run, none left by this one.
         quiet = execution.model_copy(update={"checkpoint": False})
@@ -618,6 +621,8 @@ class _Walk:
                 # Too few rows for the clusters; all of them may do.
                 with self.stage("choose preparation"), contextlib.suppress(BadParameter, EmptyInput):
                     choose_preparation(session)
+                assert self.config.cluster is not None
+                self.client_nbytes = comparing_nbytes(session.rows, self.config.cluster.n_clusters)
                 # The few rows that are tried here decide nothing: the most that a choice may need.
                 steps = [step.description for step in costliest(session.rows)]
                 session.prepare_with(steps)
@@ -654,7 +659,7 @@ class _Walk:
             if self.engine.kind != "dask":
                 # All panels, and one that is read from the file.
                 summarized += sum(8 * (member.size + 2) * columns + 2 * PANEL_NBYTES for member in panels)
-        self.client_nbytes = max(summarized, session.selector.selecting_nbytes(session.source))
+        self.client_nbytes = max(self.client_nbytes, summarized, session.selector.selecting_nbytes(session.source))
         passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
             if [*passes] == [None]:

@@ -19,7 +19,7 @@ from sketchselect._text import counted
 from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.cluster.preparation import preparations_of_source
-from sketchselect.errors import Incompatible, SketchSelectError
+from sketchselect.errors import Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Source, fit_steps, summarize_source
 from sketchselect.execution.summarize import source_for, summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
@@ -46,14 +46,21 @@ STEPS_FILE = "prepare.sks"
 """Name of the file of statistics of prepare steps in an output folder."""
 
 
-def choose_preparation(session: Session) -> None:
-    """Decide ``[prepare] steps = "auto"`` on a sample of the rows; a list of steps stays as it is."""
+def choose_preparation(session: Session, *, is_known: bool = False) -> None:
+    """Decide ``[prepare] steps = "auto"`` on a sample of the rows; a list of steps stays as it is.
+
+    `is_known`: Whether an earlier stage must have decided it: then no row is read.
+    """
     settings = session.config.cluster
     if session.config.prepare.steps != "auto" or settings is None:
         return
     source, k, seed = replace(session.rows, prepare=()), settings.n_clusters, settings.random_state
     fingerprint = session.source_fingerprint(n_clusters=k, random_state=seed)
     with session.stage("choose preparation") as entry:
+        if is_known and session.folder.finished("choose preparation", fingerprint) is None:
+            raise SourceError(
+                f"{session.folder.path}: no preparation was chosen for these rows and settings; `summarize` chooses it"
+            )
         if not session.reusable("choose preparation", fingerprint, entry):
             options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
             with noted_warnings(session, "prepare"):
