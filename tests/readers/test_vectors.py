@@ -195,3 +195,20 @@ def test_a_file_rewritten_while_open(tmp_path):
     assert vector.identity() != before
     with pytest.raises(SourceChanged, match=r"y\.npy"):
         vector.read(0, 5)
+
+
+@pytest.mark.parametrize("missing", ["NA", '""', "nan", "null"])
+@pytest.mark.parametrize("header", ["", "y\n"])
+def test_missing_entries_of_numbers_in_a_text_file_are_nan(tmp_path, missing, header):
+    (tmp_path / "y.csv").write_text(f"{header}{missing}\n1.5\n2\n{missing}\n")
+    vector = open_vector(tmp_path / "y.csv", 4)
+    assert np.array_equal(vector.read(0, 4), [np.nan, 1.5, 2, np.nan], equal_nan=True)
+
+
+def test_an_empty_line_does_not_make_the_name_of_a_column_its_first_entry(tmp_path):
+    """As many lines hold text as the matrix has rows, and each label would be that of the row after its own."""
+    (tmp_path / "y.csv").write_text("label\na\n\nb\na\n")
+    with pytest.raises(SourceError, match=r"y\.csv: line 3 is empty; remove it, or write NA"):
+        open_vector(tmp_path / "y.csv", 4)
+    (tmp_path / "y.csv").write_text("label\na\nb\na\n\n\n")
+    assert open_vector(tmp_path / "y.csv", 3).read(0, 3).tolist() == ["a", "b", "a"]

@@ -490,14 +490,26 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     `location`: A local file; ``.gz`` is decompressed on the way.
     `n_rows`: Entries expected: one more line holds the column's name.
     `name`: Column of a table with several; its singular ("label") and "cluster" are tried too.
-    Raises `SourceError` if the file is no text, a line is cut off, or no column of a table has the name.
+    Missing entries of numbers, as `CsvRows` has them, are NaN.
+    Raises `SourceError` if the file is no text, a line is cut off or empty, or no column of a table has the name.
     """
     with _opened(location) as file:
-        lines = [line for line in file if line.strip()]
+        every = list(file)
+    lines = [line for line in every if line.strip()]
     if not lines:
         raise EmptyInput(f"{name} {location.address}: the file is empty")
     table = list(csv.reader(lines, delimiter=_separator(lines[:1])))
     width = len(table[0])
+    if width == 1 and len(table) == len(lines):
+        while not every[-1].strip():
+            every.pop()
+        if len(every) > len(lines):
+            # Passed over, it could make room for the column's name as the first entry, and all others would be of the
+            # row after theirs.
+            line = next(number for number, line in enumerate(every, start=1) if not line.strip())
+            raise SourceError(
+                f"{name} {location.address}: line {line} is empty; remove it, or write NA if the entry is missing"
+            )
     for number, row in enumerate(table, start=1):
         if len(row) != width:
             raise SourceError(
@@ -506,14 +518,14 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     header = [field.strip() for field in table[0]]
     column = 0 if width == 1 else _column(header, name, location)
     entries = [row[column].strip() for row in table]
-    numbers = [_is_number(entry) for entry in entries]
+    numbers = [_is_number(entry) or is_missing_field(entry) for entry in entries]
     if width > 1 or len(entries) - 1 == n_rows or (len(entries) > 1 and not numbers[0] and all(numbers[1:])):
         entries, numbers = entries[1:], numbers[1:]
     if not entries:
         raise EmptyInput(f"{name} {location.address}: no entries under the line of column names")
-    if not all(numbers):
+    if not all(numbers) or all(map(is_missing_field, entries)):
         return ArrayVector(np.array(entries), location.address)
-    values = np.array(entries, dtype=np.float64)
+    values = np.array([np.nan if is_missing_field(entry) else float(entry) for entry in entries])
     whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
     return ArrayVector(values.astype(np.int64) if whole else values, location.address)
 
