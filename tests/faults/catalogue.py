@@ -201,6 +201,8 @@ FAULTS = (
     row("data", "empty lines and missing entries in a text file of labels or targets", "an empty line is named; missing entries of numbers are NaN",
         "readers/test_vectors.py::test_an_empty_line_does_not_make_the_name_of_a_column_its_first_entry",
         "readers/test_vectors.py::test_missing_entries_of_numbers_in_a_text_file_are_nan"),
+    row("data", "a tall table with text", "it is split in runs of lines: twice the rows take no more memory",
+        "readers/test_convert.py::test_twice_the_rows_of_a_table_take_no_more_memory"),
     row("data", "a table with one column, some of whose entries are empty", "they are rows; a blank line is none",
         "job/test_tables.py::test_an_empty_entry_of_the_only_column_is_a_row"),
     row("data", "a packed text file that is damaged", "one line that names it",

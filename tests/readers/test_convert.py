@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -16,7 +17,9 @@ from tests.readers.conftest import NAMED
 
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, EmptyInput, NotOurFolder, SketchSelectError, SourceError
+from sketchselect.location import Location
 from sketchselect.readers import convert, open_vector
+from sketchselect.readers.text import CsvRows
 from sketchselect.testing.readers import MatrixConformance
 
 NAMES = tuple(f"c{i}" for i in range(17))
@@ -128,7 +131,7 @@ def test_columns_left_out_of_text(tmp_path):
     path.write_text("\n".join(["id,a,outcome,b", *lines]))
     with (
         pytest.warns(UserWarning, match=r"'id' rises by whole numbers.*key=\"-id\""),
-        pytest.warns(match="1 fields are"),
+        pytest.warns(match="1 field is missing"),
     ):
         assert open_matrix(convert(path, tmp_path / "all.zarr")).feature_names == ("id", "a", "outcome", "b")
     with pytest.warns(UserWarning, match="2 of 4 columns are left out") as caught:
@@ -143,9 +146,9 @@ def test_columns_left_out_of_text(tmp_path):
     with pytest.raises(BadParameter, match="no column is named 'no'"):
         convert(path, tmp_path / "no.zarr", key="-no")
     path.write_text("\n".join(['"id, no",a,outcome,b', *lines]))
-    with pytest.warns(UserWarning, match=r"key='-\"id, no\"'"), pytest.warns(match="1 fields are"):
+    with pytest.warns(UserWarning, match=r"key='-\"id, no\"'"), pytest.warns(match="1 field is missing"):
         convert(path, tmp_path / "all.zarr")
-    with pytest.warns(UserWarning, match="1 of 4 columns is left out"), pytest.warns(match="1 fields are"):
+    with pytest.warns(UserWarning, match="1 of 4 columns is left out"), pytest.warns(match="1 field is missing"):
         assert open_matrix(convert(path, tmp_path / "out.zarr", key='-"id, no"')).feature_names == ("a", "outcome", "b")
 
 
@@ -338,3 +341,18 @@ def test_a_text_column_of_a_converted_file_is_suggested_by_its_place(tmp_path):
         convert(tmp_path / "days.csv", tmp_path / "days.zarr")
     with pytest.raises(SourceError, match="did you mean 'obs/when'"):
         open_vector("when", 2, matrix=open_matrix(tmp_path / "days.zarr"), name="dates", dates=True)
+
+
+def test_twice_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypatch):
+    """Fields of text are many times as large as their numbers, and so not all of a block are split at once."""
+    monkeypatch.setattr("sketchselect.readers.text._MOST_FIELDS", 1 << 14)
+    peaks = []
+    for n_rows in (10_000, 20_000):
+        lines = "".join(f'{10**6 + i},2,"m{10**6 + i}"\n' for i in range(n_rows))
+        (tmp_path / "t.csv").write_text(f"a,b,town\n{lines}")
+        rows = CsvRows(Location(str(tmp_path / "t.csv")))
+        tracemalloc.start()
+        assert sum(len(block) for block, _ in rows.partitions(10**6)) == n_rows
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]

@@ -41,6 +41,7 @@ _WORD = re.compile(r'"([^"]*)"(?!\S)|(\S+)')
 _SEPARATORS = ",;\t|"
 _SPACES = " "
 _LINES_OF_HEAD = 20
+_MOST_FIELDS = 1 << 19  # Fields that are split at once: as text each takes some ten times what it does as a number
 _END = "\0end of the file\0"
 
 
@@ -184,9 +185,12 @@ class CsvRows:
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.
 
+        They have fewer rows where as many would take much memory as text.
+
         Raises `SourceError` naming line and column of the first field that is not a number, or the first line of
         another length; `SourceChanged` if the file was rewritten since it was opened.
         """
+        n_lines = max(min(n_lines, _MOST_FIELDS // self._width), 1)
         with _opened(self._location) as file:
             line = 1 + len(list(itertools.islice(file, self._n_lines_of_names)))
             while lines := list(itertools.islice(file, n_lines)):
