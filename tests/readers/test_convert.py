@@ -343,11 +343,11 @@ def test_a_text_column_of_a_converted_file_is_suggested_by_its_place(tmp_path):
         open_vector("when", 2, matrix=open_matrix(tmp_path / "days.zarr"), name="dates", dates=True)
 
 
-def test_twice_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypatch):
+def test_eight_times_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypatch):
     """Fields of text are many times as large as their numbers, and so not all of a block are split at once."""
     monkeypatch.setattr("sketchselect.readers.text._MOST_FIELDS", 1 << 14)
     peaks = []
-    for n_rows in (10_000, 20_000):
+    for n_rows in (10_000, 80_000):
         lines = "".join(f'{10**6 + i},2,"m{10**6 + i}"\n' for i in range(n_rows))
         (tmp_path / "t.csv").write_text(f"a,b,town\n{lines}")
         rows = CsvRows(Location(str(tmp_path / "t.csv")))
@@ -355,4 +355,4 @@ def test_twice_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypatch):
         assert sum(len(block) for block, _ in rows.partitions(10**6)) == n_rows
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 2 * peaks[0]  # other objects of this process are in it
