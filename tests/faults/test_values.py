@@ -105,3 +105,17 @@ def test_a_target_too_small_to_be_squared_is_not_called_constant(size: float) ->
         sks.LassoPath(n_features_to_select=2).fit(rows, size * target)
     with pytest.warns(UserWarning, match="the target is constant"):
         sks.LassoPath(n_features_to_select=2).fit(rows, np.zeros(200))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -1.0, np.inf])
+def test_a_weight_that_is_none_is_named_by_its_row(wrong: float) -> None:
+    rows = np.random.default_rng(0).standard_normal((60, 6))
+    weights = np.ones(60)
+    weights[47] = wrong
+    for fit in (
+        lambda: sks.summarize(rows, sks.Moments(), sample_weight=weights, partition_bytes=480, client="serial"),
+        lambda: sks.KMeans(2).fit(rows, sample_weight=weights, client="serial"),
+        lambda: sks.ColumnStats().from_block(rows[40:], start=40, sample_weight=weights[40:]),
+    ):
+        with pytest.raises(BadBlock, match=rf"sample_weight is {wrong:g} at row 47"):
+            fit()

@@ -393,7 +393,7 @@ def read_steps(
     with one_blas_thread(), naming(source, f"partition {span.partition}", span.start, span.stop):
         block = read_block(source, span.start, span.stop, context.retries, sent, laps)
         with laps.step("kernel"):
-            weights = as_weights(block.weight, block.values.shape[0])
+            weights = as_weights(block.weight, block.values.shape[0], block.position)
             require_summable(block.values, weights, block.position)
             bounds = np.linspace(0, block.values.shape[0], count + 1).astype(int)
             for a, b in pairwise(map(int, bounds)):

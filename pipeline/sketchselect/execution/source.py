@@ -48,7 +48,7 @@ class Block:
     @property
     def row_weights(self) -> Floats:
         """Weight of each row; ones where rows have no weights."""
-        weights = as_weights(self.weight, self.values.shape[0])
+        weights = as_weights(self.weight, self.values.shape[0], self.position)
         return np.ones(self.values.shape[0]) if weights is None else weights
 
     @property

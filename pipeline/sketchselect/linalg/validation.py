@@ -138,10 +138,12 @@ def magnitude_error(row: int, column: int, name: str = "column") -> BadBlock:
     )
 
 
-def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
+def as_weights(weights: ArrayLike | None, n_rows: int, start: int | Array = 0) -> Floats | None:
     """Return row weights as float64 of shape (n_rows,), finite and not negative; None, all weights 1, stays None.
 
     Numbers below the smallest that has all digits may stand beside larger weights, which they are nothing to.
+
+    `start`: Global index of the first row, or of every row, for messages.
     """
     if weights is None:
         return None
@@ -151,8 +153,11 @@ def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
         raise BadBlock("sample_weight holds text that is no number; give numbers") from error
     if array.shape != (n_rows,):
         raise BadBlock(f"sample_weight has shape {array.shape}, the block has {n_rows} rows")
-    if not np.isfinite(array).all() or (array < 0).any():
-        raise BadBlock("sample_weight must be finite and not negative")
+    wrong = ~(np.isfinite(array) & (array >= 0))
+    if wrong.any():
+        first = int(wrong.argmax())
+        row = int(start[first]) if isinstance(start, np.ndarray) else start + first
+        raise BadBlock(f"sample_weight is {array[first]:g} at row {row}; weights must be finite and not negative")
     if 0.0 < array.max(initial=0.0) < np.finfo(np.float64).tiny:
         raise BadBlock("sample_weight is below 2.2e-308 in every row, where numbers lose their digits; use larger ones")
     return array

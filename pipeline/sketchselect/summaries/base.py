@@ -337,7 +337,7 @@ class Summary(ABC, Generic[R]):
         """
         block = as_csr(X) if issparse(X) else as_block(X)
         targets = self._targets(y if self.takes_groups else without_groups(y)[0], block.shape[0])
-        weights = as_weights(sample_weight, block.shape[0])
+        weights = as_weights(sample_weight, block.shape[0], start)
         names = column_names(X)
         rows = None
         if self.keyed_by_rows and block.shape[0] and not isinstance(start, np.ndarray):

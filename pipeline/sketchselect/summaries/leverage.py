@@ -212,7 +212,7 @@ class LeverageSample(Summary[SampleRecord]):
     ) -> Self:
         # Rows are scored against the sample so far, so fewer are sampled than by `merge`.
         block = as_block(X)
-        weights = as_weights(sample_weight, block.shape[0])
+        weights = as_weights(sample_weight, block.shape[0], start)
         self.require_mergeable(self._with(self._empty(block.shape[1], 0), context))
         if block.shape[0] == 0:
             return self

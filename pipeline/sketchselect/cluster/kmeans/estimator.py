@@ -317,7 +317,7 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         partitions, at_first = source_partitions(source), source_identities(source)
         for index in range(len(partitions)):
             block = source.block(*partitions[index])
-            stream = stream.add(block.values, as_weights(block.weight, block.values.shape[0]))
+            stream = stream.add(block.values, as_weights(block.weight, block.values.shape[0], block.position))
         require_unchanged(at_first, source)
         self._forget()
         self._stream = stream
