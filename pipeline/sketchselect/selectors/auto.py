@@ -533,7 +533,8 @@ class AutoSelector(BaseSelector):
             warn(
                 f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the variance, on "
                 "all columns too, so columns chosen for them say little; another number of clusters or another "
-                "preparation of the rows may explain more",
+                "preparation of the rows may explain more (of counts, `cluster.compare_preparations` chooses one, and "
+                'prepare.steps = "auto" in a job)',
             )
         self.method_ = choice.method
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
