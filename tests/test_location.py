@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+from typing import Any
 
 import fsspec
 import pytest
@@ -10,7 +11,7 @@ from tests.structure import Module, package_modules
 
 from sketchselect import location as module
 from sketchselect.errors import BadParameter, SourceError
-from sketchselect.location import Location, is_scheduler_file, is_url, locate, location_of
+from sketchselect.location import Location, is_scheduler_file, is_url, locate, location_of, refusal
 
 
 @pytest.fixture(params=["path", "file URL", "memory URL"])
@@ -116,3 +117,22 @@ def test_a_url_is_no_local_path_and_no_scheduler_file(text):
     assert not is_scheduler_file(text)
     assert is_scheduler_file("a/scheduler.json")
     assert not any(is_url(path) for path in ("a/b", "/a:/b", "1://x", "a b://x", "C:x", ""))
+
+
+def test_addresses_in_errors_of_any_aiohttp_are_hidden() -> None:
+    """Before 3.11 what it keeps of a request was no named tuple."""
+
+    class Request:
+        __slots__ = ("real_url",)
+
+        def __init__(self) -> None:
+            self.real_url = "https://user:secret@host/rows.zarr?signature=abc"
+
+    class ClientResponseError(Exception):
+        __module__ = "aiohttp.client_exceptions"
+        status = 403
+        request_info: Any = Request()
+
+    error = ClientResponseError("of https://user:secret@host/rows.zarr")
+    assert refusal(error) == "the server answers 403"
+    assert "secret" not in f"{error} {error.request_info.real_url}"

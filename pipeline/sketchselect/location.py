@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -325,7 +326,8 @@ def hide_addresses(error: Any) -> None:
     """Take what is secret out of the addresses that an error of aiohttp quotes: a traceback shows it as the cause."""
     error.args = tuple(without_credentials(arg) if isinstance(arg, str) else arg for arg in error.args)
     if (request := getattr(error, "request_info", None)) is not None:
-        error.request_info = request._replace(real_url=without_credentials(str(request.real_url)))
+        # Before aiohttp 3.11 it was no named tuple; messages read the address alone.
+        error.request_info = SimpleNamespace(real_url=without_credentials(str(request.real_url)))
 
 
 def status_of(error: SourceError) -> int | None:

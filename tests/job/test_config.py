@@ -80,6 +80,11 @@ def test_an_unknown_key_of_auto_with_a_target_is_compared_with_the_keys_of_auto_
     job = {"input": {"url": "a", "target": "y.npy"}, "select": {"method": "auto", "cvv": 5}}
     with pytest.raises(ConfigError, match=r"select\.cvv: unknown key; did you mean 'cv'\?"):
         load_job(job)
+    # What is sound with a target is not called unknown because of another mistake.
+    for select in ({"cv": 5, "cvv": 5}, {"cv": 5, "tolerance": -1.0}):
+        with pytest.raises(ConfigError) as raised:
+            load_job(job | {"select": {"method": "auto"} | select})
+        assert "select.cv:" not in str(raised.value)
     with pytest.raises(ConfigError, match="known keys: ") as raised:
         load_job({"input": {"url": "a"}, "select": {"method": "auto", "qqqqqq": 5}})
     names = str(raised.value).partition("known keys: ")[2].partition(" (")[0].split(", ")
@@ -238,6 +243,13 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
             "[input]\nurl = 'a'\n[output]\n[input] # again\nkey = 'b'\n",
             "not valid TOML: the section [input] is there twice; put all of its keys into one (at line 4, column",
         ),
+        (
+            "[prepare]\nsteps = [\n 'l2',\n]\nsteps = [\n 'l2',\n]\n[output]\n",
+            "the key steps is there twice; remove one of the two (at line 7, column",
+        ),
+        ("# \u2028\n[input]\nurl = 'a'\nurl = 'b'\n", "the key url is there twice; remove one of the two (at line 4"),
+        ("input = 3\n[input]\nurl = 'a'\n", "(at line 2"),
+        ("a = 3\na.b = 4\n", "(at line 2"),
         ("x = " + "[" * 5000, "nested too deeply"),
         ("\n\nurl == 3\n", "line 3"),
     ],

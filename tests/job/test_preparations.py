@@ -11,7 +11,7 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect import workflow
-from sketchselect.errors import BadBlock, ConfigError, SourceError
+from sketchselect.errors import BadBlock, ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.workflow.plan.forecast import forecast_job
 from sketchselect.workflow.verify import verify_run
@@ -81,12 +81,26 @@ def test_engines_stages_and_a_second_run_give_the_same(text_job: Any, tmp_path: 
     assert all(check.holds is not False for check in verify_run(once.folder))
 
 
-def test_a_later_stage_reads_no_rows_to_choose(text_job: Any, tmp_path: Path) -> None:
+def test_a_later_stage_takes_the_preparation_of_the_summary(text_job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     workflow.summarize(text_job())
-    other = tmp_path / "others.npz"
-    sparse.save_npz(other, sparse.load_npz(tmp_path / "words.npz")[:400])
-    with pytest.raises(SourceError, match=r"no preparation was chosen for these rows.*`summarize` chooses it"):
-        workflow.select(text_job(input={"url": str(other)}))
+    once = workflow.cluster(text_job()) if workflow.select(text_job()) else None
+    # As of a server that states no versions: what was chosen before is not known to be of these rows.
+    folder = text_job()["output"]["dir"] + "-2"
+    monkeypatch.setattr("sketchselect.workflow.session.Session.source_fingerprint", lambda *_, **__: None)
+    job = text_job(output={"dir": folder})
+    workflow.summarize(job)
+    monkeypatch.setattr("sketchselect.workflow.stages.columns.preparations_of_source", None)
+    assert once is not None
+    assert workflow.select(job).read_bytes() == (once.folder / "selection.json").read_bytes()
+
+
+def test_what_the_comparison_doubts_is_noted_at_every_run(text_job: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sparse.save_npz(tmp_path / "flat.npz", sparse.csr_matrix(rng.multinomial(50, np.full(40, 1 / 40), size=200)))
+    job = text_job(input={"url": str(tmp_path / "flat.npz")}, select={"n_features": 5}, cluster={"n_clusters": 3})
+    for _ in range(2):
+        notes = sks.run(job).manifest["notes"]
+        assert sum("the counts show no clusters" in note for note in notes) == 1
 
 
 def test_new_rows_are_prepared_in_the_same_way(text_job: Any, documents: Any, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,14 @@ def test_the_command_line_without_a_command_is_helped() -> None:
 def test_a_job_comes_from_standard_input(rows: Path) -> None:
     done = CliRunner().invoke(app, ["run", "-", "-q"], input=job("out"))
     assert done.exit_code == 0, done.stderr
+    assert json.loads((rows / "out" / "selection.json").read_text())["support"] == [4, 5]
+
+
+@pytest.mark.slow
+def test_a_job_comes_through_a_pipe(rows: Path) -> None:
+    command = [sys.executable, "-m", "sketchselect", "run", "-", "-q"]
+    done = subprocess.run(command, input=job("out"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert json.loads((rows / "out" / "selection.json").read_text())["support"] == [4, 5]
 
 

@@ -354,7 +354,8 @@ def test_levels_of_equal_frequency_have_one_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_quiet_conversion_prints_the_result_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["-q"]])
+def test_a_conversion_warns_of_columns_that_are_no_numbers(tmp_path: Path, options: list[str]) -> None:
+    """Also where it is quiet: what is lost is no progress."""
     (tmp_path / "t.csv").write_text("a,town\n1,mill\n2,lake\n")
-    assert "warning: " in works("convert", tmp_path / "t.csv", tmp_path / "t.zarr").stderr
-    assert works("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "-q").stderr == ""
+    assert "warning: " in works("convert", tmp_path / "t.csv", tmp_path / "t.zarr", *options).stderr

@@ -8,13 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from tests.passing import Recorder
 
 import sketchselect as sks
 from sketchselect import workflow
 from sketchselect._progress import METRICS_HEAD
 from sketchselect.errors import BadParameter, ConfigError, SourceError
+from sketchselect.execution import Source
 from sketchselect.job.load import load_job
+from sketchselect.prepare import resolve
+from sketchselect.readers import open_matrix
+from sketchselect.workflow.session import suits_threads
+from sketchselect.workflow.verify import verify_run
 
 Job = Callable[..., dict[str, Any]]
 
@@ -68,6 +74,8 @@ def test_metrics_replace_no_other_file(job: Job, tmp_path: Path) -> None:
     for _ in range(2):
         sks.run(with_metrics(output={"metrics": str(tmp_path / "run.prom")}))
     assert (tmp_path / "run.prom").read_bytes().startswith(METRICS_HEAD)
+    (tmp_path / "run.prom").write_text("of somebody else by now")
+    assert all(check.holds is not False for check in verify_run(tmp_path / "out"))  # which writes no metrics
 
 
 def test_the_home_of_no_user_is_a_name_of_a_folder(job_file: Callable[..., Path], tmp_path: Path) -> None:
@@ -191,3 +199,13 @@ def test_an_open_cluster_is_warned_of(job: Job, tmp_path: Path) -> None:
     with LocalCluster(1, host="127.0.0.1", dashboard_address=None) as cluster:
         result = sks.run(job(execution={"cluster": cluster.scheduler_address}))
     assert any("neither encrypted nor authenticated" in note for note in result.manifest["notes"])
+
+
+def test_threads_suit_rows_that_are_one_partition_once_prepared() -> None:
+    sparse = open_matrix(scipy.sparse.random(2000, 20_000, 1e-4, format="csr", random_state=0))
+    assert suits_threads(Source(sparse))
+    assert not suits_threads(Source(sparse, prepare=resolve(["standardise"])))  # 320 MB
+    assert not suits_threads(Source(open_matrix(scipy.sparse.csr_array((10, 100_000)))))  # its sketch is wide
+    dense = open_matrix(np.zeros((100, 3)))
+    assert suits_threads(Source(dense))
+    assert not suits_threads(Source(dense), 480)

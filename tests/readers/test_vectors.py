@@ -205,6 +205,12 @@ def test_missing_entries_of_numbers_in_a_text_file_are_nan(tmp_path, missing, he
     assert np.array_equal(vector.read(0, 4), [np.nan, 1.5, 2, np.nan], equal_nan=True)
 
 
+@pytest.mark.parametrize("missing", ["NA", "none"])
+def test_labels_that_are_missing_but_for_the_first_have_no_heading(tmp_path, missing):
+    (tmp_path / "y.csv").write_text(f"yes\n{missing}\n{missing}\n")
+    assert open_vector(tmp_path / "y.csv", 3).read(0, 3).tolist() == ["yes", missing, missing]
+
+
 def test_an_empty_line_does_not_make_the_name_of_a_column_its_first_entry(tmp_path):
     """As many lines hold text as the matrix has rows, and each label would be that of the row after its own."""
     (tmp_path / "y.csv").write_text("label\na\n\nb\na\n")

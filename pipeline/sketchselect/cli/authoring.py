@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect as python_inspect
 import json
@@ -77,14 +78,17 @@ def init(
     import numpy as np
 
     from sketchselect.errors import BadParameter
+    from sketchselect.execution import Source
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.csr import is_csr
     from sketchselect.location import locate, location_of
+    from sketchselect.prepare import resolve
     from sketchselect.prepare.fitted import Standardise
-    from sketchselect.readers import open_matrix, row_partitions
+    from sketchselect.readers import open_matrix
     from sketchselect.readers.opening import format_of, is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes
+    from sketchselect.workflow.session import suits_threads
 
     options = storage_options(storage)
     given = {"storage_options": options, "feature_names": feature_names}
@@ -141,6 +145,10 @@ def init(
         if n_more := wider.shape[1] - n_columns:
             some = ", ".join(json.dumps(step) for step in ENCODINGS.values())
             label_line += f"# {counted(n_more, 'column')} of text or dates become features by {some}, first in steps\n"
+    cluster = WORKER_PROCESSES
+    # A source that no pass can cut is for the job to refuse.
+    with contextlib.suppress(SketchSelectError):
+        cluster = THREADS if suits_threads(Source(matrix, prepare=resolve(steps))) else WORKER_PROCESSES
     text = JOB.format(
         description=description,
         name=output,
@@ -162,7 +170,7 @@ def init(
         n_columns=n_columns,
         normalize="" if sparse_counts else NORMALIZE,
         fewest="" if number else "; as few as its search finds within 5 % of clustering on all of them, or a number",
-        cluster=THREADS if len(row_partitions(matrix, sparse=matrix.is_sparse)) == 1 else WORKER_PROCESSES,
+        cluster=cluster,
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
     output.write_text(text, encoding="utf-8")

@@ -117,12 +117,12 @@ def summarize(
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
     from sketchselect.prepare import encodings, resolve
-    from sketchselect.readers import open_matrix, open_vector, row_partitions
+    from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.selectors import AutoSelector, TargetAutoSelector
     from sketchselect.selectors.supervised.target import classes_of, require_several
     from sketchselect.summaries import Bundle, Moments, load, save
-    from sketchselect.workflow.session import engine_for, library_logs
+    from sketchselect.workflow.session import engine_for, library_logs, suits_threads
     from sketchselect.workflow.summary_files import MAGIC, require_replaceable
 
     require_replaceable(output, ".sks", MAGIC)
@@ -208,15 +208,14 @@ def summarize(
     if selector is not None and vector is not None and selector.uses_target:
         selector.inspect_target(vector)
     execution_settings = config.execution
-    partitions = row_partitions(matrix, execution_settings.partition_bytes, sparse=matrix.is_sparse)
-    if cluster is None and workers is None and len(partitions) == 1:  # Processes would take longer to start
+    # Models fitted to moments with a target multiply the rounding of products in float32.
+    in_double = target is not None if selector is None else selector.needs_double
+    rows = Source(matrix, vector, None, steps, in_double=in_double)
+    if cluster is None and workers is None and suits_threads(rows, execution_settings.partition_bytes):
         execution_settings = execution_settings.model_copy(update={"cluster": "threads"})
     with library_logs(None), engine_for(execution_settings) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
-        # Models fitted to moments with a target multiply the rounding of products in float32.
-        in_double = target is not None if selector is None else selector.needs_double
-        rows = Source(matrix, vector, None, steps, in_double=in_double)
         fit = fit_steps(rows, passes, statistics=statistics)
         for text in (text for step in fit.steps for text in step.notes(matrix.feature_names)):
             progress.note(f"note: {text}")

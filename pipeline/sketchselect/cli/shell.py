@@ -104,7 +104,7 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
         logs_json = log_format == "json"
         resumes = function.__name__ in RESUMING or parameters.get("checkpoint") is not None
         interrupted = RESUMABLE if resumes else INTERRUPTED
-        with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json, interrupted, quiet):
+        with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json, interrupted):
             if log_format not in LOG_FORMATS:
                 raise BadParameter(f"--log-format: {' or '.join(LOG_FORMATS)}, got {log_format!r:.40}")
             outcome = function(**parameters)
@@ -231,16 +231,13 @@ class Command(typer.core.TyperCommand):
 
 
 @contextlib.contextmanager
-def plain_errors(
-    debug: bool, as_json: bool = False, interrupted: str = INTERRUPTED, quiet: bool = False
-) -> Iterator[None]:
+def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUPTED) -> Iterator[None]:
     """Turn an error into one readable line and the right exit code, and signals into an orderly end.
 
     With `as_json` standard output has the error too, as a line of JSON with its exit code.
     `interrupted`: The line after such a signal.
-    `quiet`: Whether warnings go to the log alone.
     """
-    with _orderly_signals(as_json, interrupted), _plain_warnings(quiet):
+    with _orderly_signals(as_json, interrupted), _plain_warnings():
         try:
             yield
         except BrokenPipeError as error:
@@ -265,8 +262,8 @@ def plain_errors(
 
 
 @contextlib.contextmanager
-def _plain_warnings(quiet: bool) -> Iterator[None]:
-    """Print the text of a warning once, without code; those that are not for users go to the log, or all (`quiet`)."""
+def _plain_warnings() -> Iterator[None]:
+    """Print the text of a warning once, without code; those that are not for users go to the log."""
     import warnings
 
     seen_texts: set[str] = set()
@@ -276,7 +273,7 @@ def _plain_warnings(quiet: bool) -> Iterator[None]:
         if text in seen_texts:
             return
         seen_texts.add(text)
-        if issubclass(category, UserWarning) and not quiet:
+        if issubclass(category, UserWarning):
             print(log_line("warning", printable(text)), file=sys.stderr, flush=True)
         else:
             import logging

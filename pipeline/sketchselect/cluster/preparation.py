@@ -89,6 +89,8 @@ class Preparations:
         In the order in which they were given.
     n_clusters, n_rows, n_sampled : int
         Clusters, rows of all data, and rows that were clustered: sampled ones with two counts or more.
+    shows_no_clusters : bool
+        Whether the largest gain is within two of its standard errors of 0.
 
     Examples
     --------
@@ -105,6 +107,7 @@ class Preparations:
     n_clusters: int
     n_rows: int
     n_sampled: int
+    shows_no_clusters: bool = False
 
     @property
     def best(self) -> PreparationScore:
@@ -148,6 +151,7 @@ class Preparations:
             "n_clusters": self.n_clusters,
             "n_rows": self.n_rows,
             "n_sampled": self.n_sampled,
+            "shows_no_clusters": self.shows_no_clusters,
             "scores": [{"steps": list(s.steps), "gain": s.gain, "error": s.error} for s in self.scores],
         }
 
@@ -210,7 +214,7 @@ def compare_preparations(
     Raises
     ------
     BadBlock
-        If a value is negative, not a whole number, or above 2^53; names row and column.
+        If a value is negative, not a whole number, or 2^53 and more; names row and column.
     BadParameter
         For parameters out of range, or fewer rows with counts than clusters.
 
@@ -262,7 +266,7 @@ def preparations_of_source(
 
 @dataclass(frozen=True, eq=False)
 class OnlyCounts(Step):
-    """No change, and an error at the first value that is not a count: negative, not whole, or beyond 2^53."""
+    """No change, and an error at the first value that is not a count: negative, not whole, or of 2^53 and more."""
 
     name: ClassVar[str] = "only-counts"
     acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
@@ -270,11 +274,11 @@ class OnlyCounts(Step):
     def apply(self, block: Block) -> Block:
         """Return the block."""
         values = stored(block)
-        wrong = (values < 0) | (values != np.rint(values)) | (values > MOST_COUNTS)
+        wrong = (values < 0) | (values != np.rint(values)) | (values >= MOST_COUNTS)
         if wrong.any():
             first = int(wrong.argmax())
-            problem = f"{float(values.flat[first]):g} is not a count, and only preparations of counts can be compared"
-            raise BadEntry(*place_of(block, first), f"{problem}; list the prepare steps")
+            problem = f"{float(values.flat[first]):g} is not a count, and only preparations of counts can be compared; "
+            raise BadEntry(*place_of(block, first), f"{problem}correct it, or choose the prepare steps yourself")
         return block
 
 
@@ -331,11 +335,9 @@ def compared_on(
         return float(np.sqrt(shares**2 @ (values - shares @ values) ** 2))
 
     errors = [standard_error(gain - gains[best]) for gain in gains]
-    if means[best] <= CERTAIN * standard_error(gains[best]):
-        warn(
-            f"{counted(n_clusters, 'cluster')} of no preparation predict counts that were set aside clearly better "
-            "than the composition of all rows: the counts show no clusters; try another number of clusters"
-        )
+    is_in_doubt = means[best] <= CERTAIN * standard_error(gains[best])
+    if is_in_doubt:
+        warn(no_clusters(n_clusters))
     scores = tuple(
         PreparationScore(
             tuple(step.description for step in candidate),
@@ -345,7 +347,16 @@ def compared_on(
         )
         for candidate, mean, error in zip(candidates, means, errors, strict=True)
     )
-    return Preparations(scores, n_clusters, sample.n_rows, n_rows)
+    return Preparations(scores, n_clusters, sample.n_rows, n_rows, is_in_doubt)
+
+
+def no_clusters(n_clusters: int) -> str:
+    """Return the warning of a comparison without a gain."""
+    verb = "predicts" if n_clusters == 1 else "predict"
+    return (
+        f"{counted(n_clusters, 'cluster')} {verb} counts that were set aside no better than the composition of all "
+        "rows, whatever the preparation: the counts show no clusters; try another number of clusters"
+    )
 
 
 @dataclass(frozen=True, eq=False)

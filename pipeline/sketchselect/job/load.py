@@ -116,6 +116,8 @@ def parameter_problems(text: JobText) -> list[str]:
             problems.append(at_key(text, path, "unknown key; in a job file it is called 'n_features'"))
         elif name == "methods" and method == selectors.TargetAutoSelector.method:
             problems.append(at_key(text, path, f"is for choosing without a target; {WITH_TARGET}"))
+        elif name not in hints and name in known:
+            continue  # of auto with a target, into which `for_target` makes this method where nothing else is wrong
         elif name not in hints:
             methods = [other for other in selectors.METHODS if name in method_parameters(other)]
             owners = f"; it is a parameter of {', '.join(methods[:6])}" if methods else ""

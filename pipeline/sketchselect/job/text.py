@@ -166,10 +166,16 @@ def _toml_fault(fault: str, text: str) -> str:
     match = re.fullmatch(r"Cannot (overwrite a value|declare .* twice) (\(at line (\d+),.*\))", fault)
     if match is None:
         return fault
-    line = text.splitlines()[int(match[3]) - 1]
-    if match[1] == "overwrite a value":
-        return f"the key {line.partition('=')[0].strip()} is there twice; remove one of the two {match[2]}"
-    return f"the section {line.partition('#')[0].strip()} is there twice; put all of its keys into one {match[2]}"
+    lines = text.split("\n")[: int(match[3])]
+    if match[1] != "overwrite a value":
+        return (
+            f"the section {lines[-1].partition('#')[0].strip()} is there twice; put all of its keys into one {match[2]}"
+        )
+    # The place is behind the value, which may have several lines; what is no pair of equal keys keeps the message.
+    key = next((found[1] for line in reversed(lines) if (found := _KEY.match(line))), None)
+    if key is None or lines[-1].lstrip().startswith("[") or "." in key:
+        return fault
+    return f"the key {key.strip()} is there twice; remove one of the two {match[2]}"
 
 
 def _toml_lines(text: str) -> dict[KeyPath, str]:

@@ -141,7 +141,7 @@ def magnitude_error(row: int, column: int, name: str = "column") -> BadBlock:
 def as_weights(weights: ArrayLike | None, n_rows: int, start: int | Array = 0) -> Floats | None:
     """Return row weights as float64 of shape (n_rows,), finite and not negative; None, all weights 1, stays None.
 
-    Numbers below the smallest that has all digits may stand beside larger weights, which they are nothing to.
+    Numbers below 2.2e-308, which have lost digits, become 0: they are nothing beside larger weights.
 
     `start`: Global index of the first row, or of every row, for messages.
     """
@@ -158,9 +158,8 @@ def as_weights(weights: ArrayLike | None, n_rows: int, start: int | Array = 0) -
         first = int(wrong.argmax())
         row = int(start[first]) if isinstance(start, np.ndarray) else start + first
         raise BadBlock(f"sample_weight is {array[first]:g} at row {row}; weights must be finite and not negative")
-    if 0.0 < array.max(initial=0.0) < np.finfo(np.float64).tiny:
-        raise BadBlock("sample_weight is below 2.2e-308 in every row, where numbers lose their digits; use larger ones")
-    return array
+    small = array < np.finfo(np.float64).tiny
+    return np.where(small, 0.0, array) if (array[small] > 0).any() else array
 
 
 def as_labels(labels: ArrayLike, n_rows: int) -> Array:

@@ -46,12 +46,12 @@ def select(job: Job) -> Path:
     from sketchselect.workflow.stages import columns as column_stage
 
     with open_session(_config(job)) as session:
-        column_stage.choose_preparation(session, is_known=True)
         # The files of `summarize` show whether the method read the rows once more.
         more = session.selector.makes_passes or (session.folder.path / "columns.sks").exists()
         name = "columns.sks" if more else "summary.sks"
         _needed(session.folder.path / "summary.sks", "summarize")
         summary = column_stage.load_summary(session)
+        column_stage.prepare_as(session, summary)
         columns = load(_needed(session.folder.path / name, "summarize")) if more else summary
         column_stage.select(session, columns, summary)
         return session.folder.path / "selection.json"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 FOLDS = 5
 """Folds of the rows; leaving out each once measures the stability of the columns."""
 
-SHARED_STAGES = ("summarize", "block certificate")
-"""Stages that are charged to no method of one job: the first is shared, the last is of the run's own clusters."""
+SHARED_STAGES = ("choose preparation", "summarize", "block certificate")
+"""Stages that are charged to no method of one job: the first two are shared, the last is of the run's own clusters."""
 
 CAPTION = "inertia: compare it, and not the closer bounds, which are of blocks drawn for each run's own clusters."
 """Note below a table of clusterings."""

@@ -95,6 +95,20 @@ def engine_for(settings: ExecutionSettings, client: Any = None) -> contextlib.Ab
     )
 
 
+WIDE_COLUMNS = 1 << 16
+"""Columns of sparse rows from which a sketch of them may go into panels, which worker processes share."""
+
+
+def suits_threads(source: Source, partition_bytes: int | str | None = None) -> bool:
+    """Return whether to start worker processes would take longer than the passes: all rows are one partition."""
+    from sketchselect.execution.engine import source_partitions
+
+    source = replace(source, takes_sparse=True)
+    if source.is_sparse and source.matrix.shape[1] > WIDE_COLUMNS:
+        return False
+    return len(source_partitions(source, partition_bytes)) == 1
+
+
 def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     """Return threads of this process in place of a cluster on this machine, where the data fit in their memory.
 

@@ -181,6 +181,7 @@ def job_of_run(
     if job["execution"].get("checkpoint"):
         job["execution"]["checkpoint"] = "auto"
     job["output"]["dir"] = str(path)
+    job["output"]["metrics"] = None  # of the run; and a folder from elsewhere names no file that is written
     return load_job(job)
 
 

@@ -597,7 +597,6 @@ class _Walk:
             max(256, 4 * clusters),
             # For a job's own processes or threads; a given number may be meant for a larger machine.
             cores=available_cores() if execution.cluster == "local" and n_workers is None else None,
-            least_rows=clusters,
         )
         # A temporary folder: no files of an earlier run, none left by this one.
         quiet = execution.model_copy(update={"checkpoint": False})
@@ -739,6 +738,8 @@ class _Walk:
     def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
         session, path = self.session, self.folder / "features.zarr"
         source = column_stage.written_rows(session)
+        if self.config.cluster is not None:
+            self.engine.least_rows = self.config.cluster.n_clusters
         with self.stage("write features"):
             array, _ = feature_pass(source, support, path, plane, 0, session.pass_options)
         self.output_nbytes = array.nbytes + 4 * source.n_rows * (self.config.cluster is not None)

@@ -18,8 +18,8 @@ from sketchselect._progress import give_detail, reporting_steps
 from sketchselect._text import counted
 from sketchselect.cluster import certify_selection
 from sketchselect.cluster.certificates.spectral import sketch_rows
-from sketchselect.cluster.preparation import preparations_of_source
-from sketchselect.errors import Incompatible, SketchSelectError, SourceError
+from sketchselect.cluster.preparation import no_clusters, preparations_of_source
+from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, fit_steps, summarize_source
 from sketchselect.execution.summarize import source_for, summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
@@ -46,24 +46,19 @@ STEPS_FILE = "prepare.sks"
 """Name of the file of statistics of prepare steps in an output folder."""
 
 
-def choose_preparation(session: Session, *, is_known: bool = False) -> None:
-    """Decide ``[prepare] steps = "auto"`` on a sample of the rows; a list of steps stays as it is.
-
-    `is_known`: Whether an earlier stage must have decided it: then no row is read.
-    """
+def choose_preparation(session: Session) -> None:
+    """Decide ``[prepare] steps = "auto"`` on a sample of the rows; a list of steps stays as it is."""
     settings = session.config.cluster
     if session.config.prepare.steps != "auto" or settings is None:
         return
     source, k, seed = replace(session.rows, prepare=()), settings.n_clusters, settings.random_state
     fingerprint = session.source_fingerprint(n_clusters=k, random_state=seed)
     with session.stage("choose preparation") as entry:
-        if is_known and session.folder.finished("choose preparation", fingerprint) is None:
-            raise SourceError(
-                f"{session.folder.path}: no preparation was chosen for these rows and settings; `summarize` chooses it"
-            )
         if not session.reusable("choose preparation", fingerprint, entry):
             options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
-            with noted_warnings(session, "prepare"):
+            with warnings.catch_warnings():
+                # Stated below, of an earlier run's choice too.
+                warnings.simplefilter("ignore", UserWarning)
                 preparations = preparations_of_source(source, k, options, random_state=seed)
             session.require_unchanged()
             entry["preparations"] = preparations.to_dict()
@@ -71,6 +66,14 @@ def choose_preparation(session: Session, *, is_known: bool = False) -> None:
         session.preparations = comparison = entry.pop("preparations")
     session.prepare_with(comparison["steps"])
     session.note(f"prepare: {comparison['sentence']}")
+    if comparison["shows_no_clusters"]:
+        session.note(f"prepare: {no_clusters(k)}")
+
+
+def prepare_as(session: Session, summary: Summary[Any]) -> None:
+    """Take the steps of a summary for ``steps = "auto"``; nothing is read."""
+    if session.config.prepare.steps == "auto":
+        session.prepare_with([label.partition("#")[0] for label in summary.context.prepare])
 
 
 def prepare(session: Session) -> None:
