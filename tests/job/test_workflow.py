@@ -202,7 +202,7 @@ def test_an_open_cluster_is_warned_of(job: Job, tmp_path: Path) -> None:
 
 
 def test_threads_suit_rows_that_are_one_partition_once_prepared() -> None:
-    sparse = open_matrix(scipy.sparse.random(2000, 20_000, 1e-4, format="csr", random_state=0))
+    sparse = open_matrix(scipy.sparse.csr_array((2000, 20_000)))
     assert suits_threads(Source(sparse))
     assert not suits_threads(Source(sparse, prepare=resolve(["standardise"])))  # 320 MB
     assert not suits_threads(Source(open_matrix(scipy.sparse.csr_array((10, 100_000)))))  # its sketch is wide

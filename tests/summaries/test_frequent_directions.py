@@ -236,7 +236,9 @@ def test_masked_arrays_are_refused():
 def load(name):
     if name == "digits":
         return load_digits().data
-    return data_set(name)["X"][:2000].astype(float)
+    X = data_set(name)["X"][:2000].astype(float)
+    # The oracle sums in long doubles, which takes seconds for products of a thousand columns.
+    return X[:, :: -(-X.shape[1] // 400)]
 
 
 @pytest.mark.parametrize("size", [3, 12])
