@@ -81,10 +81,12 @@ def test_an_unknown_key_of_auto_with_a_target_is_compared_with_the_keys_of_auto_
     with pytest.raises(ConfigError, match=r"select\.cvv: unknown key; did you mean 'cv'\?"):
         load_job(job)
     # What is sound with a target is not called unknown because of another mistake.
-    for select in ({"cv": 5, "cvv": 5}, {"cv": 5, "tolerance": -1.0}):
-        with pytest.raises(ConfigError) as raised:
-            load_job(job | {"select": {"method": "auto"} | select})
-        assert "select.cv:" not in str(raised.value)
+    with pytest.raises(ConfigError) as raised:
+        load_job(job | {"select": {"method": "auto", "cv": 5, "cvv": 5}})
+    assert "select.cv:" not in str(raised.value)
+    for name, value in {"tolerance": 0.05, "methods": ["greedy"], "n_clusters": 3, "sample_rows": 100}.items():
+        with pytest.raises(ConfigError, match=rf"select\.cv: is for learning from the target, and {name} for choosing"):
+            load_job(job | {"select": {"method": "auto", "cv": 5, name: value}})
     with pytest.raises(ConfigError, match="known keys: ") as raised:
         load_job({"input": {"url": "a"}, "select": {"method": "auto", "qqqqqq": 5}})
     names = str(raised.value).partition("known keys: ")[2].partition(" (")[0].split(", ")

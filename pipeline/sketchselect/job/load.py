@@ -62,11 +62,17 @@ def for_target(text: JobText) -> JobText:
     select = text.values.get("select")
     if not isinstance(select, dict) or select.get("method") != AutoSelector.method:
         return text
-    known = {*SELECT_KEYS, *method_parameters(TargetAutoSelector.method)} - {"tolerance", "tolerance_proved"}
-    known |= {"normalize"} if select.get("normalize") is False else set()
-    if not _has_only_a_target(text) or {*select} - known:
+    if not _has_only_a_target(text) or {*select} - _keys_with_target(select):
         return text
     return replace(text, values={**text.values, "select": {**select, "method": TargetAutoSelector.method}})
+
+
+def _keys_with_target(select: Mapping[str, Any]) -> set[str]:
+    """Return the keys of ``[select]`` that the method "auto" has with a target."""
+    from sketchselect.selectors import TargetAutoSelector
+
+    keys = {*SELECT_KEYS, *method_parameters(TargetAutoSelector.method)} - {"tolerance", "tolerance_proved"}
+    return keys | ({"normalize"} if select.get("normalize") is False else set())
 
 
 def _has_only_a_target(text: JobText) -> bool:
@@ -102,6 +108,7 @@ def parameter_problems(text: JobText) -> list[str]:
     learning = method == selectors.AutoSelector.method and _has_only_a_target(text)
     names = [*SELECT_KEYS, *hints, *(method_parameters(selectors.TargetAutoSelector.method) if learning else ())]
     known = [name for name in dict.fromkeys(names) if name != "n_features_to_select"]
+    with_target = _keys_with_target(select)
     problems, sound = [], {}
     # A manifest has null for what a job leaves out.
     if select.get("n_features") is not None and "n_features_to_select" not in hints:
@@ -117,7 +124,12 @@ def parameter_problems(text: JobText) -> list[str]:
         elif name == "methods" and method == selectors.TargetAutoSelector.method:
             problems.append(at_key(text, path, f"is for choosing without a target; {WITH_TARGET}"))
         elif name not in hints and name in known:
-            continue  # of auto with a target, into which `for_target` makes this method where nothing else is wrong
+            # Of auto with a target: it is that unless another key is wrong, or for choosing without a target.
+            if others := [k for k in select if k in {*hints, *SELECT_KEYS} - with_target]:
+                problem = (
+                    f"is for learning from the target, and {others[0]} for choosing without it; remove one of them"
+                )
+                problems.append(at_key(text, path, problem))
         elif name not in hints:
             methods = [other for other in selectors.METHODS if name in method_parameters(other)]
             owners = f"; it is a parameter of {', '.join(methods[:6])}" if methods else ""
