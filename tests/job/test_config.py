@@ -252,6 +252,8 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
         ("# \u2028\n[input]\nurl = 'a'\nurl = 'b'\n", "the key url is there twice; remove one of the two (at line 4"),
         ("input = 3\n[input]\nurl = 'a'\n", "(at line 2"),
         ("a = 3\na.b = 4\n", "(at line 2"),
+        ("[input]\nurl = 'a'\nurl = '''\nx = 3\n'''\n", "TOML: Cannot overwrite a value (at line 5"),
+        ("[a.b]\nc = 1\n[a]\nb = 3\n", "TOML: Cannot overwrite a value (at line 4"),
         ("x = " + "[" * 5000, "nested too deeply"),
         ("\n\nurl == 3\n", "line 3"),
     ],

@@ -126,10 +126,8 @@ def parameter_problems(text: JobText) -> list[str]:
         elif name not in hints and name in known:
             # Of auto with a target: it is that unless another key is wrong, or for choosing without a target.
             if others := [k for k in select if k in {*hints, *SELECT_KEYS} - with_target]:
-                problem = (
-                    f"is for learning from the target, and {others[0]} for choosing without it; remove one of them"
-                )
-                problems.append(at_key(text, path, problem))
+                clash = f"is for learning from the target, and {others[0]} for choosing without it; remove one of them"
+                problems.append(at_key(text, path, clash))
         elif name not in hints:
             methods = [other for other in selectors.METHODS if name in method_parameters(other)]
             owners = f"; it is a parameter of {', '.join(methods[:6])}" if methods else ""

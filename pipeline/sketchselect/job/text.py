@@ -171,18 +171,19 @@ def _toml_fault(fault: str, text: str) -> str:
         return (
             f"the section {lines[-1].partition('#')[0].strip()} is there twice; put all of its keys into one {match[2]}"
         )
-    # The place is behind the value, which may have several lines; what is no pair of equal keys keeps the message.
-    key = next((found[1] for line in reversed(lines) if (found := _KEY.match(line))), None)
-    if key is None or lines[-1].lstrip().startswith("[") or "." in key:
+    # The place is behind the value, which may have several lines. A key that stands once there keeps the message: it is
+    # a section too, or a line of a text.
+    keys = [key[1].strip() for line in lines if (key := _KEY.match(line))]
+    if not keys or keys.count(keys[-1]) < 2 or lines[-1].lstrip().startswith("[") or "." in keys[-1]:
         return fault
-    return f"the key {key.strip()} is there twice; remove one of the two {match[2]}"
+    return f"the key {keys[-1]} is there twice; remove one of the two {match[2]}"
 
 
 def _toml_lines(text: str) -> dict[KeyPath, str]:
     """Return the line of every ``[table]`` and ``key =``; tomllib reports none."""
     lines: dict[KeyPath, str] = {}
     table: KeyPath = ()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if header := _TABLE.match(line):
             table = _split(header[1])
             lines.setdefault(table, f"line {number}")

@@ -523,7 +523,11 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     column = 0 if width == 1 else _column(header, name, location)
     entries = [row[column].strip() for row in table]
     numbers = [_is_number(entry) or is_missing_field(entry) for entry in entries]
-    has_heading = not numbers[0] and all(numbers[1:]) and any(map(_is_number, entries[1:]))
+    has_heading = (
+        not numbers[0]
+        and all(numbers[1:])
+        and any(_is_number(entry) and not is_missing_field(entry) for entry in entries[1:])
+    )
     if width > 1 or len(entries) - 1 == n_rows or has_heading:
         entries, numbers = entries[1:], numbers[1:]
     if not entries:

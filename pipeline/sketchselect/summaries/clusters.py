@@ -210,7 +210,7 @@ class CentroidSums(Summary[CentroidRecord]):
         if self.centers is None:
             raise BadParameter("label_block needs centers")
         block = as_csr(X) if issparse(X) else as_block(X)
-        weights = as_weights(sample_weight, block.shape[0])
+        weights = as_weights(sample_weight, block.shape[0], start)
         if block.shape[0] == 0:
             return np.zeros(0, dtype=np.int32), self._with(self._empty(block.shape[1], 0), self.context)
         if is_csr(block) and not stays_sparse(block, weights, self.sparse_limit):

@@ -51,7 +51,6 @@ def select(job: Job) -> Path:
         name = "columns.sks" if more else "summary.sks"
         _needed(session.folder.path / "summary.sks", "summarize")
         summary = column_stage.load_summary(session)
-        column_stage.prepare_as(session, summary)
         columns = load(_needed(session.folder.path / name, "summarize")) if more else summary
         column_stage.select(session, columns, summary)
         return session.folder.path / "selection.json"

@@ -56,9 +56,7 @@ def choose_preparation(session: Session) -> None:
     with session.stage("choose preparation") as entry:
         if not session.reusable("choose preparation", fingerprint, entry):
             options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
-            with warnings.catch_warnings():
-                # Stated below, of an earlier run's choice too.
-                warnings.simplefilter("ignore", UserWarning)
+            with noted_warnings(session, "prepare"):
                 preparations = preparations_of_source(source, k, options, random_state=seed)
             session.require_unchanged()
             entry["preparations"] = preparations.to_dict()
@@ -66,14 +64,8 @@ def choose_preparation(session: Session) -> None:
         session.preparations = comparison = entry.pop("preparations")
     session.prepare_with(comparison["steps"])
     session.note(f"prepare: {comparison['sentence']}")
-    if comparison["shows_no_clusters"]:
+    if comparison.get("shows_no_clusters"):
         session.note(f"prepare: {no_clusters(k)}")
-
-
-def prepare_as(session: Session, summary: Summary[Any]) -> None:
-    """Take the steps of a summary for ``steps = "auto"``; nothing is read."""
-    if session.config.prepare.steps == "auto":
-        session.prepare_with([label.partition("#")[0] for label in summary.context.prepare])
 
 
 def prepare(session: Session) -> None:
