@@ -244,6 +244,8 @@ FAULTS = (
         "summaries/test_moments_precision.py::test_float32_with_a_huge_row_neither_overflows_nor_forgets_the_others",
         "cluster/test_lloyd_kernels.py::test_magnitudes_far_beyond_float32"),
     row("number", "k-means far from zero", "the inertia of centred rows", KMEANS + "far_from_the_origin"),
+    row("config", "a number of repetitions, folds or grid points that would never end (10^30)", "refused: its range is declared",
+        VALUES + "repetitions_that_would_never_end_are_refused", "job/test_config.py::test_every_mistake_is_named"),
     row("store", "a checkpoint flipped, cut, swapped, of another job", "noticed, named, computed again; the same bits",
         DAMAGE + "every_node_of_a_checkpoint", DAMAGE + "nodes_of_another_run_and_of_other_rows",
         SAVED + "damaged_files_are_named_and_computed_again", DAMAGE + "every_kind_of_summary",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
+from sketchselect.cluster import cluster_range
 from sketchselect.errors import BadBlock, BadParameter, EmptyInput
 from sketchselect.summaries import codec
 
@@ -123,4 +124,28 @@ def test_a_weight_that_is_none_is_named_by_its_row(wrong: float) -> None:
         lambda: sks.ColumnStats().from_block(rows[40:], start=40, sample_weight=weights[40:]),
     ):
         with pytest.raises(BadBlock, match=rf"sample_weight is {wrong:g} at row 47"):
+            fit()
+
+
+@pytest.mark.parametrize("many", [10**6, 10**30])
+def test_repetitions_that_would_never_end_are_refused(many: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((60, 6))
+    fits = {
+        "n_init": lambda: sks.KMeans(2, n_init=many).fit(rows),
+        "n_init ": lambda: sks.KMeans(2, n_init=many).partial_fit(rows),
+        "n_seeds": lambda: cluster_range(rows, [2, 3], n_seeds=many),
+        "n_folds": lambda: sks.summaries.Folds(sks.Moments(), n_folds=many),
+        "n_draws": lambda: sks.selectors.RandomizedSelector(n_draws=many).fit(rows),
+        "cv": lambda: sks.selectors.LassoPath(cv=many).fit(rows, rows[:, 0]),
+        "cv ": lambda: sks.selectors.LogisticPath(cv=many).fit(rows, rows[:, 0] > 0),
+        "n_alphas": lambda: sks.selectors.MCPPath(n_alphas=many).fit(rows, rows[:, 0]),
+        "draws": lambda: sks.selectors.KnockoffSelector(draws=many).fit(rows, rows[:, 0]),
+        "n_pairs": lambda: sks.selectors.StabilitySelector(n_pairs=many).fit(rows, rows[:, 0]),
+        "n_buckets": lambda: sks.selectors.StabilitySelector(n_buckets=many).fit(rows, rows[:, 0]),
+        "n_iter": lambda: sks.selectors.FeatureSelectionAnnealing(n_iter=10 * many).fit(rows, rows[:, 0]),
+    }
+    for name, fit in fits.items():
+        with pytest.raises(
+            BadParameter, match=rf"^{name.strip()} must be .*a whole number from [012] to 10*0.* got 10+"
+        ):
             fit()

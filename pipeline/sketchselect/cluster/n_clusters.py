@@ -29,7 +29,7 @@ from sketchselect.linalg.hashing import approximate_directions, derive_seed, gau
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import COST_TIE, LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.linalg.validation import Floats, Labels, require_positive, require_seed
+from sketchselect.linalg.validation import MOST_TIMES, Floats, Labels, require_positive, require_seed
 from sketchselect.plots import ClusterRangeDisplay
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 
@@ -487,7 +487,7 @@ def _on_coreset(
     sample: RowSample, spectrum: Spectrum | None, ks: Sequence[int], n_seeds: int, seed: int
 ) -> tuple[ClusterRange, dict[int, Floats]]:
     """Return the range by the coreset and the spectrum, and the best centres of each k."""
-    require_positive("n_seeds", n_seeds, 2)
+    require_positive("n_seeds", n_seeds, 2, MOST_TIMES)
     points = WeightedRows(sample.rows, sample.weights).dense()
     if max(ks) > sample.n_kept:
         raise BadParameter(

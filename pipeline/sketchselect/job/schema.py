@@ -23,6 +23,7 @@ from pydantic import (
 from sketchselect._text import did_you_mean, without_credentials
 from sketchselect.errors import BadParameter
 from sketchselect.job.text import JobText, KeyPath
+from sketchselect.linalg.validation import MOST_TIMES, whole_in_words
 from sketchselect.location import SCHEMES, is_url
 
 
@@ -248,7 +249,9 @@ class ClusterSettings(Section):
     init: Literal["auto", "k-means||", "k-means++", "random"] = Field(
         default="auto", description='"auto", "k-means||", "k-means++" or "random"'
     )
-    n_init: Count | Literal["auto"] = Field(default="auto", description='a whole number of at least 1, or "auto"')
+    n_init: Annotated[Count, Field(le=MOST_TIMES)] | Literal["auto"] = Field(
+        default="auto", description=f'{whole_in_words(1, MOST_TIMES)}, or "auto"'
+    )
     max_iter: Count = Field(default=300, description=_A_COUNT)
     tol: float = Field(default=1e-4, ge=0, description="a number of at least 0")
     random_state: Seed = 0

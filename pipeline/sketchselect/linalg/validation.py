@@ -218,11 +218,20 @@ def global_rows(start: int | Array, n_rows: int) -> NDArray[np.uint64]:
     return np.arange(start, start + n_rows, dtype=np.uint64)
 
 
-def require_positive(name: str, value: Any, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`, or raise `BadParameter`."""
-    if not _is_whole(value) or value < least:
-        raise BadParameter(f"{name} must be a whole number of at least {least}, got {value!r:.40}")
+MOST_TIMES = 10_000
+"""Most repetitions, folds or points of a grid: with more, a slip of the pen would run for ever or take all memory."""
+
+
+def require_positive(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """Return `value` as an int of at least `least` and at most `most`, or raise `BadParameter`."""
+    if not _is_whole(value) or value < least or (most is not None and value > most):
+        raise BadParameter(f"{name} must be {whole_in_words(least, most)}, got {value!r:.40}")
     return int(value)
+
+
+def whole_in_words(least: int, most: int | None = None) -> str:
+    """Return the limits of a whole number in words."""
+    return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
 
 
 def require_number(

@@ -19,7 +19,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.validation import require_number, require_positive, require_seed, with_former_names
+from sketchselect.linalg.validation import (
+    MOST_TIMES,
+    require_number,
+    require_positive,
+    require_seed,
+    whole_in_words,
+    with_former_names,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Limits:
     advice: str = ""
 
 
-def _accepted(require: Callable[..., Any], *arguments: Any, **limits: float) -> bool:
+def _accepted(require: Callable[..., Any], *arguments: Any, **limits: float | None) -> bool:
     try:
         require(*arguments, **limits)
     except BadParameter:
@@ -39,10 +46,10 @@ def _accepted(require: Callable[..., Any], *arguments: Any, **limits: float) -> 
     return True
 
 
-def whole(least: int = 1, advice: str = "") -> Limits:
-    """Return the limits of a whole number of at least `least`."""
-    words = f"a whole number of at least {least}"
-    return Limits(words, lambda value: _accepted(require_positive, "", value, least), advice)
+def whole(least: int = 1, advice: str = "", most: int | None = None) -> Limits:
+    """Return the limits of a whole number of at least `least` and at most `most`."""
+    words = whole_in_words(least, most)
+    return Limits(words, lambda value: _accepted(require_positive, "", value, least=least, most=most), advice)
 
 
 def number(**limits: float) -> Limits:
@@ -58,6 +65,7 @@ def _is_size(value: Any) -> bool:
 
 
 Count = Annotated[int, whole()]
+Times = Annotated[int, whole(most=MOST_TIMES)]
 Size = Annotated[float, Limits("a number or share of the columns", _is_size)]
 SketchSize = Annotated[int, whole(2)]
 Share = Annotated[float, number(above=0, below=1)]

@@ -19,7 +19,7 @@ from sketchselect.selectors.kmeans_columns import (
     certify_weighted_columns,
     column_subspace,
 )
-from sketchselect.selectors.parameters import Count, Share, Size, SketchSize
+from sketchselect.selectors.parameters import Count, Share, Size, SketchSize, Times
 
 
 class DrawnColumnSelector(ColumnSelector):
@@ -45,7 +45,7 @@ class DrawnColumnSelector(ColumnSelector):
         sketch_size: SketchSize | None = None,
         svd: Method = "exact",
         epsilon: Share = 0.5,
-        n_draws: Count = 1,
+        n_draws: Times = 1,
         normalize: str | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -134,7 +134,7 @@ class RandomizedSelector(DrawnColumnSelector):
         sketch_size: SketchSize | None = None,
         svd: Method = "exact",
         epsilon: Share = 0.5,
-        n_draws: Count = 1,
+        n_draws: Times = 1,
         normalize: str | None = None,
         random_state: Any = 0,
         top_up: bool = False,
@@ -193,7 +193,7 @@ class HybridSelector(DrawnColumnSelector):
         sketch_size: SketchSize | None = None,
         svd: Method = "fast",
         epsilon: Share = 0.5,
-        n_draws: Count = 10,
+        n_draws: Times = 10,
         normalize: str | None = None,
         random_state: Any = 0,
     ) -> None:

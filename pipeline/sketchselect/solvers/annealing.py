@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _JITTER = 1e-8
 _TINY = float(np.finfo(np.float64).tiny)
 _GRADIENT_STEPS, _NEWTON_STEPS = 500, 40
+MOST_STEPS = 1_000_000
 # Longer steps find more of strong signals; shorter ones, which regularise more, find more of weak ones. Below some 1000
 # columns of correlation 1/2 no step changes by this: there the plain step finds all of one and most of the other.
 _CONDITION = 500.0
@@ -132,7 +133,7 @@ def anneal_path(
 
 def _n_iter(n_iter: int | None, newton: bool) -> int:
     default = _NEWTON_STEPS if newton else _GRADIENT_STEPS
-    return default if n_iter is None else require_positive("n_iter", n_iter)
+    return default if n_iter is None else require_positive("n_iter", n_iter, most=MOST_STEPS)
 
 
 def _models(

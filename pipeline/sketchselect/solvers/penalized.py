@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect._progress import steps
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Floats, require_number, require_positive
+from sketchselect.linalg.validation import MOST_TIMES, Floats, require_number, require_positive
 from sketchselect.solvers.descent_kernels import (
     newton_groups,
     objective,
@@ -204,7 +204,7 @@ def _grid(
     tol: float,
 ) -> Floats:
     """Return alphas in units of the standard deviation of the targets."""
-    require_positive("n_alphas", n_alphas)
+    require_positive("n_alphas", n_alphas, most=MOST_TIMES)
     default = 1e-3 if problem.n > problem.n_features else 5e-2
     last = default if ratio is None else require_number("alpha_ratio", ratio, above=0, below=1)
     penalized = weights > 0

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.likelihood import Family, Terms, likelihood_sums, n_outputs, saturated_loss
 from sketchselect.linalg.validation import (
+    MOST_TIMES,
     Array,
     Floats,
     as_targets,
@@ -140,7 +141,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         self.mean = None if mean is None else canonical(np.asarray(mean), np.float64)
         self.scale = None if scale is None else canonical(np.asarray(scale), np.float64)
         self.l1_ratio: float | Floats = _ratios(l1_ratio, len(self.models))
-        self.n_folds = require_positive("n_folds", n_folds, 0)
+        self.n_folds = require_positive("n_folds", n_folds, 0, MOST_TIMES)
         self.seed = require_seed(seed)
         self.groups = bool(groups)
         owner, column, output = self.terms[:, :3].astype(np.int64).T if self.terms.size else np.zeros((3, 0), np.int64)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.validation import (
+    MOST_TIMES,
     Array,
     Floats,
     as_labels,
@@ -25,6 +26,8 @@ from sketchselect.linalg.validation import (
 from sketchselect.summaries.base import Summary, register
 from sketchselect.summaries.containers import Bundle, Container, MembersRecord
 from sketchselect.summaries.moments import as_classes
+
+MOST_FOLDS = 10 * MOST_TIMES  # `auto` takes several blocks of rows a fold
 
 
 class PartitionedSummary(Container):
@@ -176,7 +179,7 @@ class Folds(PartitionedSummary):
 
     def __init__(self, summary: Summary[Any], n_folds: int = 5, seed: int = 0, groups: bool = False) -> None:
         self.summary = self._inner(summary)
-        self.n_folds = require_positive("n_folds", n_folds, 2)
+        self.n_folds = require_positive("n_folds", n_folds, 2, MOST_FOLDS)
         self.seed = require_seed(seed)
         self.groups = bool(groups)
 

@@ -31,7 +31,14 @@ from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.hashing import derive_seed, fingerprint
 from sketchselect.linalg.kmeans.assignment import distances_to
-from sketchselect.linalg.validation import Floats, require_number, require_positive, require_seed
+from sketchselect.linalg.validation import (
+    MOST_TIMES,
+    Floats,
+    require_number,
+    require_positive,
+    require_seed,
+    whole_in_words,
+)
 from sketchselect.location import Location, location_of
 from sketchselect.readers.writing import create_array, put_in_place
 from sketchselect.summaries import CentroidSums
@@ -303,9 +310,9 @@ class KMeansParameters:
         require_positive("n_clusters", self.n_clusters)
         if isinstance(self.n_init, str):
             if self.n_init != "auto":
-                raise BadParameter(f'n_init must be "auto" or a whole number of at least 1, got {self.n_init!r}')
+                raise BadParameter(f'n_init must be "auto" or {whole_in_words(1, MOST_TIMES)}, got {self.n_init!r}')
         else:
-            require_positive("n_init", self.n_init)
+            require_positive("n_init", self.n_init, most=MOST_TIMES)
         require_positive("max_iter", self.max_iter)
         tol, seed = require_number("tol", self.tol, least=0), require_seed(self.random_state, "random_state")
         init = self.init

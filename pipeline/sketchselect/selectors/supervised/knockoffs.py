@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Count, SeedNumber, Share
+from sketchselect.selectors.parameters import SeedNumber, Share, Times
 from sketchselect.selectors.supervised.mrmr import one_target
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
 from sketchselect.solvers import Problem, standardize
@@ -108,7 +108,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         self,
         fdr: Share = 0.1,
         knockoffs: Literal["auto", "fixed", "model"] = "auto",
-        draws: Count = 1,
+        draws: Times = 1,
         random_state: SeedNumber = 0,
         statistic: Literal["entry", "ridge"] = "entry",
         task: Literal["auto"] | Task = "auto",

@@ -12,7 +12,7 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, Incompatible, warn
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import MOST_TIMES, Floats
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import Count, HalfLife, SeedNumber, Size, number, whole
 from sketchselect.selectors.supervised import models
@@ -92,7 +92,8 @@ def ignore_early_warnings() -> None:
 
 
 Probability = Annotated[float, number(least=0, most=1)]
-Folded = Annotated[int, whole(2, "cv is the number of folds; fit(X, y, groups=...) keeps groups of rows whole")]
+_OF_FOLDS = "cv is the number of folds; fit(X, y, groups=...) keeps groups of rows whole"
+Folded = Annotated[int, whole(2, _OF_FOLDS, MOST_TIMES)]
 
 
 class PathKeywords(TypedDict, total=False):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Unpack
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import MOST_TIMES, Floats
 from sketchselect.selectors.parameters import Limits, Positive, Share, Size, number, whole
 from sketchselect.selectors.supervised.models import Candidate, Criterion
 from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector
@@ -31,7 +31,7 @@ _ZOOMS = 3
 _ZOOM_POINTS = 13
 
 
-NAlphas = Annotated[int, whole(2)]
+NAlphas = Annotated[int, whole(2, most=MOST_TIMES)]
 
 
 def _are_alphas(value: Any) -> bool:

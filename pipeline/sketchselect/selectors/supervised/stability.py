@@ -13,9 +13,9 @@ from sketchselect._sklearn import clone
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, warn
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import MOST_TIMES, Floats
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Count, Limits, SeedNumber, number, whole
+from sketchselect.selectors.parameters import Limits, SeedNumber, Times, number, whole
 from sketchselect.selectors.registry import METHODS
 from sketchselect.selectors.supervised.models import design_of
 from sketchselect.selectors.supervised.path import PathSelector, ignore_early_warnings
@@ -107,8 +107,8 @@ class StabilitySelector(TargetMixin, BaseSelector):
         estimator: Half | None = None,
         max_false: Annotated[float, number(above=0)] | None = None,
         threshold: Annotated[float, number(above=0.5, most=1)] = 0.8,
-        n_pairs: Count = 25,
-        n_buckets: Annotated[int, whole(2)] = 16,
+        n_pairs: Times = 25,
+        n_buckets: Annotated[int, whole(2, most=MOST_TIMES)] = 16,
         random_state: SeedNumber = 0,
         task: Task | None = None,
     ) -> None:

@@ -15,6 +15,7 @@ from sketchselect.selectors.parameters import NotNegative, Size, whole
 from sketchselect.selectors.supervised.models import Candidate, Criterion, design_of
 from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector
 from sketchselect.solvers import Problem, anneal, anneal_path, coefficient_tests, least_squares, threshold
+from sketchselect.solvers.annealing import MOST_STEPS
 from sketchselect.solvers.path import strongest
 
 _SIZES = 50
@@ -183,7 +184,7 @@ class FeatureSelectionAnnealing(SizedSelector):
         criterion: Criterion | None = None,
         cv: Folded | None = None,
         *,
-        n_iter: Annotated[int, whole(2)] | None = None,
+        n_iter: Annotated[int, whole(2, most=MOST_STEPS)] | None = None,
         mu: NotNegative = 1.0,
         newton: bool = False,
         **shared: Unpack[PathKeywords],
