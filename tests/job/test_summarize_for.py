@@ -1,8 +1,7 @@
 """``summarize --for METHOD``: the summary that ``select --method METHOD`` needs, for every method there is."""
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from tests.estimator_checks import target_for
 
 import sketchselect as sks
-from sketchselect.execution.engine import LocalEngine
 from sketchselect.selectors import METHODS
 from sketchselect.summaries import load
 
@@ -146,26 +144,3 @@ def test_a_setting_is_one_of_a_method(counts: Path) -> None:
     refused(cli(*source, "--for", "variance", "--set", "score=f"), 2, "'score'")
     refused(cli(*source, "--target", counts / "y.npy", "--for", "univariate", "--set", "score=g"), 2, "score")
     refused(cli(*source, "--target", counts / "y.npy", "--for", "univariate", "--set", "score"), 2, "NAME=VALUE")
-
-
-def test_processes_are_started_for_several_partitions_or_when_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One partition is one task; whoever asks for workers gets them."""
-    started = []
-
-    @contextlib.contextmanager
-    def recorded(*arguments: Any, **options: Any) -> Iterator[LocalEngine]:
-        started.append(arguments)
-        yield LocalEngine()
-
-    monkeypatch.setattr("sketchselect.execution.clusters.local_cluster", recorded)
-    rows = tmp_path / "rows.npy"
-    np.save(rows, np.random.default_rng(0).normal(size=(2_000, 80)))
-    works("summarize", rows, "-o", tmp_path / "one.sks")
-    assert not started
-    works("summarize", rows, "-o", tmp_path / "several.sks", "--partition-bytes", "1MiB")
-    works("summarize", rows, "-o", tmp_path / "named.sks", "--scheduler", "local")
-    works("summarize", rows, "-o", tmp_path / "workers.sks", "--n-workers", "2")
-    assert len(started) == 3
-    assert (tmp_path / "one.sks").read_bytes() == (tmp_path / "named.sks").read_bytes()

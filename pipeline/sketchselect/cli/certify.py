@@ -11,6 +11,7 @@ from sketchselect.cli.shell import (
     CLUSTER_HELP,
     Key,
     MaxDropped,
+    OpenCluster,
     Outcome,
     Prepare,
     Sets,
@@ -66,10 +67,7 @@ def certify(
         str | None, typer.Option("--nonfinite", metavar="error|drop_rows", help="Rows with NaN.")
     ] = None,
     max_dropped: MaxDropped = 0.2,
-    cluster: Annotated[
-        str | None,
-        typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP),
-    ] = None,
+    cluster: OpenCluster = None,
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -77,17 +75,18 @@ def certify(
     from dataclasses import replace
     from functools import partial
 
+    from sketchselect._progress import give_detail
     from sketchselect.cluster import certify as certify_rows
     from sketchselect.cluster import certify_labels
     from sketchselect.errors import ConfigError
-    from sketchselect.execution import make_progress
+    from sketchselect.execution import Source, make_progress
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
     from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.workflow.folder import MARKER
-    from sketchselect.workflow.session import engine_for
+    from sketchselect.workflow.session import ON_THREADS, engine_for, settled
     from sketchselect.workflow.verify import certify_folder, certify_summary, refuse
 
     prepare, path = prepare or None, Path(target)
@@ -121,9 +120,11 @@ def certify(
     matrix = open_matrix(target, **inputs, vectors=(labels, weight), encode=encode)
     vector = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
     weights = None if weight is None else vector(weight, name="sample_weight")
-    with engine_for(ExecutionSettings(**runs_on)) as engine:
-        common = {"sample_weight": weights, "prepare": prepare, "client": engine, **bound}
-        common["progress"] = make_progress(True)
+    progress, asked = make_progress(True), ExecutionSettings(**runs_on)
+    if (execution := settled(asked, Source(matrix, None, weights, resolve(prepare)))) is not asked:
+        give_detail(progress, ON_THREADS)
+    with engine_for(execution) as engine:
+        common = {"sample_weight": weights, "prepare": prepare, "client": engine, "progress": progress, **bound}
         if labels is not None:
             certificate = certify_labels(matrix, vector(labels, name="labels"), clusters, **common)
         else:

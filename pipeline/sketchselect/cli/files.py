@@ -11,13 +11,13 @@ import typer
 
 from sketchselect._text import counted, table_size
 from sketchselect.cli.shell import (
-    CLUSTER_HELP,
     Cluster,
     FeatureNames,
     Fitted,
     Fresh,
     Key,
     MaxDropped,
+    OpenCluster,
     Outcome,
     Partition,
     Prepare,
@@ -96,14 +96,7 @@ def summarize(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="Folder for checkpoints.")
     ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler",
-            metavar="CLUSTER",
-            help=f"{CLUSTER_HELP} By default local; threads where all rows are one partition.",
-        ),
-    ] = None,
+    cluster: OpenCluster = None,
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -113,6 +106,7 @@ def summarize(
 
     from sketchselect import summaries
     from sketchselect._byte_sizes import format_bytes
+    from sketchselect._progress import give_detail
     from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
@@ -122,7 +116,7 @@ def summarize(
     from sketchselect.selectors import AutoSelector, TargetAutoSelector
     from sketchselect.selectors.supervised.target import classes_of, require_several
     from sketchselect.summaries import Bundle, Moments, load, save
-    from sketchselect.workflow.session import engine_for, library_logs, suits_threads
+    from sketchselect.workflow.session import ON_THREADS, engine_for, library_logs, settled
     from sketchselect.workflow.summary_files import MAGIC, require_replaceable
 
     require_replaceable(output, ".sks", MAGIC)
@@ -175,11 +169,7 @@ def summarize(
     inputs: dict[str, Any] = {"key": key, "max_dropped": max_dropped, "missing_chunks": missing_chunks}
     # "missing" is checked above: a job's check depends on its method, which this command lacks.
     inputs |= {"nonfinite": "error" if missing else nonfinite, "storage_options": storage_options(storage)}
-    execution = {
-        "cluster": "local" if cluster is None else cluster,
-        "n_workers": workers,
-        "partition_bytes": partition_bytes,
-    }
+    execution = {"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes}
     config = _job(source, inputs, {"steps": prepare or [], "fitted": fitted}, execution)
     steps = resolve(config.prepare.entries, () if selector is None else selector.prepare_steps())
     label = target if batches is None else batches
@@ -207,12 +197,11 @@ def summarize(
     statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
     if selector is not None and vector is not None and selector.uses_target:
         selector.inspect_target(vector)
-    execution_settings = config.execution
     # Models fitted to moments with a target multiply the rounding of products in float32.
     in_double = target is not None if selector is None else selector.needs_double
     rows = Source(matrix, vector, None, steps, in_double=in_double)
-    if cluster is None and workers is None and suits_threads(rows, execution_settings.partition_bytes):
-        execution_settings = execution_settings.model_copy(update={"cluster": "threads"})
+    if (execution_settings := settled(config.execution, rows)) is not config.execution:
+        give_detail(progress, ON_THREADS)
     with library_logs(None), engine_for(execution_settings) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
@@ -380,7 +369,7 @@ def cluster(
             "--metric", metavar="euclidean|least-squares", help="Distances: of the columns, or of their predictions."
         ),
     ] = "euclidean",
-    where: Cluster = "local",
+    where: OpenCluster = None,
     workers: Workers = None,
     fresh: Fresh = False,
     storage: StorageOptions = None,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.shell import Cluster, Fresh, Outcome, command
+from sketchselect.cli.shell import Fresh, JobCluster, Outcome, command
 from sketchselect.errors import SketchSelectError
 
 
@@ -131,8 +131,7 @@ certificate = "auto"             # what proves it
 compare_all_columns = true       # also cluster on all 64 pixels, to compare
 
 [execution]
-cluster = "local"
-n_workers = 2
+cluster = "threads"              # for one partition of rows; "local" starts worker processes
 
 [output]
 dir = "."
@@ -143,7 +142,7 @@ image_shape = [8, 8]
 @command
 def demo(
     out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
-    cluster: Cluster = "local",
+    cluster: JobCluster = None,
     fresh: Fresh = False,
 ) -> Outcome:
     """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""

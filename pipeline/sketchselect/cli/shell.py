@@ -408,6 +408,14 @@ def output_is_unread() -> bool:
 
 CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or its scheduler file (.json)."
 Cluster = Annotated[str, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)]
+OpenCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="CLUSTER",
+        help=f"{CLUSTER_HELP} By default local; threads where all rows are one partition.",
+    ),
+]
 JobCluster = Annotated[
     str | None,
     typer.Option("--scheduler", metavar="CLUSTER", help="Replaces the job's execution.cluster."),

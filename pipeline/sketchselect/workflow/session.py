@@ -44,7 +44,7 @@ from sketchselect.errors import (
     SketchSelectError,
     SourceChanged,
 )
-from sketchselect.job.load import estimator, in_words_of_job
+from sketchselect.job.load import LOCAL_CLUSTER_KEYS, estimator, in_words_of_job
 from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Floats, Labels
@@ -109,6 +109,22 @@ def suits_threads(source: Source, partition_bytes: int | str | None = None) -> b
     return len(source_partitions(source, partition_bytes)) == 1
 
 
+ON_THREADS = 'tasks run in threads, as all rows are one partition; "local" would start worker processes'
+"""Why threads were taken, for the log, the manifest and the plan."""
+
+
+def settled(settings: ExecutionSettings, source: Source) -> ExecutionSettings:
+    """Return threads in place of worker processes that no setting asks for, where they suit the source."""
+    asked = "cluster" in settings.model_fields_set or any(
+        getattr(settings, name) is not None for name in (*LOCAL_CLUSTER_KEYS, "worker_ttl")
+    )
+    # A source that no pass can cut is for the passes to refuse.
+    with contextlib.suppress(SketchSelectError):
+        if not asked and suits_threads(source, settings.partition_bytes):
+            return settings.model_copy(update={"cluster": "threads"})
+    return settings
+
+
 def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     """Return threads of this process in place of a cluster on this machine, where the data fit in their memory.
 
@@ -151,6 +167,7 @@ class Session:
     engine_description: dict[str, Any] | None = None
     projected_nbytes: int = 0
     has_preset: bool = False
+    on_threads: bool = False  # Instead of worker processes, for which the rows are too few; see `settled`
     statistics: StepStatistics | None = None
     block_bound: Result[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
     preparations: dict[str, Any] | None = None  # Comparison that ``steps = "auto"`` was decided by
@@ -330,6 +347,8 @@ class Session:
         if self._engine is None:
             self._engine = self._opened_engine()
             description = self.engine_description = self._engine.describe()
+            if self.on_threads:
+                description["reason"] = ON_THREADS
             if description.get("encrypted") is False and not self.starts_cluster:
                 self.note(
                     "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port "
@@ -582,6 +601,8 @@ def open_session(
         _metrics(None if read_only else config.output.metrics) as metrics,
     ):
         session.progress = SeveralProgress(shown, metrics)
+        if session.on_threads:
+            give_detail(session.progress, ON_THREADS)
         if session.witness is not None:
             session.note(
                 f"{session.matrix.address}: the server states no versions of its files, so the source was not watched: "
@@ -629,7 +650,7 @@ def _may_be_replaced(path: str) -> bool:
 
 
 def check_session(session: Session) -> None:
-    """Raise an error for every mistake that can be found before anything is read."""
+    """Raise an error for every mistake that can be found before anything is read, and settle where tasks run."""
     config = session.config
     if config.output.anndata and importlib.util.find_spec("anndata") is None:
         raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
@@ -658,6 +679,19 @@ def check_session(session: Session) -> None:
             require_one_summary(session.selector)
         except BadParameter as error:
             raise ConfigError(str(error)) from None
+    settle_execution(session)
+
+
+def settle_execution(session: Session) -> None:
+    """Take threads instead of worker processes if the job leaves it open and its rows are few."""
+    from sketchselect.cluster.preparation import costliest
+
+    source, config = session.source, session.config
+    if config.prepare.steps == "auto":
+        source = replace(source, prepare=costliest(session.rows))
+    execution = config.execution if session.client is not None else settled(config.execution, source)
+    if execution is not config.execution:
+        session.config, session.on_threads = config.model_copy(update={"execution": execution}), True
 
 
 def check_against_source(session: Session) -> None:

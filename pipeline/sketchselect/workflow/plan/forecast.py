@@ -64,7 +64,7 @@ from sketchselect.summaries.frequent_directions import PANEL_NBYTES
 from sketchselect.summaries.moment_panels import ComomentPanel, is_wide_sketch
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
-from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
+from sketchselect.workflow.session import ON_THREADS, Session, check_session, iterating_engine, require_weights
 from sketchselect.workflow.stages import columns as column_stage
 from sketchselect.workflow.stages.clustering import numbers, stage_name
 from sketchselect.workflow.stages.columns import choose_preparation, prepare
@@ -584,22 +584,13 @@ class _Walk:
     ) -> None:
         self.config, self.calibrate, self.price = config, calibrate, price
         execution = config.execution
-        self.n_given = n_workers or execution.n_workers
-        count = 1 if execution.cluster == "serial" else self.n_given or available_cores()
-        threads = execution.cluster == "threads"
-        kind = execution.cluster if execution.cluster in ("threads", "serial") else "dask"
-        clusters = config.cluster.n_clusters if config.cluster else 0
-        self.engine = DryRun(
-            kind,
-            1 if threads else count,
-            count if threads else 1,
-            CALIBRATION_SECONDS if calibrate else 0.0,
-            max(256, 4 * clusters),
-            # For a job's own processes or threads; a given number may be meant for a larger machine.
-            cores=available_cores() if execution.cluster == "local" and n_workers is None else None,
-        )
+        self.n_given, self.n_asked = n_workers or execution.n_workers, n_workers
+        self.engine = self._dry_run()
         # A temporary folder: no files of an earlier run, none left by this one.
         quiet = execution.model_copy(update={"checkpoint": False})
+        if n_workers is not None:
+            # Whoever gives a number plans for workers.
+            quiet = quiet.model_copy(update={"cluster": execution.cluster})
         output = config.output.model_copy(update={"dir": str(folder / "out")})
         self.tried = config.model_copy(update={"execution": quiet, "output": output})
         self.folder = folder
@@ -611,11 +602,33 @@ class _Walk:
         if _kernel_cache.is_empty():
             self.notes.append(f"{format_bytes(COMPILING_NBYTES)} of the memory are for compiling kernels, once")
 
+    def _dry_run(self) -> DryRun:
+        """Return a dry run on the engine of the job."""
+        config, where = self.config, self.config.execution.cluster
+        count = 1 if where == "serial" else self.n_given or available_cores()
+        threads = where == "threads"
+        clusters = config.cluster.n_clusters if config.cluster else 0
+        return DryRun(
+            where if where in ("threads", "serial") else "dask",
+            1 if threads else count,
+            count if threads else 1,
+            CALIBRATION_SECONDS if self.calibrate else 0.0,
+            max(256, 4 * clusters),
+            # For a job's own processes or threads; a given number may be meant for a larger machine.
+            cores=available_cores() if where == "local" and self.n_asked is None else None,
+        )
+
     def all_stages(self) -> None:
         """Go through the job as `workflow.job.run` does."""
         with open_folder(str(self.folder / "out"), fresh=False) as folder:
-            session = self.session = Session(self.tried, folder, Progress(), self.engine)
+            session = self.session = Session(self.tried, folder, Progress())
             check_session(session)
+            if session.on_threads:
+                execution = self.config.execution.model_copy(update={"cluster": "threads"})
+                self.config = self.config.model_copy(update={"execution": execution})
+                self.engine = self._dry_run()
+                self.notes.append(ON_THREADS)
+            session.client = self.engine
             if self.tried.prepare.steps == "auto":
                 # Too few rows for the clusters; all of them may do.
                 with self.stage("choose preparation"), contextlib.suppress(BadParameter, EmptyInput):
