@@ -474,6 +474,23 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
+_STORE_DOCUMENTS = "zarr.json", ".zgroup", ".zarray"
+
+
+def is_within(place: str | os.PathLike[str], source: str | os.PathLike[str]) -> bool:
+    """Return whether a file or folder to be written is a source, or lies in its folder or in the Zarr store around it.
+
+    Links are followed.
+    """
+    place, source = os.fspath(place), os.fspath(source)
+    if is_url(place) or is_url(source):
+        return f"{place.rstrip('/')}/".startswith(f"{source.rstrip('/')}/")
+    inner = Path(os.path.realpath(os.path.expanduser(source)))
+    while any((inner.parent / name).exists() for name in _STORE_DOCUMENTS):
+        inner = inner.parent
+    return Path(os.path.realpath(place)).is_relative_to(inner)
+
+
 def file_version(path: str) -> str | None:
     """Return size and modification time of a local file, or None if there is none."""
     try:

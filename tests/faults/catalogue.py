@@ -53,6 +53,7 @@ SEALED = "faults/test_sealed_stores.py::test_"
 SILENT = "faults/test_silent_workers.py::test_"
 CHANGING = "faults/test_changing_sources.py::test_"
 DISKS = "faults/test_full_disks.py::test_"
+INSIDE = "faults/test_outputs_in_sources.py::test_"
 UNATTENDED = "faults/test_unattended.py::test_"
 OPERATORS = "faults/test_operators.py::test_"
 HTTP = "readers/test_http.py::test_"
@@ -266,6 +267,9 @@ FAULTS = (
         FOLDER + "a_folder_that_another_run_claims_at_the_same_moment_is_ours"),
     row("store", "a file of metrics that would replace another file", "refused before anything is read",
         "job/test_workflow.py::test_metrics_replace_no_other_file"),
+    row("store", "output, checkpoints or metrics inside the source, its Zarr store, or a link to it", "refused before anything is written",
+        INSIDE + "a_job_does_not_write_into_its_source", INSIDE + "a_run_does_not_replace_the_features_that_it_reads",
+        INSIDE + "commands_do_not_write_into_their_source"),
     row("store", "the output folder is somebody else's", "not touched", FOLDER + "what_is_not_ours_is_not_touched",
         "readers/test_convert.py::test_what_is_not_ours_is_never_overwritten"),
     row("store", "files left by a killed writer, old checkpoints", "ignored; removed once they are old",

@@ -66,8 +66,9 @@ def test_metrics_replace_no_other_file(job: Job, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((60, 12)))
     before = (tmp_path / "rows.npy").read_bytes()
     os.symlink("nowhere", tmp_path / "link")
-    for name in ("rows.npy", "link"):
-        with pytest.raises(ConfigError, match=rf"output\.metrics: .*{name} is there and no file of metrics"):
+    (tmp_path / "other.npy").write_bytes(before)
+    for name, why in {"other.npy": "there and no", "link": "there and no", "rows.npy": "in the source"}.items():
+        with pytest.raises(ConfigError, match=rf"output\.metrics: .*{name} is {why}"):
             sks.run(with_metrics(output={"metrics": str(tmp_path / name)}))
     assert (tmp_path / "rows.npy").read_bytes() == before
     (tmp_path / "run.prom").touch()

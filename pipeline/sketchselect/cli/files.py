@@ -119,9 +119,9 @@ def summarize(
     from sketchselect.workflow.session import ON_THREADS, engine_for, library_logs, settled
     from sketchselect.workflow.summary_files import MAGIC, require_replaceable
 
-    require_replaceable(output, ".sks", MAGIC)
+    require_replaceable(output, ".sks", MAGIC, source=source)
     if write_fitted is not None:
-        require_replaceable(write_fitted, ".sks", MAGIC, option="--write-fitted")
+        require_replaceable(write_fitted, ".sks", MAGIC, option="--write-fitted", source=source)
     missing = nonfinite == "missing"
     selector = None
     if method == AutoSelector.method and target is not None:
@@ -520,7 +520,7 @@ def assign(
     matrix = open_matrix(source, **inputs, vectors=vectors, encode=encodings(entries))
     names, title = names_of_rows(matrix, row_names, rules, options)
     header = assigned_header(rules, title)
-    require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,")
+    require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,", source=source)
     matrix, notes = columns_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
     leaf = AssignBlock(

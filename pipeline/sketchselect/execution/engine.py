@@ -15,6 +15,7 @@ from dask.system import CPU_COUNT
 
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect._progress import Progress, Result, Statistics
+from sketchselect._text import without_credentials
 from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
 from sketchselect.execution.plan import Engine, LocalPieces, Plan, projection, require_fit
@@ -23,6 +24,7 @@ from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
 from sketchselect.execution.tree import UserTaskFailed, make_tree, naming_failures
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import stacked
+from sketchselect.location import is_url, is_within
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 
 T = TypeVar("T")
@@ -253,6 +255,9 @@ def with_nodes(plan: Plan[T], options: PassOptions, key: str | None, before: Ide
     if options.checkpoint is None or key is None:
         return plan
     source = plan.source
+    place, address = os.fspath(options.checkpoint.directory), source.matrix.address
+    if (os.path.isabs(address) or is_url(address)) and is_within(place, address):
+        raise BadParameter(f"checkpoint: {without_credentials(place)} is in the source; choose a folder outside of it")
     if any(identity is None for _, identity in [*before, *source_identities(source, in_memory=True)]):
         plan.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
         return plan

@@ -21,7 +21,7 @@ from sketchselect._text import listed_names
 from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, SourceChanged, warn
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.validation import Array
-from sketchselect.location import Location, is_url, locate
+from sketchselect.location import Location, is_url, is_within, locate
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions, warn_of_rounding
 from sketchselect.readers.opening import (
     TEXT,
@@ -419,6 +419,8 @@ def convert(
     target = destination_of(destination, storage_options if remote else None)
     if remote and not (isinstance(source, (str, os.PathLike)) and is_url(os.fspath(source))):
         storage_options = None
+    if isinstance(source, (str, os.PathLike)) and _is_in(target, locate(source, storage_options)):
+        raise BadParameter(f"{target.address}: source and destination must be different folders, neither in the other")
     rows = _open(source, key, storage_options)
     n_rows, n_columns = rows.n_rows, rows.n_columns
     dtype = rows.dtype.newbyteorder("=")
@@ -428,9 +430,6 @@ def convert(
     require_distinct(names, rows.address if isinstance(rows, CsvRows) else "feature_names")
     sparse = chunks is None and isinstance(rows, MatrixRows) and rows.matrix.is_sparse
     shape = _chunk_shape(chunks, n_rows, n_columns, dtype)
-    folder = getattr(rows, "folder", None)
-    if folder is not None and _is_in(target, folder):
-        raise BadParameter(f"{target.address}: source and destination must be different folders")
     step = _block_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
     attributes = {} if names is None else {ATTRIBUTE: list(names)}
     with put_in_place(target) as temporary:
@@ -478,7 +477,9 @@ def _result(target: Location) -> Path | str:
 
 
 def _is_in(target: Location, source: Location) -> bool:
-    """Return whether a store written here would replace the source, or the store that it is in."""
+    """Return whether a store written here would replace the source, or the store that it is in, or lie in them."""
+    if is_within(target.url, source.url):
+        return True
     if not (target.is_local and source.is_local):
         return f"{source.url}/".startswith(f"{target.url}/")
     place, folder = Path(target.url).resolve(), Path(source.url).resolve()
@@ -519,12 +520,11 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
 class MatrixRows:
     """The rows of a matrix, block by block."""
 
-    def __init__(self, matrix: Matrix, folder: Location | None) -> None:
+    def __init__(self, matrix: Matrix) -> None:
         self.n_rows, self.n_columns = matrix.shape
         self.dtype, self.address = matrix.dtype, matrix.address
         self.names = matrix.feature_names
         self.chunk_rows = matrix.chunk_rows
-        self.folder = folder
         self.matrix = matrix
         self.texts: dict[str, int] = {}
         self._content = self._content_now()
@@ -552,13 +552,13 @@ class MatrixRows:
 
 def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | None) -> Any:
     if not isinstance(source, (str, os.PathLike)):
-        return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), None)
+        return MatrixRows(open_matrix(source, key=key, storage_options=storage_options))
     place = locate(source, storage_options)
     if format_of(place) is TEXT:
         if key is not None and not key.startswith("-"):
             raise BadParameter(f'{place.address}: of a text file, key can only leave columns out: key="-NAME,NAME"')
         return CsvRows(place, [] if key is None else listed_names(key[1:]))
-    return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), place)
+    return MatrixRows(open_matrix(source, key=key, storage_options=storage_options))
 
 
 def _chunk_shape(

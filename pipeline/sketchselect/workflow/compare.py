@@ -248,7 +248,7 @@ def compare_methods(
     from sketchselect.selectors import AutoSelector
     from sketchselect.summaries import Folds
     from sketchselect.workflow.job import run_config
-    from sketchselect.workflow.session import open_session
+    from sketchselect.workflow.session import open_session, require_apart
     from sketchselect.workflow.stages import columns as column_stage
 
     config = load_job(job, overrides)
@@ -273,6 +273,7 @@ def compare_methods(
     of_all = {k: v for k, v in chosen.parameters.items() if k in ("normalize", "sample_rows", "random_state")}
     settings = {"method": AutoSelector.method, "n_features": size, **of_all, "methods": list(methods)}
     together = check_select(settings)
+    require_apart(config)
     if not is_url(config.output.dir):
         # The folder around ``compare`` is the job's own, which `run` uses afterwards.
         claim(Path(config.output.dir))

@@ -32,7 +32,7 @@ from sketchselect._progress import (
     give_detail,
     without_traceback,
 )
-from sketchselect._text import counted, format_seconds
+from sketchselect._text import counted, format_seconds, without_credentials
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
     BadParameter,
@@ -48,7 +48,7 @@ from sketchselect.job.load import LOCAL_CLUSTER_KEYS, estimator, in_words_of_job
 from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Floats, Labels
-from sketchselect.location import FULL, unwritable, write_atomically
+from sketchselect.location import FULL, is_url, is_within, unwritable, write_atomically
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,
     Matrix,
@@ -61,7 +61,7 @@ from sketchselect.readers import (
 from sketchselect.readers.base import require_few_dropped
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import CentroidSums, RowSample, codec
-from sketchselect.workflow.folder import OutputFolder, open_folder
+from sketchselect.workflow.folder import PUBLISHED, OutputFolder, open_folder
 from sketchselect.workflow.tables import column_name
 
 if TYPE_CHECKING:
@@ -649,11 +649,27 @@ def _may_be_replaced(path: str) -> bool:
         return file.read(len(METRICS_HEAD)) in (b"", METRICS_HEAD)
 
 
+def require_apart(config: JobConfig) -> None:
+    """Raise `ConfigError` where the run would write into its source, or replace it."""
+    source, out = config.input.url, os.path.realpath(config.output.dir)
+    places = {"output.dir": config.output.dir, "output.metrics": config.output.metrics}
+    if config.execution.checkpoint not in ("auto", False):
+        places["execution.checkpoint"] = str(config.execution.checkpoint)
+    for key, place in places.items():
+        if place is not None and is_within(place, source):
+            raise ConfigError(f"{key}: {without_credentials(place)} is in the source; choose a place outside of it")
+    inner = Path(os.path.realpath(source))
+    ours = {os.path.join(out, name) for name in ("checkpoints", *PUBLISHED)}
+    if not is_url(source) and ours & {str(path) for path in (inner, *inner.parents)}:
+        raise ConfigError(f"output.dir: a run writes over the source there, {source}; choose another folder")
+
+
 def check_session(session: Session) -> None:
     """Raise an error for every mistake that can be found before anything is read, and settle where tasks run."""
     config = session.config
     if config.output.anndata and importlib.util.find_spec("anndata") is None:
         raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
+    require_apart(config)
     if (path := config.output.metrics) is not None:
         if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
             raise ConfigError(f"output.metrics: no folder {folder}; create it first")

@@ -21,7 +21,7 @@ from sketchselect.errors import (
 )
 from sketchselect.job.load import check_select, make_selector, selector_problem
 from sketchselect.job.text import toml_value
-from sketchselect.location import write_atomically
+from sketchselect.location import is_within, write_atomically
 from sketchselect.prepare import check_steps
 from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoSelector
 from sketchselect.selectors.registry import require_known
@@ -35,8 +35,13 @@ from sketchselect.workflow.tables import selection_json
 MAGIC = b"\x89SKS"
 
 
-def require_replaceable(path: Path, suffix: str, *starts: bytes, option: str = "-o") -> None:
-    """Raise unless `path` is free, or an existing file of the kind to be written, which begins in one of these ways."""
+def require_replaceable(path: Path, suffix: str, *starts: bytes, option: str = "-o", source: str = "") -> None:
+    """Raise unless `path` is free, or an existing file of the kind to be written, which begins in one of these ways.
+
+    `source`: what is read; the file must not be in it.
+    """
+    if source and is_within(path, source):
+        raise ConfigError(f"{option} {path}: is in the source; choose a place outside of it")
     if path.suffix != suffix:
         raise ConfigError(f"{option} {path}: the name must end in {suffix}")
     if path.is_dir():
