@@ -52,6 +52,8 @@ class Standardise(Step):
     name: ClassVar[str] = "standardise"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
     takes_missing: ClassVar[bool] = True
+    keeps_sparsity = False  # Zeros become ``-mean / sd``
+    needs = Need("column-stats")
 
     ddof: int = 0
 
@@ -61,16 +63,6 @@ class Standardise(Step):
     def may_be_negative(self, before: bool) -> bool:
         """Return True: half of the values are below the mean."""
         return True
-
-    @property
-    def keeps_sparsity(self) -> bool:
-        """Zeros become ``-mean / sd``."""
-        return False
-
-    @property
-    def needs(self) -> Need:
-        """Means and spreads."""
-        return Need("column-stats")
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return mean and standard deviation of every column, infinity for constant ones: divided by it all are 0."""
@@ -113,16 +105,12 @@ class Scale(_Division):
     """
 
     name: ClassVar[str] = "scale"
+    needs = Need("column-stats")
 
     ddof: int = 0
 
     def __post_init__(self) -> None:
         _require_ddof(self.name, self.ddof)
-
-    @property
-    def needs(self) -> Need:
-        """Spreads."""
-        return Need("column-stats")
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the standard deviation of every column, 1 for constant ones."""
@@ -140,11 +128,7 @@ class PilotScale(_Division):
     """
 
     name: ClassVar[str] = "pilot-scale"
-
-    @property
-    def needs(self) -> Need:
-        """Spreads in the first partition."""
-        return Need("column-stats", first_partition=True)
+    needs = Need("column-stats", first_partition=True)
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the divisors."""
@@ -247,6 +231,7 @@ class TfIdf(Step):
     name: ClassVar[str] = "tf-idf"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
     of_counts: ClassVar[bool] = True
+    needs = Need("column-stats")
 
     sublinear: bool = False
     smooth: bool = True
@@ -258,11 +243,6 @@ class TfIdf(Step):
     def may_be_negative(self, before: bool) -> bool:
         """Return whether logarithms are taken: those of values below 1/e are below -1."""
         return self.sublinear
-
-    @property
-    def needs(self) -> Need:
-        """The counts of non-zeros."""
-        return Need("column-stats")
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the weights, and the number of columns that are zero throughout."""
@@ -319,6 +299,8 @@ class PearsonResiduals(Step):
     name: ClassVar[str] = "pearson-residuals"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
     of_counts: ClassVar[bool] = True
+    keeps_sparsity = False  # Zeros become ``-mu / sqrt(mu + mu^2 / theta)``
+    needs = Need("column-stats")
 
     theta: float = 100.0
     clip: float | None = None
@@ -331,16 +313,6 @@ class PearsonResiduals(Step):
     def may_be_negative(self, before: bool) -> bool:
         """Return True: counts below their expectation have negative residuals."""
         return True
-
-    @property
-    def keeps_sparsity(self) -> bool:
-        """Zeros become ``-mu / sqrt(mu + mu^2 / theta)``."""
-        return False
-
-    @property
-    def needs(self) -> Need:
-        """Means of the columns, and the number of rows."""
-        return Need("column-stats")
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the share of every column in the sum of all counts, and the largest magnitude."""

@@ -68,6 +68,7 @@ class Fourier(Step):
 
     name: ClassVar[str] = "fourier"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    keeps_sparsity = False
 
     n_components: int = 500
     gamma: float | str = "median"
@@ -84,11 +85,6 @@ class Fourier(Step):
     def may_be_negative(self, before: bool) -> bool:
         """Return True: cosines are."""
         return True
-
-    @property
-    def keeps_sparsity(self) -> bool:
-        """Cosines are dense."""
-        return False
 
     @property
     def needs(self) -> Need | None:

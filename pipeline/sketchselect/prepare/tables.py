@@ -56,6 +56,8 @@ class OneHot(Step):
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
     takes_missing: ClassVar[bool] = True
     encodes: ClassVar[str | None] = "text"
+    keeps_sparsity = False
+    needs = Need("level-counts", weighted=False)
 
     min_frequency: float | None = None
     max_categories: int | None = None
@@ -78,16 +80,6 @@ class OneHot(Step):
                 raise BadParameter(
                     f"prepare step {self.name!r}: {name} must be one of {listed}, got {getattr(self, name)!r:.40}"
                 )
-
-    @property
-    def keeps_sparsity(self) -> bool:
-        """Blocks of tables are dense."""
-        return False
-
-    @property
-    def needs(self) -> Need:
-        """The levels of the text columns."""
-        return Need("level-counts", weighted=False)
 
     def completed(self, summary: Any, matrix: Any) -> Any:
         """Return the counts with the texts of the levels, looked up in the source."""

@@ -41,11 +41,7 @@ class ColumnMeans(Step):
 
     name: ClassVar[str] = "column-means"
     acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
-
-    @property
-    def keeps_sparsity(self) -> bool:
-        """Return False: the entries that are not stored become what the mean is below zero."""
-        return False
+    keeps_sparsity = False  # Zeros become what the mean is below zero
 
     def apply(self, block: Block) -> Block:
         """Return the differences in float64: float32 would round what is left of columns far from zero."""
