@@ -9,6 +9,7 @@ import numpy as np
 
 from sketchselect._progress import Progress
 from sketchselect.execution import LocalEngine, PassOptions
+from sketchselect.summaries import Moments
 
 
 def interrupt() -> None:
@@ -35,6 +36,17 @@ class Recorder(Progress):
     @property
     def stages(self) -> list[str]:
         return [stage for stage, _, _ in self.starts]
+
+
+class Counted(Moments):
+    """Moments that count their merges."""
+
+    kind = "moments"
+    merges = 0
+
+    def merge(self, other: Moments) -> Moments:
+        Counted.merges += 1
+        return super().merge(other)
 
 
 def serial(**options: Any) -> PassOptions:

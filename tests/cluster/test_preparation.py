@@ -16,15 +16,7 @@ from sketchselect.cluster.preparation import CANDIDATES, SHARES, Halves, Prepara
 from sketchselect.errors import BadBlock, BadParameter, EmptyInput
 from sketchselect.summaries import RowSample
 
-
-def documents(n_rows=600, n_topics=6, n_columns=400, seed=0):
-    """Return counts of documents of very different lengths, of one topic each and many common words, and the topics."""
-    rng = np.random.default_rng(seed)
-    topics, common = rng.dirichlet(np.full(n_columns, 0.05), n_topics), rng.dirichlet(np.full(n_columns, 0.1))
-    labels = rng.integers(n_topics, size=n_rows)
-    lengths = rng.lognormal(4.0, 1.0, n_rows).astype(int) + 5
-    rows = [rng.multinomial(n, 0.5 * common + 0.5 * topics[t]) for n, t in zip(lengths, labels, strict=True)]
-    return np.stack(rows), labels
+from .data import documents
 
 
 def halves_of(X, weights=None):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.passing import flip, serial
+from tests.passing import Counted, flip, serial
 
 from sketchselect.errors import BadParameter, SourceChanged
 from sketchselect.execution import Checkpoint, LocalEngine, Source
@@ -122,17 +122,6 @@ def test_the_engine_does_not_show_in_the_bits():
     reference = [scan(X, FrequentDirections(4), **chosen).values for chosen in options]
     for engine in (LocalEngine(1), LocalEngine(3)):
         assert [scan(X, FrequentDirections(4), **chosen, engine=engine).values for chosen in options] == reference
-
-
-class Counted(Moments):
-    """Moments that count their merges."""
-
-    kind = "moments"
-    merges = 0
-
-    def merge(self, other):
-        Counted.merges += 1
-        return super().merge(other)
 
 
 @pytest.mark.parametrize("n", [40, 65, 515])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.metrics import normalized_mutual_info_score
+from tests.cluster.data import documents as documents_of_topics
 
 import sketchselect as sks
 from sketchselect import workflow
@@ -22,12 +23,8 @@ from .commands import works
 @pytest.fixture(scope="module")
 def documents() -> tuple[Any, np.ndarray]:
     """Return counts of 500 documents of six topics and of very different lengths, and the topics."""
-    rng = np.random.default_rng(0)
-    topics, common = rng.dirichlet(np.full(300, 0.05), 6), rng.dirichlet(np.full(300, 0.1))
-    labels = rng.integers(6, size=500)
-    lengths = rng.lognormal(4.0, 1.0, 500).astype(int) + 5
-    rows = [rng.multinomial(n, 0.5 * common + 0.5 * topics[t]) for n, t in zip(lengths, labels, strict=True)]
-    return sparse.csr_matrix(np.stack(rows)), labels
+    counts, labels = documents_of_topics(500, n_columns=300)
+    return sparse.csr_matrix(counts), labels
 
 
 @pytest.fixture

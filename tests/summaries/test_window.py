@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.passing import Counted
 from tests.summaries.oracles import check_directions
 
 import sketchselect as sks
@@ -62,17 +63,6 @@ def test_any_part_of_the_window_and_rows_that_fade_in_it():
         weights = 0.5 ** (np.arange(200 - start)[::-1] / 10)
         assert result.n_rows == 200 - start
         assert np.allclose(result.mean, np.average(X[start:], axis=0, weights=weights), rtol=1e-12)
-
-
-class Counted(Moments):
-    """Moments that count their merges."""
-
-    kind = "moments"
-    merges = 0
-
-    def merge(self, other):
-        Counted.merges += 1
-        return super().merge(other)
 
 
 def test_a_query_is_few_merges_and_states_do_not_pile_up():
