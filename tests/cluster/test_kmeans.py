@@ -32,43 +32,41 @@ def assert_consistent(result, X):
     assert (result.cluster_weights > 0).all()
 
 
+def both_fits(X, centers, max_iter, tol):
+    """Return our and scikit-learn's clustering from the same centres, whose labels and iterations are the same."""
+    from sklearn.cluster import KMeans as Theirs
+
+    k = len(centers)
+    ours = fit(X, n_clusters=k, init=centers, max_iter=max_iter, tol=tol)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = Theirs(k, init=centers, n_init=1, max_iter=max_iter, tol=tol, algorithm="lloyd").fit(X)
+    assert (ours.labels == theirs.labels_).all()
+    assert ours.n_iter == theirs.n_iter_
+    assert_consistent(ours, X)
+    return ours, theirs
+
+
 @pytest.mark.share(6)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("max_iter", [1, 2, 5, 300])
 @pytest.mark.parametrize("tol", [0.0, 1e-4, 1e-2])
 def test_scikit_learn_from_the_same_centres_converged_or_not(dtype, max_iter, tol):
-    from sklearn.cluster import KMeans as Theirs
-
     X = blobs(1, 1500, 8, 6, separation=2.0).astype(dtype)
-    centers = X[:6].copy()
-    ours = fit(X, n_clusters=6, init=centers, max_iter=max_iter, tol=tol)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        theirs = Theirs(6, init=centers, n_init=1, max_iter=max_iter, tol=tol, algorithm="lloyd").fit(X)
-    assert (ours.labels == theirs.labels_).all()
-    assert ours.n_iter == theirs.n_iter_
+    ours, theirs = both_fits(X, X[:6].copy(), max_iter, tol)
     single = dtype == np.float32
     np.testing.assert_allclose(ours.centers, theirs.cluster_centers_, rtol=0, atol=1e-5 if single else 1e-12)
     np.testing.assert_allclose(ours.inertia, theirs.inertia_, rtol=1e-5 if single else 1e-12)
-    assert_consistent(ours, X)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_iter", [2, 300])
 def test_scikit_learn_with_two_hundred_clusters(max_iter):
     """Rows of several partitions' worth of sums, and as many clusters as let most implementations lose some."""
-    from sklearn.cluster import KMeans as Theirs
-
     X = blobs(2, 6000, 16, 200, separation=3.0)
     centers = X[np.random.default_rng(0).choice(len(X), 200, replace=False)]
-    ours = fit(X, n_clusters=200, init=centers, max_iter=max_iter, tol=0.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        theirs = Theirs(200, init=centers, n_init=1, max_iter=max_iter, tol=0.0, algorithm="lloyd").fit(X)
-    assert (ours.labels == theirs.labels_).all()
-    assert ours.n_iter == theirs.n_iter_
+    ours, theirs = both_fits(X, centers, max_iter, tol=0.0)
     np.testing.assert_allclose(ours.inertia, theirs.inertia_, rtol=1e-12)
-    assert_consistent(ours, X)
 
 
 def test_labels_that_stay_end_the_iteration():

@@ -12,6 +12,15 @@ from sketchselect.linalg.validation import read_only
 from .data import blobs, exact_distances, exact_sums
 
 
+def assert_assigned_to_the_nearest(X, centers, rtol):
+    """Assert that each row has a centre at its least exact distance, which `assign` returns to `rtol`."""
+    labels, distances = lloyd.assign(X, centers)
+    exact = exact_distances(X, centers)
+    chosen = exact[np.arange(len(X)), labels]
+    assert (chosen <= exact.min(axis=1) * (1 + 1e-13)).all()
+    np.testing.assert_allclose(distances, chosen.astype(float), rtol=rtol)
+
+
 @pytest.mark.parametrize(
     ("dtype", "offset"),
     [(d, o) for d in (np.float32, np.float64, np.int64, np.int32) for o in (0.0, 1e8)] + [(np.uint8, 0.0)],
@@ -22,12 +31,7 @@ def test_assignment_is_that_of_exact_distances(dtype, offset):
         0 if not offset else None, 255 if not offset else None
     )
     X = X.astype(dtype)
-    centers = X[:40].astype(np.float64) + 0.25
-    labels, distances = lloyd.assign(X, centers)
-    exact = exact_distances(X, centers)
-    chosen = exact[np.arange(len(X)), labels]
-    assert (chosen <= exact.min(axis=1) * (1 + 1e-13)).all()
-    np.testing.assert_allclose(distances, chosen.astype(float), rtol=1e-13)
+    assert_assigned_to_the_nearest(X, X[:40].astype(np.float64) + 0.25, rtol=1e-13)
 
 
 def test_float32_products_alone_would_mislabel():
@@ -250,8 +254,4 @@ def test_labels_of_long_rows_are_those_of_exact_distances(dtype, n_rows, n_clust
     # Centres in pairs that float32 products cannot tell apart.
     centers = offset + rng.standard_normal((n_clusters, 150))
     centers[1::2] = centers[: n_clusters - 1 : 2] * (1 + 1e-9)
-    labels, distances = lloyd.assign(X, centers)
-    exact = exact_distances(X, centers)
-    chosen = exact[np.arange(n_rows), labels]
-    assert (chosen <= exact.min(axis=1) * (1 + 1e-13)).all()
-    np.testing.assert_allclose(distances, chosen.astype(float), rtol=1e-12)
+    assert_assigned_to_the_nearest(X, centers, rtol=1e-12)

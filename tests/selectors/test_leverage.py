@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from tests.summaries.oracles import relative_error
 
 import sketchselect as sks
@@ -168,12 +169,21 @@ def test_names_of_a_stream_of_frames():
 
 
 @pytest.mark.slow
-def test_exactly_so_many_columns_and_the_weights_stay_unbiased():
-    X = wide(p=300)
+@pytest.mark.parametrize(
+    ("p", "n_seeds", "selector"),
+    [
+        (300, 150, sks.OnlineLeverageSelector(25, sampling_rate=3.0, ridge=1.0)),
+        (200, 300, sks.LeverageSelector(30, choice="sampled", n_components=5)),
+    ],
+    ids=["online", "sampled"],
+)
+def test_exactly_so_many_columns_and_the_weights_stay_unbiased(p, n_seeds, selector):
+    X = wide(p=p)
     norms = []
-    for seed in range(150):
-        chosen = sks.OnlineLeverageSelector(25, sampling_rate=3.0, ridge=1.0, random_state=seed).fit(X)
-        assert chosen.support_.size == 25
+    for seed in range(n_seeds):
+        chosen = clone(selector).set_params(random_state=seed).fit(X)
+        assert chosen.support_.size == selector.n_features_to_select
+        assert 17 not in chosen.support_
         norms.append(((X[:, chosen.support_] * chosen.weights_) ** 2).sum())
     error = np.std(norms, ddof=1) / np.sqrt(len(norms))
     assert abs(np.mean(norms) - (X**2).sum()) <= 3 * error
@@ -235,18 +245,6 @@ def test_one_pass_over_rows_bounds_the_scores_and_agrees_where_exact(size):
         assert two.support_.tolist() == chosen.support_.tolist()
         moments = sks.LeverageSelector(20, n_components=6).fit_summary(sks.Moments().from_block(X))
         assert np.allclose(moments.scores_, chosen.scores_, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_sampled_columns_are_exactly_so_many_and_unbiased():
-    X = wide(p=200)
-    sums = []
-    for seed in range(300):
-        chosen = sks.LeverageSelector(30, choice="sampled", n_components=5, random_state=seed).fit(X)
-        assert chosen.support_.size == 30
-        assert 17 not in chosen.support_
-        sums.append(((X[:, chosen.support_] * chosen.weights_) ** 2).sum())
-    assert abs(np.mean(sums) - (X**2).sum()) <= 3 * np.std(sums, ddof=1) / np.sqrt(len(sums))
 
 
 def test_priority_samples_take_what_there_is():
