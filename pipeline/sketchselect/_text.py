@@ -8,6 +8,7 @@ import json
 import math
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -260,6 +261,22 @@ def text_table(title: str, rows: Iterable[Sequence[str]], header: Sequence[str])
     lines = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join([title, *("  ".join(map(str.rjust, line, widths)).rstrip() for line in lines)])
+
+
+class Tabular(ABC):
+    """Base of results that a terminal and a notebook show as a table."""
+
+    @abstractmethod
+    def _table(self) -> tuple[str, list[list[str]]]:
+        """Return the line above the table, and its rows, the header first."""
+
+    def __str__(self) -> str:
+        caption, (header, *rows) = self._table()
+        return text_table(caption, rows, header)
+
+    def _repr_html_(self) -> str:
+        caption, (header, *rows) = self._table()
+        return html_table(caption, rows, header)
 
 
 def html_table(caption: str, rows: Iterable[Sequence[Any]], header: Sequence[str] = ()) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
-from sketchselect._text import html_table, number, text_table
+from sketchselect._text import Tabular, number
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
@@ -117,7 +117,7 @@ class ClusterCount:
 
 
 @dataclass(frozen=True)
-class ClusterRange:
+class ClusterRange(Tabular):
     """A range of numbers of clusters.
 
     Parameters
@@ -159,15 +159,7 @@ class ClusterRange:
     def __repr__(self) -> str:
         return f"<ClusterRange: {self.sentence()}>"
 
-    def __str__(self) -> str:
-        header, *rows = self._table()
-        return text_table(self.sentence(), rows, header)
-
-    def _repr_html_(self) -> str:
-        header, *rows = self._table()
-        return html_table(self.sentence(), rows, header)
-
-    def _table(self) -> list[list[str]]:
+    def _table(self) -> tuple[str, list[list[str]]]:
         rows = [
             [
                 str(c.n_clusters),
@@ -179,7 +171,7 @@ class ClusterRange:
             for c in self.counts
         ]
         header = ["clusters", "inertia", "at most times the best", "stability (mean ARI)"]
-        return [[*header, *(label for label, _ in INDICES.values())], *rows]
+        return self.sentence(), [[*header, *(label for label, _ in INDICES.values())], *rows]
 
     @property
     def elbows(self) -> dict[int, float]:

@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
-from sketchselect._text import counted, html_table, text_table
+from sketchselect._text import Tabular, counted
 from sketchselect.errors import BadParameter, EmptyInput, warn
 from sketchselect.execution.api import open_source
 from sketchselect.execution.client import open_engine
@@ -80,7 +80,7 @@ class PreparationScore:
 
 
 @dataclass(frozen=True)
-class Preparations:
+class Preparations(Tabular):
     """Preparations of counts, compared.
 
     Parameters
@@ -158,17 +158,10 @@ class Preparations:
     def __repr__(self) -> str:
         return f"<Preparations: {self.sentence()}>"
 
-    def __str__(self) -> str:
-        header, *rows = self._table()
-        return text_table(self.sentence(), rows, header)
-
-    def _repr_html_(self) -> str:
-        header, *rows = self._table()
-        return html_table(self.sentence(), rows, header)
-
-    def _table(self) -> list[list[str]]:
+    def _table(self) -> tuple[str, list[list[str]]]:
         rows = [[s.name, f"{s.gain:.4f}", f"{s.error:.4f}" if s.error else ""] for s in self.scores]
-        return [["preparation", "gain (nats a count)", "standard error of the difference from the best"], *rows]
+        header = ["preparation", "gain (nats a count)", "standard error of the difference from the best"]
+        return self.sentence(), [header, *rows]
 
 
 def compare_preparations(

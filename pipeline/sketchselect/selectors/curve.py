@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import html_table, text_table
+from sketchselect._text import Tabular
 from sketchselect.linalg.csr import is_csr, take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
 from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, POLISH_TOL, WeightedRows, row_products
@@ -285,7 +285,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, eq=False)
-class SelectionCurve:
+class SelectionCurve(Tabular):
     """Estimates for several methods and numbers of columns.
 
     Parameters
@@ -323,20 +323,12 @@ class SelectionCurve:
             text += f"; lowest: {lowest.ratio:.3f} by {lowest.method} with {lowest.n_features}"
         return f"<SelectionCurve: {text}>"
 
-    def _table(self) -> list[list[str]]:
+    def _table(self) -> tuple[str, list[list[str]]]:
         ratios = {(point.n_features, point.method): f"{point.ratio:.3f}" for point in self.points}
         rows = [["columns", *self.methods]]
         for size in sorted({size for size, _ in ratios}):
             rows.append([str(size), *(ratios.get((size, name), "") for name in self.methods)])
-        return rows
-
-    def __str__(self) -> str:
-        header, *rows = self._table()
-        return text_table(_RATIO, rows, header)
-
-    def _repr_html_(self) -> str:
-        header, *rows = self._table()
-        return html_table(_RATIO, rows, header)
+        return _RATIO, rows
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the ratios by number of columns on `ax` (new axes by default) and return the axes."""
