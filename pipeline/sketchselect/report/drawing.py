@@ -30,6 +30,7 @@ from sketchselect.plots.charts import Pen
 
 NOTE_LENGTH = 600
 JOB_LENGTH = 40_000
+MOST_LEAVES = 150
 
 
 def as_numbers(values: Any) -> Floats:
@@ -37,7 +38,7 @@ def as_numbers(values: Any) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def at_least(x: float, digits: int = 4) -> str:
+def at_least(x: float) -> str:
     """Return a positive number as `number` does, rounded down: a lower bound stays one.
 
     Examples
@@ -45,10 +46,10 @@ def at_least(x: float, digits: int = 4) -> str:
     >>> number(1.2346789), at_least(1.2346789), at_least(0.0)
     ('1.235', '1.234', '0')
     """
-    return number(_cut(x, digits, ROUND_FLOOR), digits)
+    return number(_cut(x, ROUND_FLOOR))
 
 
-def not_above(x: float, digits: int = 4) -> str:
+def not_above(x: float) -> str:
     """Return a positive number as `number` does, rounded up: an upper bound stays one.
 
     Examples
@@ -56,11 +57,12 @@ def not_above(x: float, digits: int = 4) -> str:
     >>> not_above(1.23401)
     '1.235'
     """
-    return number(_cut(x, digits, ROUND_CEILING), digits)
+    return number(_cut(x, ROUND_CEILING))
 
 
-def _cut(x: float, digits: int, rounding: str) -> float:
-    return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(x)) if math.isfinite(x) else x
+def _cut(x: float, rounding: str) -> float:
+    """Return a number to the four digits that `number` shows."""
+    return float(Context(prec=4, rounding=rounding).create_decimal_from_float(x)) if math.isfinite(x) else x
 
 
 def percent(fraction: float, decimals: int = 1) -> str:
@@ -80,7 +82,7 @@ def probability(p: float) -> str:
     return f"{short if math.isclose(float(short), 100 * p, rel_tol=1e-12) else f'{100 * p:.12g}'} %"
 
 
-def at_most_percent(fraction: float, decimals: int = 1) -> str:
+def at_most_percent(fraction: float) -> str:
     """Return a fraction as per cent, rounded up: an upper bound stays one.
 
     Examples
@@ -88,8 +90,7 @@ def at_most_percent(fraction: float, decimals: int = 1) -> str:
     >>> at_most_percent(0.0671), at_most_percent(0.067)
     ('6.8 %', '6.7 %')
     """
-    scale = 10**decimals
-    return f"{math.ceil(round(100 * fraction * scale, 6)) / scale:,.{decimals}f} %"
+    return f"{math.ceil(round(1000 * fraction, 6)) / 10:,.1f} %"
 
 
 def factor(x: float) -> str:
@@ -104,15 +105,11 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def flat(mapping: Mapping[str, Any], limit: int = 150, prefix: str = "") -> list[tuple[str, str]]:
-    """Return the leaves of a nested mapping as (dotted key, text), cleaned, at most `limit`."""
-    rows: list[tuple[str, str]] = []
-    for key, value in _leaves(mapping, prefix):
-        if len(rows) == limit:
-            rows.append(("…", "shortened"))
-            break
-        rows.append((clean(key, 2 * NAME_LENGTH), clean(_readable(key, value), NOTE_LENGTH)))
-    return rows
+def flat(mapping: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the leaves of a nested mapping as (dotted key, text), cleaned, at most `MOST_LEAVES`."""
+    leaves = list(_leaves(mapping, ""))
+    rows = [(clean(k, 2 * NAME_LENGTH), clean(_readable(k, value), NOTE_LENGTH)) for k, value in leaves[:MOST_LEAVES]]
+    return rows if len(leaves) <= MOST_LEAVES else [*rows, ("…", "shortened")]
 
 
 def _readable(key: str, value: Any) -> Any:

@@ -130,16 +130,14 @@ def solve_path(
     return out.build(tol)
 
 
-def adaptive_factors(coef: ArrayLike, power: float = 1.0) -> Floats:
-    """Return the penalty factors of the adaptive lasso, ``|b_j|^-power``, of mean 1 over the finite ones.
+def adaptive_factors(coef: ArrayLike) -> Floats:
+    """Return the penalty factors of the adaptive lasso, ``1 / |b_j|``, of mean 1 over the finite ones.
 
     Parameters
     ----------
     coef : array of shape (p,) or (p, q)
         Coefficients of a first fit, for standardised columns (`ridge`, `least_squares`), or their
         norms for several targets. The factor of a zero is infinite: the column is left out.
-    power : float
-        Positive.
 
     Notes
     -----
@@ -153,7 +151,7 @@ def adaptive_factors(coef: ArrayLike, power: float = 1.0) -> Floats:
     if largest == 0.0:
         raise BadParameter("all coefficients of the first fit are zero, so the adaptive penalty is undefined")
     with np.errstate(divide="ignore", over="ignore"):
-        out = (size / largest) ** -power
+        out = 1.0 / (size / largest)
     finite = np.isfinite(out)
     out[finite] /= out[finite].mean()
     factors: Floats = out

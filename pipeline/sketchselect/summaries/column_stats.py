@@ -249,11 +249,6 @@ class ColumnStats(Summary[ColumnRecord]):
         return self.record.weight * self.record.mean
 
     @property
-    def sum_of_squares(self) -> Floats:
-        """Weighted sum of squares of each column, about zero."""
-        return self.record.scatter + self.record.weight * self.record.mean**2
-
-    @property
     def centered_column_squared_norms(self) -> Floats:
         """Weighted sum of squares of each column about its mean; exactly 0 if all values are equal."""
         return np.where(self.is_constant, 0.0, self.record.scatter)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -63,8 +61,8 @@ def nasty_sparse_matrices() -> dict[str, csr_array]:
     rng = np.random.default_rng(20260102)
     shape = (240, 40)
 
-    def scattered(share: float, values: Any = rng.standard_normal) -> Array:
-        out: Array = np.where(rng.random(shape) < share, values(shape), 0)
+    def scattered(share: float) -> Array:
+        out: Array = np.where(rng.random(shape) < share, rng.standard_normal(shape), 0)
         return out
 
     full_row, full_column, far, heavy = scattered(0.02), scattered(0.01), scattered(0.005), scattered(0.03)
