@@ -7,8 +7,11 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.cluster import cluster_range
+from sketchselect.cluster.certificates.labels import _first_rows
+from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
 from sketchselect.errors import BadBlock, BadParameter, EmptyInput
-from sketchselect.summaries import codec
+from sketchselect.execution import Block
+from sketchselect.summaries import CentroidSums, codec
 
 DESCRIPTION = {
     "stats": sks.ColumnStats(),
@@ -149,3 +152,15 @@ def test_repetitions_that_would_never_end_are_refused(many: int) -> None:
             BadParameter, match=rf"^{name.strip()} must be .*a whole number from [012] to 10*0.* got 10+"
         ):
             fit()
+
+
+@pytest.mark.parametrize("size", [1e-310, 5e-324])
+def test_rows_of_weights_without_digits_are_in_no_certificate_or_index(size: float) -> None:
+    rows, labels = np.array([[1.0, 2.0], [3.0, 5.0], [1.0, 2.0]]), np.zeros(3)
+    weights = np.array([1.0, size, 1.0])
+    assert _first_rows(1, Block(rows, labels, weights, 0, 3)).same
+    assert not _first_rows(1, Block(rows, labels, None, 0, 3)).same
+    clusters = CentroidSums(2).from_block(rows, np.array([0, 1, 0]))
+    partition = _Partition(rows[:2], clusters.cluster_means, clusters.cluster_weights, clusters.within)
+    (sums,) = np.atleast_2d(_sums_of_rows([partition], rows[:2] + 1.0, np.full(2, size)))
+    np.testing.assert_array_equal(sums, 0.0)

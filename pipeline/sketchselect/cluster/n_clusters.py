@@ -29,7 +29,7 @@ from sketchselect.linalg.hashing import approximate_directions, derive_seed, gau
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import COST_TIE, LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.linalg.validation import MOST_TIMES, Floats, Labels, require_positive, require_seed
+from sketchselect.linalg.validation import MOST_TIMES, Floats, Labels, as_weights, require_positive, require_seed
 from sketchselect.plots import ClusterRangeDisplay
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 
@@ -464,7 +464,8 @@ def _distance_sums(partitions: Sequence[_Partition], block: Block) -> Floats:
 
 
 def _sums_of_rows(partitions: Sequence[_Partition], rows: Any, weight: ArrayLike | None) -> Floats:
-    weights = np.ones(rows.shape[0]) if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
+    checked = as_weights(weight, rows.shape[0])
+    weights = np.ones(rows.shape[0]) if checked is None else checked
     labels = [lloyd.assign(rows, partition.centers)[0] for partition in partitions]
     sums = [np.zeros(len(partition.weights) + 1) for partition in partitions]
     most = max(len(partition.weights) for partition in partitions)

@@ -15,7 +15,7 @@ from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import Block, Source, Statistics, reduce_blocks, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.validation import Array, Floats, first_not_whole
+from sketchselect.linalg.validation import Array, Floats, as_weights, first_not_whole
 from sketchselect.readers import Vector
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
@@ -141,7 +141,8 @@ class _FirstRows:
 
 def _first_rows(n_clusters: int, block: Block) -> _FirstRows:
     labels = np.asarray(block.target).reshape(-1)
-    counts = labels >= 0 if block.weight is None else (labels >= 0) & (np.asarray(block.weight) > 0)
+    weights = as_weights(block.weight, len(labels))
+    counts = labels >= 0 if weights is None else (labels >= 0) & (weights > 0)
     labels = labels[counts].astype(np.int64)
     rows = np.asarray(block.values, dtype=np.float64)[counts]
     first, filled = np.zeros((n_clusters, rows.shape[1])), np.zeros(n_clusters, dtype=bool)
