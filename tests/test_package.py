@@ -135,7 +135,7 @@ MOST = [*FEW, "dask", "numba", "scipy", "sklearn"]
     ("program", "heavy"),
     [
         ("import sketchselect", [*MOST, "numpy", "tempfile", "typer"]),
-        (HELP, [*MOST, "numpy"]),
+        (HELP, [*MOST, "hashlib", "html", "json", "logging", "numpy", "tempfile"]),
         (FIT, [*FEW, "dask.dataframe", "scipy.optimize", "sklearn.feature_selection", "typer"]),
     ],
     ids=["import", "help", "fit"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import stat
 import sys
@@ -28,6 +27,8 @@ def ensure_writable() -> None:
 @functools.cache
 def is_empty() -> bool:
     """Return whether no kernel of this package had been compiled when this process first asked."""
+    import hashlib  # OpenSSL, a thirtieth of the time of `--help`
+
     given = os.environ.get(VARIABLE)
     cache = Path(given) if given else _user_cache()
     for folder, _, files in os.walk(Path(__file__).parent):

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, TextIO, TypeVar, cast
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import counted, format_seconds
+from sketchselect._text import LogStream, counted, format_seconds
 from sketchselect.errors import BadParameter
 
 LINE_SECONDS = 5.0
@@ -148,27 +148,6 @@ class Progress:
 
     def finish(self, stage: str) -> None:
         """The pass is over, well or not."""
-
-
-class LogStream:
-    """A text stream whose reader may go away and whose disk may fill: what it does not take is lost."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write what can be written."""
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush what can be flushed."""
-        with contextlib.suppress(OSError):
-            self._stream.flush()
 
 
 class Lines(Progress):

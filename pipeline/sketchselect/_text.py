@@ -1,10 +1,9 @@
-"""Wording of messages, figures and tables: the nearest known name, numbers, lists, durations, text from outside."""
+"""Wording of messages and tables: known names, numbers, lists, durations, foreign text; the stream of a log."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import html
-import json
 import math
 import re
 import unicodedata
@@ -17,18 +16,19 @@ CAPTION_LENGTH = 2000  # Sentences of our own stand there whole
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-# Runs are bounded, so that the search of a text takes time in proportion to it. A number and a slash after a colon are
-# a port, and no password; the user in a URL of Azure is the name of a container, and no secret.
+# Compiled when they are used: for all of them it is a twentieth of `--help`. Runs are bounded, so that the search of a
+# text takes time in proportion to it. A number and a slash after a colon are a port, and no password; the user in a URL
+# of Azure is the name of a container, and no secret.
 _SCHEME = r"\b([A-Za-z][\w+.\-]{1,20}:/{1,2})"
-_PASSWORD = re.compile(
+_PASSWORD = (
     # Without the @ where a message was cut before.
     _SCHEME
     + r"(?!arn:|\[[\da-fA-F:.]+\])[^\s/\"@:]{0,500}:(?!\d{1,5}/)(?:[^\s\"]{0,2000}@|(?!\d{1,5}\D)[^\s\"'/:]{20,})"
 )
-_USER = re.compile(_SCHEME.replace("(", "((?!azure|az:|abfs)", 1) + r"[^\s/\"@:]{1,2000}@")
-_QUERY = re.compile(_SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?[^\s'\"]*[^\s'\":,;]")
+_USER = _SCHEME.replace("(", "((?!azure|az:|abfs)", 1) + r"[^\s/\"@:]{1,2000}@"
+_QUERY = _SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?[^\s'\"]*[^\s'\":,;]"
 # A name in quotation marks, perhaps with the sign of a column that is left out, or one without them.
-_NAME = re.compile(r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)')
+_NAME = r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)'
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -66,7 +66,8 @@ def without_credentials(text: str) -> str:
     >>> without_credentials("tcp://[::1]:8786/a@b, s3://arn:aws:s3:us-west-2:1:accesspoint/ap/a@b")
     'tcp://[::1]:8786/a@b, s3://arn:aws:s3:us-west-2:1:accesspoint/ap/a@b'
     """
-    return _QUERY.sub(r"\1?***", _USER.sub(r"\1***@", _PASSWORD.sub(r"\1***@", text)))
+    text = re.sub(_USER, r"\1***@", re.sub(_PASSWORD, r"\1***@", text))
+    return re.sub(_QUERY, r"\1?***", text)
 
 
 def counted(number: float, noun: str, text: Callable[[Any], str] = str) -> str:
@@ -99,7 +100,9 @@ def listed_names(text: str) -> list[str]:
     >>> listed_names('age, "price, net",size')
     ['age', 'price, net', 'size']
     """
-    names = (sign + quoted.replace('""', '"') if quoted else bare.strip() for sign, quoted, bare in _NAME.findall(text))
+    names = (
+        sign + quoted.replace('""', '"') if quoted else bare.strip() for sign, quoted, bare in re.findall(_NAME, text)
+    )
     return [name for name in names if name]
 
 
@@ -126,6 +129,8 @@ def key_without(names: Iterable[str]) -> str:
     key="-id" key='-id,"price, net"'
     """
     value = f"-{name_list(names)}"
+    import json
+
     return f"key='{value}'" if '"' in value and "'" not in value else f"key={json.dumps(value, ensure_ascii=False)}"
 
 
@@ -287,9 +292,32 @@ def html_table(caption: str, rows: Iterable[Sequence[Any]], header: Sequence[str
     >>> html_table("Names", [["<b>", 1]])
     '<table><caption>Names</caption><tr><td>&lt;b&gt;</td><td>1</td></tr></table>'
     """
+    import html
+
     lines = [("th", header)] if header else []
     lines += [("td", row) for row in rows]
     body = "".join(
         "<tr>" + "".join(f"<{tag}>{html.escape(clean(cell))}</{tag}>" for cell in row) + "</tr>" for tag, row in lines
     )
     return f"<table><caption>{html.escape(clean(caption, CAPTION_LENGTH))}</caption>{body}</table>"
+
+
+class LogStream:
+    """A text stream whose reader may go away and whose disk may fill: what it does not take is lost."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect as python_inspect
-import json
 import os
 import re
 import shutil
@@ -75,6 +74,8 @@ def init(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Look at a matrix and write a first job file for it, with comments."""
+    import json
+
     import numpy as np
 
     from sketchselect.errors import BadParameter
@@ -208,6 +209,8 @@ def _key_hint(matrix: Matrix, rows: Any, key: str | None, has_keys: bool) -> str
 
     `has_keys`: Whether `key` leaves columns of the source out.
     """
+    import json
+
     import numpy as np
 
     from sketchselect.readers.opening import key_of_others
@@ -292,6 +295,8 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="A method; without it, a list of all.", metavar="[NAME]")] = None,
 ) -> Outcome:
     """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
+    import json
+
     from sketchselect.errors import BadParameter
     from sketchselect.job.load import method_parameters
     from sketchselect.selectors import METHODS
@@ -332,6 +337,8 @@ def methods(
 @command
 def schema() -> Outcome:
     """Print the JSON schema of a job file, for editors that check and complete as one types."""
+    import json
+
     from sketchselect.job.schema import JobConfig
 
     content = {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobConfig.model_json_schema()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +66,8 @@ def _memory() -> str:
 
 
 def _temporary_folder() -> str:
+    import tempfile
+
     with tempfile.NamedTemporaryFile(prefix="sketchselect-") as file:
         file.write(bytes(1 << 20))
         file.flush()

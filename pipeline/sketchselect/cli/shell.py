@@ -19,8 +19,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, cast, get_type_
 import typer
 import typer.core
 
-from sketchselect._progress import log_line
-from sketchselect._text import printable, without_credentials
+from sketchselect._text import LogStream, printable, without_credentials
 from sketchselect.errors import (
     NO_MORE_THREADS,
     BadParameter,
@@ -266,6 +265,8 @@ def _plain_warnings() -> Iterator[None]:
     """Print the text of a warning once, without code; those that are not for users go to the log."""
     import warnings
 
+    from sketchselect._progress import log_line
+
     seen_texts: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -308,6 +309,8 @@ def _fail(lines: list[str], code: int, as_json: bool) -> NoReturn:
 
 
 def _print_failure(lines: list[str], code: int, as_json: bool) -> None:
+    from sketchselect._progress import log_line
+
     lines = [without_credentials(line) for line in lines]
     for line in lines:
         print(log_line("error", printable(line)), file=sys.stderr, flush=True)
@@ -387,8 +390,6 @@ def open_standard_streams() -> None:
 
     Output that standard error cannot take is lost: a broken log ends no work.
     """
-    from sketchselect._progress import LogStream
-
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
