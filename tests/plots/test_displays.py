@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
@@ -147,6 +148,16 @@ def test_certificates_are_lines_from_bound_to_objective_to_scatter():
     with pytest.raises(BadParameter, match="no certificate"):
         plots.CertificateDisplay.from_certificates([])
     drawn(axes)
+
+
+@pytest.mark.parametrize("method", [sks.LassoPath(), sks.selectors.LogisticPath()])
+def test_path_of_a_frame_has_its_names(method):
+    names = [f"gene {j}" for j in range(X.shape[1])]
+    y = (np.median(Y) < Y).ravel() if method.method == "logistic" else Y
+    axes = method.fit(pd.DataFrame(X, columns=names), y).path_.plot_path(new_axes())
+    labels = [one.get_label() for one in axes.get_lines() if one.get_label() in names or "column" in one.get_label()]
+    assert labels
+    assert set(labels) <= set(names)
 
 
 @pytest.mark.parametrize("method", [sks.LassoPath(), sks.ThresholdedOLS(criterion="bic"), sks.MCPPath(2)])

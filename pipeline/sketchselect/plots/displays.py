@@ -339,8 +339,9 @@ class ModelPathDisplay(Display):
 
     @classmethod
     def from_path(cls, path: Any, *, feature_names: Any = None, ax: Any = None) -> Self:
-        """Draw a `ModelPath`."""
-        return cls(path=path, feature_names=feature_names).plot(ax)
+        """Draw a `ModelPath`, whose own names are the default."""
+        names = path.feature_names if feature_names is None else feature_names
+        return cls(path=path, feature_names=names).plot(ax)
 
     def _table(self) -> dict[str, Any]:
         columns, lines = self.path.lines()

@@ -356,6 +356,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             n_active=int(np.count_nonzero(scale)),
             ebic_gamma=float(self.ebic_gamma),
             family=sums.family,
+            feature_names=sums.feature_names,
         )
         chosen, errors = self._choice(sums, path, n_select)
         of_all = sums.l1_ratios[sums.folds == ALL_ROWS]

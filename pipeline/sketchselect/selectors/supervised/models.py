@@ -124,6 +124,8 @@ class ModelPath:
         summed over targets.
     family : str
         Distribution of the target; unless it is "gaussian", deviances stand for squared residuals.
+    feature_names : sequence of str or None
+        Names of the columns, squares and products that models choose from.
     """
 
     parameter: str
@@ -138,6 +140,7 @@ class ModelPath:
     chosen: int = 0
     cv_errors: Floats | None = field(default=None, repr=False)
     family: str = "gaussian"
+    feature_names: Sequence[str] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.candidates)

@@ -285,6 +285,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             n=problem.n,
             n_active=n_active,
             ebic_gamma=float(self.ebic_gamma),
+            feature_names=design.names,
         )
         if choice is None and size is not None:
             choice = models.best_by_size(candidates, size)
