@@ -245,3 +245,6 @@ def test_columns_of_unlike_units_are_named_once() -> None:
         warnings.simplefilter("error")
         KMeans(3, random_state=0).fit(frame, prepare=["standardise"])
         KMeans(3, random_state=0).fit(X)
+        # Rows of weight 0 have no part in distances.
+        unused = np.vstack([X, units[:20]])
+        KMeans(3, random_state=0).fit(unused, sample_weight=[1.0] * 300 + [0.0] * 20)

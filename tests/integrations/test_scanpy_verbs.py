@@ -183,6 +183,14 @@ def test_mistakes_about_flavors_name_what_is_wrong(adata, options, said):
         sks.pp.highly_variable_genes(adata, **options)
 
 
+@pytest.mark.parametrize("flavor", ["seurat_v3", "cell_ranger", "pearson_residuals"])
+def test_more_genes_than_there_are_is_all_with_a_warning(adata, flavor):
+    layer = None if flavor == "cell_ranger" else "counts"
+    with pytest.warns(UserWarning, match="n_top_genes is 201, but there are 200 genes"):
+        sks.pp.highly_variable_genes(adata, 201, flavor=flavor, layer=layer)
+    assert adata.var["highly_variable"].all()
+
+
 @pytest.fixture
 def grouped(adata):
     """The cells with their kind in a column; three cells have none."""

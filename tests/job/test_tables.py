@@ -78,8 +78,8 @@ def test_identifiers_come_back_and_mixed_units_are_noted(table: np.ndarray, tmp_
     convert(tmp_path / "patients.csv", tmp_path / "patients.zarr")
     mixed = sks.run(tmp_path / "job.toml")
     [note] = mixed.manifest["notes"]
-    assert "'income' alone 100.0%" in note
-    assert 'put "standardise" into prepare.steps' in note
+    assert "'income'" in note
+    assert '"standardise"' in note
     better = sks.run(tmp_path / "job.toml", overrides=['prepare.steps=["impute", "standardise"]'])
     assert better.manifest["notes"] == []
     assert mixed.nmi < 0.5 < better.nmi

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sketchselect._text import counted
 from sketchselect.cluster import KMeans
 from sketchselect.cluster.certificates.certify import affordable_certificate
 from sketchselect.errors import BadParameter, warn
@@ -108,7 +109,10 @@ def highly_variable_genes(
     _require_anndata(adata)
     _require_choice("flavor", flavor, get_args(Flavor))
     matrix = open_matrix(adata, key=_layer_key(layer))
-    n_top = min(require_positive("n_top_genes", n_top_genes), matrix.shape[1])
+    n_top = require_positive("n_top_genes", n_top_genes)
+    if n_top > matrix.shape[1]:
+        warn(f"n_top_genes is {n_top}, but there are {counted(matrix.shape[1], 'gene')}, and all are highly variable")
+        n_top = matrix.shape[1]
     if flavor.startswith("seurat_v3"):
         batches = None if batch_key is None else _column(adata, batch_key)
         selector = HighlyVariableGenes(n_top, batches=batches is not None, span=span)

@@ -11,8 +11,8 @@ from sketchselect._text import first_few
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.fitted import Standardise
 
-# Columns are said to have nearly all of the variance where they have this share, are one of at least four or a fifth at
-# most, and the largest variance is this many times the median: so it is with raw columns of different units.
+# Columns are said to have nearly all of the variance where they have this share, are one of at least three or a fifth
+# at most, and the largest variance is this many times the median: so it is with raw columns of different units.
 OUTWEIGHING, UNLIKE = 0.99, 1e3
 WIDEST_TABLE = 100
 """Columns up to which whole numbers from 0 on are those of a table, unless most of them are 0; others are counts."""
@@ -27,24 +27,35 @@ def outweighing(rows: Any, names: Sequence[str] | None, weights: Floats | None =
     `names`: Those of the columns.
     `weights` of shape (n_rows,): Weights of the rows; all 1 by default.
     """
-    if not isinstance(rows, np.ndarray) or not rows.size or not np.isfinite(rows).all():
+    if not isinstance(rows, np.ndarray):
+        return ""
+    weights = np.ones(len(rows)) if weights is None else weights
+    rows, weights = rows[weights > 0], weights[weights > 0]
+    if not rows.size or not np.isfinite(rows).all():
         return ""
     are_whole = bool((rows >= 0).all() and (rows == np.rint(rows)).all())
     if are_whole and (rows.shape[1] > WIDEST_TABLE or 2 * np.count_nonzero(rows) < rows.size):
         return ""
-    weights = np.ones(len(rows)) if weights is None else weights
     steps = rows - weights @ rows / weights.sum()
     unit = np.abs(steps).max()
-    variances = weights @ np.square(steps / unit) if unit > 0 else np.zeros(rows.shape[1])
+    return outweighing_variances(weights @ np.square(steps / unit) if unit > 0 else np.zeros(rows.shape[1]), names)
+
+
+def outweighing_variances(variances: Floats, names: Sequence[str] | None) -> str:
+    """Return in words which few columns have nearly all of the variance; empty where none have.
+
+    `variances` of shape (n_columns,): Variances, or multiples of them.
+    `names`: Those of the columns.
+    """
     varying = variances[variances > 0]
     order = np.argsort(-variances, kind="stable")
     shares = np.cumsum(variances[order]) / (variances.sum() or 1.0)
     n = int(np.searchsorted(shares, OUTWEIGHING)) + 1
-    if varying.size < 4 or n > max(1, varying.size // 5) or variances.max() < UNLIKE * np.median(varying):
+    if varying.size < 3 or n > max(1, varying.size // 5) or variances.max() < UNLIKE * np.median(varying):
         return ""
     heavy = [str(j) if names is None else repr(names[j]) for j in order[:n].tolist()]
     have = f"Column {heavy[0]} has" if n == 1 else f"Columns {first_few(heavy)} have"
     return (
-        f"{have} {100.0 * shares[n - 1]:.1f} % of the variance of all {rows.shape[1]}; if they are of different "
+        f"{have} {100.0 * shares[n - 1]:.1f} % of the variance of all {variances.size}; if they are of different "
         f'units, the prepare step "{Standardise.name}" gives each the same weight.'
     )

@@ -80,13 +80,18 @@ def _warn_of_units(source: Source, names: Any) -> None:
     places = SEEN_PLACES if source.n_rows > SEEN_ROWS else 1
     length = min(SEEN_ROWS, source.n_rows) // places
     starts = (place * (source.n_rows // places) for place in range(places))
-    rows = [source.block(start, start + length).values for start in starts]
-    if any(not isinstance(block, np.ndarray) for block in rows):
+    blocks = [source.block(start, start + length) for start in starts]
+    rows = [block.values for block in blocks]
+    if any(not isinstance(values, np.ndarray) for values in rows):
         return  # sparse rows are mostly counts, of one unit
     known = source.feature_names
     if known is None and names is not None and len(names) == source.n_columns:
         known = tuple(names)
-    if remark := outweighing(np.concatenate(rows).astype(np.float64), known):
+    weights: list[Floats] = []
+    for block in blocks:
+        weight = as_weights(block.weight, len(block.values), block.position)
+        weights.append(np.ones(len(block.values)) if weight is None else weight)
+    if remark := outweighing(np.concatenate(rows).astype(np.float64), known, np.concatenate(weights)):
         warn(f"k-means: {remark}", UnlikeUnits)
 
 

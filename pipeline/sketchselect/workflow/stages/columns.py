@@ -25,9 +25,9 @@ from sketchselect.execution.summarize import source_for, summary_key, summary_pr
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.panel_columns import Panels, StoredPanels, centered_in_place
 from sketchselect.linalg.spectrum import Directions, Spectrum
-from sketchselect.prepare.fitted import Standardise
+from sketchselect.prepare.units import outweighing_variances
 from sketchselect.readers import open_matrix
-from sketchselect.selectors import BaseSelector, Selection, TargetAutoSelector
+from sketchselect.selectors import AutoSelector, BaseSelector, Selection, TargetAutoSelector
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
 from sketchselect.summaries.frequent_directions import PanelledDirections
 from sketchselect.workflow import tables
@@ -35,9 +35,6 @@ from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.session import Session, column_partition_bytes, names_digest, require_weights
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
-
-LEAST_SHARE = 1e-3
-"""Share of all squares below which half of the columns count little in distances."""
 
 BOUND = "selection_bound"
 """Key, in the diagnostics of a selection and in the manifest, of the bound of clusterings of its columns."""
@@ -242,23 +239,17 @@ def _require_same_names(session: Session) -> None:
 
 
 def _note_units(session: Session, summary: Summary[Any]) -> None:
-    """Add a note if half of the columns count little in distances, because others have far larger values."""
+    """Add a note if few columns have nearly all of the variance; `auto` says it of the rows that it samples."""
     same_units = all(step.keeps_units for step in session.steps)
-    if session.selector.needs_target or session.matrix.is_sparse or not same_units:
+    says_so = session.selector.needs_target or isinstance(session.selector, AutoSelector)
+    if says_so or session.matrix.is_sparse or not same_units:
         return
     stats: Any = pick(summary, ColumnStats.kind)
     # Rows of unit length leave a column of large values almost no variance.
     normalized = any(step.normalizes_rows for step in session.steps)
-    variance = np.asarray(stats.variance + stats.mean**2 if normalized else stats.variance)
-    varying, names = np.sort(variance[variance > 0]), session.matrix.feature_names
-    if varying.size > 1 and varying[: varying.size // 2].sum() < LEAST_SHARE * varying.sum():
-        largest = int(variance.argmax())
-        name = f"column {largest}" if names is None else f"{names[largest]!r:.80}"
-        session.note(
-            f"half of the columns make up less than {LEAST_SHARE:.1%} of all squares, {name} alone "
-            f"{variance[largest] / variance.sum():.1%}, so distances depend little on the others; if the columns "
-            f'differ in unit, put "{Standardise.name}" into prepare.steps'
-        )
+    variances = np.asarray(stats.variance + stats.mean**2 if normalized else stats.variance)
+    if remark := outweighing_variances(variances, session.matrix.feature_names):
+        session.note(remark)
 
 
 def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
