@@ -242,6 +242,8 @@ FAULTS = (
     row("number", "weights without all of their digits (below 2.2e-308) or of text, targets whose squares are zero", "such weights count as 0, and text is refused; the target is called too small, not constant",
         VALUES + "weights_without_digits_count_as_zero", VALUES + "rows_of_weights_without_digits_are_in_no_certificate_or_index",
         VALUES + "weights_that_are_text_are_said", VALUES + "a_target_too_small_to_be_squared_is_not_called_constant"),
+    row("number", "a target of classes that may be numbers", "floats beyond 2^53 are refused; a warning where there are more classes than one for two rows",
+        VALUES + "numbers_that_are_hardly_classes_are_said"),
     row("number", "squares that float32 cannot hold", "summed in float64",
         "summaries/test_moments_precision.py::test_float32_with_a_huge_row_neither_overflows_nor_forgets_the_others",
         "cluster/test_lloyd_kernels.py::test_magnitudes_far_beyond_float32"),

@@ -116,6 +116,22 @@ def test_a_target_too_small_to_be_squared_is_not_called_constant(size: float) ->
         sks.LassoPath(n_features_to_select=2).fit(rows, np.zeros(200))
 
 
+def test_numbers_that_are_hardly_classes_are_said() -> None:
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((64, 4))
+    with pytest.raises(BadParameter, match=r"target array: Unknown label type: floats beyond 2\^53 are no classes"):
+        sks.selectors.LogisticPath(cv=2).fit(rows, 10.0 ** np.arange(64))
+    for y in (np.arange(64), np.arange(64.0), [f"name {i}" for i in range(64)]):
+        says = "number of unique classes, 64, is greater than 50% of the number of rows, 64: it may be a quantity"
+        with pytest.warns(UserWarning, match=says):
+            sks.selectors.MRMRSelector(2, task="classification").fit(rows, np.array(y))
+    # As scikit-learn says nothing of these.
+    sks.selectors.MRMRSelector(2, task="classification").fit(rows, np.repeat(np.arange(32), 2))
+    sks.selectors.MRMRSelector(2, task="classification").fit(rows[:20], np.arange(20))
+    of_numbers = sks.selectors.MRMRSelector(2).fit(rows, 2.0**60 * np.repeat([1, 2], 32))
+    assert of_numbers.target_task == "regression"
+
+
 @pytest.mark.parametrize("wrong", [np.nan, -1.0, np.inf])
 def test_a_weight_that_is_none_is_named_by_its_row(wrong: float) -> None:
     rows = np.random.default_rng(0).standard_normal((60, 6))

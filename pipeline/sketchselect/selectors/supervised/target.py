@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, Self, Unpack
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, Unpack
 import numpy as np
 
 from sketchselect._sklearn import BaseEstimator
-from sketchselect.errors import BadParameter, NotFinite
+from sketchselect.errors import BadParameter, NotFinite, warn
 from sketchselect.execution.engine import PreparedKeywords
 from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
@@ -24,6 +25,14 @@ MAX_CLASSES = 1000
 """More distinct values are numbers, not classes: their summary would not fit in memory either."""
 
 _RUN = 1 << 20
+_MOST_WHOLE = 2.0**53
+"""Beyond, floats are whole numbers, but not every whole number is one."""
+_FEW_ROWS = 20
+"""With fewer rows, or as many, nothing is said of the number of classes."""
+
+
+class DoubtfulClasses(UserWarning):
+    """Warning that a target may be no classes, or that a class has too few rows."""
 
 
 def check_target(y: Vector) -> None:
@@ -37,32 +46,49 @@ def check_target(y: Vector) -> None:
 _NUMBERS = 'set task="regression"'
 
 
-def classes_of(y: Vector, numbers: str = _NUMBERS) -> tuple[Any, ...]:
-    """Return the distinct labels of a target, ascending, as Python values.
+def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
+    """Return the distinct labels of a target, ascending, as Python values, and the number of rows that have each.
 
     `numbers` is the advice for those who pass numbers.
-    Raises `BadParameter` for a table of targets, or more than 1,000 labels; `NotFinite` naming the first row without a
-    label.
+    Raises `BadParameter` for a table of targets, more than 1,000 labels, or floats that are no labels; `NotFinite`
+    naming the first row without a label.
     """
     if len(y.shape) == 2 and y.shape[1] != 1:
         raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")
     distinct: Array = np.empty(0, dtype=y.dtype)
+    n_rows: Array = np.empty(0, dtype=np.int64)
     for start in range(0, y.n_rows, _RUN):
         labels = np.ravel(y.read(start, min(start + _RUN, y.n_rows)))
         if labels.dtype.kind == "f":
             _require_finite(y, labels, start)
-        distinct = np.unique(np.concatenate([distinct.astype(labels.dtype), labels]) if distinct.size else labels)
+        labels, n_labels = np.unique(labels, return_counts=True)
+        if distinct.size:
+            both = np.concatenate([distinct.astype(labels.dtype), labels])
+            labels, places = np.unique(both, return_inverse=True)
+            n_labels = np.bincount(places, np.concatenate([n_rows, n_labels])).astype(np.int64)
+        distinct, n_rows = labels, n_labels
         if distinct.size > MAX_CLASSES:
             raise BadParameter(
                 f"target {y.address}: Unknown label type: it has more than {MAX_CLASSES} distinct values, and "
                 f"continuous numbers are no classes; {numbers}"
             )
-    if distinct.dtype.kind == "f" and (distinct != np.round(distinct)).any():
-        raise BadParameter(
-            f"target {y.address}: Unknown label type: continuous numbers are no classes; "
-            f"{numbers}, or use whole numbers or text"
-        )
-    return tuple(distinct.tolist())
+    if distinct.dtype.kind == "f":
+        if (distinct != np.round(distinct)).any():
+            raise BadParameter(
+                f"target {y.address}: Unknown label type: continuous numbers are no classes; "
+                f"{numbers}, or use whole numbers or text"
+            )
+        if np.abs(distinct).max(initial=0.0) > _MOST_WHOLE:
+            raise BadParameter(
+                f"target {y.address}: Unknown label type: floats beyond 2^53 are no classes, as not every whole number "
+                f"is one; {numbers}, or use integers or text"
+            )
+    return dict(zip(distinct.tolist(), n_rows.tolist(), strict=True))
+
+
+def classes_of(y: Vector, numbers: str = _NUMBERS) -> tuple[Any, ...]:
+    """Return the distinct labels of a target, as `rows_of_classes` says."""
+    return tuple(rows_of_classes(y, numbers))
 
 
 def checked_classes(classes: Any) -> tuple[Any, ...]:
@@ -161,11 +187,22 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
 
     def _classes_of(self, y: Vector) -> tuple[Any, ...]:
         """Return the classes that rows of the target's source can have."""
-        return classes_of(y, self.numbers_advice)
+        rows = rows_of_classes(y, self.numbers_advice)
+        if y.n_rows > _FEW_ROWS and len(rows) > round(0.5 * y.n_rows):  # as scikit-learn warns
+            cure = "" if y.dtype.kind == "U" else f"; if it is numbers, {self.numbers_advice}"
+            warn(
+                f"target {y.address}: the number of unique classes, {len(rows)}, is greater than 50% of the number of "
+                f"rows, {y.n_rows}: it may be a quantity, or a name of each row{cure}",
+                DoubtfulClasses,
+            )
+        return tuple(rows)
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         if classes is None:
-            super()._start_stream(target, None)
+            with warnings.catch_warnings():
+                # Of a stream the first batch may have few rows.
+                warnings.simplefilter("ignore", DoubtfulClasses)
+                super()._start_stream(target, None)
         elif self.target_task != "classification":
             raise BadParameter('classes are for task="classification"; leave the argument out')
         else:
