@@ -244,6 +244,8 @@ FAULTS = (
         VALUES + "weights_that_are_text_are_said", VALUES + "a_target_too_small_to_be_squared_is_not_called_constant"),
     row("number", "a target of classes that may be numbers", "floats beyond 2^53 are refused; a warning where there are more classes than one for two rows",
         VALUES + "numbers_that_are_hardly_classes_are_said"),
+    row("number", "a class of fewer rows than there are folds", "a warning with its name and its rows",
+        VALUES + "a_class_of_fewer_rows_than_folds_is_named"),
     row("number", "squares that float32 cannot hold", "summed in float64",
         "summaries/test_moments_precision.py::test_float32_with_a_huge_row_neither_overflows_nor_forgets_the_others",
         "cluster/test_lloyd_kernels.py::test_magnitudes_far_beyond_float32"),

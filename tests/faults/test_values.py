@@ -132,6 +132,26 @@ def test_numbers_that_are_hardly_classes_are_said() -> None:
     assert of_numbers.target_task == "regression"
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [sks.LassoPath(task="classification"), sks.selectors.LogisticPath(cv=5), sks.selectors.TargetAutoSelector()],
+    ids=lambda e: e.method,
+)
+def test_a_class_of_fewer_rows_than_folds_is_named(estimator: Any) -> None:
+    rng = np.random.default_rng(6)
+    rows = rng.standard_normal((90, 4))
+    y = np.array(["low", "high"])[(rows[:, 1] > 0).astype(int)]
+    y[:10] = "mid"
+    estimator.fit(rows, y)  # without a warning
+    y[1:10] = "low"
+    with pytest.warns(UserWarning, match="class 'mid' has 1 row, fewer than the 5 folds: no fold without") as caught:
+        estimator.fit(rows, y)
+    assert len([w for w in caught if "folds" in str(w.message)]) == 1
+    y[3:6] = "top"
+    with pytest.warns(UserWarning, match=r"class 'mid' has 1 row, fewer than the 5 folds \(2 such classes\)"):
+        estimator.fit(rows, y)
+
+
 @pytest.mark.parametrize("wrong", [np.nan, -1.0, np.inf])
 def test_a_weight_that_is_none_is_named_by_its_row(wrong: float) -> None:
     rows = np.random.default_rng(0).standard_normal((60, 6))

@@ -314,6 +314,11 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         self.task = task
         self.random_state = random_state
 
+    @property
+    def n_folds(self) -> int:
+        """Number of folds that choose method and model."""
+        return int(self.cv)
+
     def inspect_target(self, y: Vector) -> None:
         """Learn whether the target is classes, and which; nothing is known of the rows yet."""
         super().inspect_target(y)
@@ -358,7 +363,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         products = n_columns(n_features, 2) <= MOST_TERMS
         degree = 2 if products or counts is not None else 1
         moments: Summary[Any] = Moments(degree=degree, classes=self.seen_classes, products=products or degree == 1)
-        n_folds, seed = int(self.cv), int(self.random_state)
+        n_folds, seed = self.n_folds, int(self.random_state)
 
         def in_folds(n_blocks: int, n_judged: int) -> Folds:
             inner = moments
@@ -407,7 +412,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         return out
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        if summary.n_folds % int(self.cv):
+        if summary.n_folds % self.n_folds:
             raise BadParameter(f"this summary is in {summary.n_folds} folds, of which cv = {self.cv} is no divisor")
         with_counts = isinstance(summary.summary, Bundle)
         with_rows = with_counts and _ROWS in summary.summary.members

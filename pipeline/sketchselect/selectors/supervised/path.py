@@ -27,7 +27,7 @@ from sketchselect.selectors.supervised.models import (
     warn_of,
 )
 from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong, observed_wrong
-from sketchselect.selectors.supervised.target import TargetMixin, Task, with_task
+from sketchselect.selectors.supervised.target import DoubtfulClasses, TargetMixin, Task, with_task
 from sketchselect.solvers import Problem, least_squares
 from sketchselect.summaries import Folds, Moments, Summary
 
@@ -87,7 +87,7 @@ class Fitted:
 
 def ignore_early_warnings() -> None:
     """Ignore warnings that few rows, the first ones of a stream or a half of all, give without reason."""
-    for early in (ConstantTarget, ConstantColumns, FewerColumns, Interpolation):
+    for early in (ConstantTarget, ConstantColumns, FewerColumns, Interpolation, DoubtfulClasses):
         warnings.simplefilter("ignore", early)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self, Unpack
 import numpy as np
 
 from sketchselect._sklearn import BaseEstimator
+from sketchselect._text import counted
 from sketchselect.errors import BadParameter, NotFinite, warn
 from sketchselect.execution.engine import PreparedKeywords
 from sketchselect.linalg.validation import Array
@@ -166,6 +167,11 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         return task
 
     @property
+    def n_folds(self) -> int | None:
+        """Number of folds that choose the model; None, or 0, where none do."""
+        return None
+
+    @property
     def has_groups(self) -> bool:
         """Whether the target inspected last came with groups."""
         return getattr(self, "_has_groups", False)
@@ -195,7 +201,25 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
                 f"rows, {y.n_rows}: it may be a quantity, or a name of each row{cure}",
                 DoubtfulClasses,
             )
+        elif len(rows) > 1:
+            self._warn_of_small_classes(y, rows)
         return tuple(rows)
+
+    def _warn_of_small_classes(self, y: Vector, rows: dict[Any, int]) -> None:
+        """Warn if a class has fewer rows than there are folds."""
+        n_folds = self.n_folds or 0
+        n_small = sum(n < n_folds for n in rows.values())
+        if not n_small:
+            return
+        smallest = min(rows, key=rows.__getitem__)
+        others = "" if n_small == 1 else f" ({n_small} such classes)"
+        n_rows = counted(rows[smallest], "row")
+        warn(
+            f"target {y.address}: class {smallest!r:.40} has {n_rows}, fewer than the {n_folds} folds{others}: no fold "
+            "without such a class tests it, and a model made without a fold that has all its rows does not know it; "
+            "take fewer folds (cv), unite classes, or leave their rows out",
+            DoubtfulClasses,
+        )
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         if classes is None:
