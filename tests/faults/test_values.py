@@ -105,15 +105,18 @@ def test_weights_that_are_text_are_said() -> None:
             estimator.fit(np.eye(6), sample_weight=np.array(["high", "low"] * 3))
 
 
-@pytest.mark.parametrize("size", [1e-170, 1e-300])
+@pytest.mark.parametrize("size", [1e-155, 1e-170, 1e-300])
 def test_a_target_too_small_to_be_squared_is_not_called_constant(size: float) -> None:
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((200, 6))
     target = rows @ np.r_[3.0, -2.0, np.zeros(4)] + 1
     with pytest.warns(UserWarning, match=r"the target is too small to be squared .*multiply it by a number"):
         sks.LassoPath(n_features_to_select=2).fit(rows, size * target)
-    with pytest.warns(UserWarning, match="the target is constant"):
-        sks.LassoPath(n_features_to_select=2).fit(rows, np.zeros(200))
+    for of_mean_zero in (2.0 ** int(np.log2(size)) * np.resize([1.0, -1.0], 200), np.zeros(200)):
+        with pytest.warns(UserWarning, match=r"is constant, or too small to be squared .*one that varies by"):
+            sks.LassoPath(n_features_to_select=2).fit(rows, of_mean_zero)
+    with pytest.warns(UserWarning, match="the target is constant: no column"):
+        sks.LassoPath(n_features_to_select=2).fit(rows, np.ones(200))
 
 
 def test_numbers_that_are_hardly_classes_are_said() -> None:

@@ -41,8 +41,8 @@ _NO_RESIDUAL = 1e-12
 """Share of the target's squares below which a residual of pairwise moments is none."""
 
 
-_LEAST_SQUARED = 1e-160
-"""Size of a target below which its squares are zero, or nearly so."""
+_LEAST_SQUARED = 1e-152
+"""Standard deviation of a target below which it counts as constant, as that of a column does."""
 
 NOTHING_VARIES = (
     "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the target's mean is "
@@ -255,11 +255,13 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         problem, n_active = design.problem, int(np.count_nonzero(design.problem.active))
         constant = not (problem.yy.diagonal() > 0).any()
         if constant:
-            is_tiny = 0.0 < np.abs(problem.y_mean).max() < _LEAST_SQUARED
-            what = (
-                f"too small to be squared (below {_LEAST_SQUARED:g}), as if it were constant" if is_tiny else "constant"
-            )
-            cure = "; multiply it by a number" if is_tiny else ""
+            # Of a mean of zero the moments do not tell a target of zeros from one whose squares are zero.
+            largest = np.abs(problem.y_mean).max()
+            too_small = f"too small to be squared (below {_LEAST_SQUARED:g})"
+            what, cure = "constant", ""
+            if largest < _LEAST_SQUARED:
+                what = f"{too_small}, as if it were constant" if largest > 0.0 else f"constant, or {too_small}"
+                cure = "; multiply it by a number" if largest > 0.0 else "; multiply one that varies by a number"
             _warn(ConstantTarget, f"the target is {what}: no column is selected, and its mean is predicted{cure}")
         elif n_active == 0:
             _warn(ConstantColumns, NOTHING_VARIES)
