@@ -277,6 +277,8 @@ FAULTS = (
         INSIDE + "commands_do_not_write_into_their_source"),
     row("store", "the output folder is somebody else's", "not touched", FOLDER + "what_is_not_ours_is_not_touched",
         "readers/test_convert.py::test_what_is_not_ours_is_never_overwritten"),
+    row("store", "an output folder that this user may not list, write or make", "one line that names it",
+        FOLDER + "a_folder_that_another_user_may_not_list_or_write_is_one_line"),
     row("store", "files left by a killed writer, old checkpoints", "ignored; removed once they are old",
         SAVED + "left_over_partial_files_are_ignored", "faults/test_long_runs.py::test_old_and_large_checkpoints_are_removed"),
     row("store", "a store without atomic renames", "names have the digest of the content",

@@ -297,6 +297,45 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
         tmp_path.chmod(0o700)
 
 
+AS_ANOTHER_USER = """
+import os
+from pathlib import Path
+from sketchselect.errors import SketchSelectError
+from sketchselect.workflow.folder import claim
+
+if os.getuid() == 0:  # who may read and write anywhere
+    os.setgroups([])
+    os.setuid(65534)
+for name in ("unlisted", "closed", "closed/out", "read-only", "new"):
+    try:
+        claim(Path(name))
+    except SketchSelectError as error:
+        print(error)
+"""
+
+
+def test_a_folder_that_another_user_may_not_list_or_write_is_one_line(tmp_path: Path) -> None:
+    for name, mode in (("unlisted", 0o311), ("closed", 0o000), ("read-only", 0o555)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    tmp_path.chmod(0o555)
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", AS_ANOTHER_USER], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+    finally:
+        for path in (tmp_path, *tmp_path.iterdir()):
+            path.chmod(0o700)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "unlisted: the output folder cannot be listed: Permission denied; choose another output folder",
+        "closed: the output folder cannot be listed: Permission denied; choose another output folder",
+        "closed/out: the output folder cannot be made: Permission denied",
+        "read-only: cannot be written: Permission denied",
+        "new: the output folder cannot be made: Permission denied",
+    ]
+
+
 def test_a_folder_of_ours_that_became_read_only_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "out" / LOCK))

@@ -262,7 +262,7 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
 def claim(path: Path) -> None:
     """Create a folder with our marker, or raise `NotOurFolder` if an existing one has none."""
     marker = path / MARKER
-    if marker.is_file():
+    if os.path.isfile(marker):
         return
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -270,8 +270,13 @@ def claim(path: Path) -> None:
         raise NotOurFolder(f"{path}: is a file; choose another output folder") from None
     except OSError as error:
         raise SketchSelectError(f"{path}: the output folder cannot be made: {error.strerror}") from None
-    # Another run may have made it ours since we looked.
-    if any(path.iterdir()) and not marker.is_file():
+    try:
+        # Another run may have made it ours since we looked.
+        is_others = any(path.iterdir()) and not os.path.isfile(marker)
+    except OSError as error:
+        cure = "choose another output folder"
+        raise SketchSelectError(f"{path}: the output folder cannot be listed: {error.strerror}; {cure}") from None
+    if is_others:
         raise NotOurFolder(
             f"{path}: not empty and not made by sketchselect, so nothing is written there; choose another folder"
         )
