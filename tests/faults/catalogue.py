@@ -252,6 +252,8 @@ FAULTS = (
     row("number", "k-means far from zero", "the inertia of centred rows", KMEANS + "far_from_the_origin"),
     row("config", "a number of repetitions, folds or grid points that would never end (10^30)", "refused: its range is declared",
         VALUES + "repetitions_that_would_never_end_are_refused", "job/test_config.py::test_every_mistake_is_named"),
+    row("config", "more folds than rows, or groups of rows that are all in one fold", "refused before the pass",
+        VALUES + "folds_that_the_rows_or_groups_do_not_fill_are_refused_before_the_pass"),
     row("store", "a checkpoint flipped, cut, swapped, of another job", "noticed, named, computed again; the same bits",
         DAMAGE + "every_node_of_a_checkpoint", DAMAGE + "nodes_of_another_run_and_of_other_rows",
         SAVED + "damaged_files_are_named_and_computed_again", DAMAGE + "every_kind_of_summary",

@@ -1,5 +1,6 @@
 """Values as they may come: any layout in memory, any size, down to the smallest numbers there are."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import sketchselect as sks
 from sketchselect.cluster import cluster_range
 from sketchselect.cluster.certificates.labels import _first_rows
 from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
-from sketchselect.errors import BadBlock, BadParameter, EmptyInput
+from sketchselect.errors import BadBlock, BadParameter, ConfigError, EmptyInput
 from sketchselect.execution import Block
+from sketchselect.linalg.hashing import words_of
 from sketchselect.summaries import CentroidSums, codec
 
 DESCRIPTION = {
@@ -153,6 +155,43 @@ def test_a_class_of_fewer_rows_than_folds_is_named(estimator: Any) -> None:
     y[3:6] = "top"
     with pytest.warns(UserWarning, match=r"class 'mid' has 1 row, fewer than the 5 folds \(2 such classes\)"):
         estimator.fit(rows, y)
+
+
+FOLDED = [sks.LassoPath, sks.ThresholdedOLS, sks.selectors.LogisticPath, sks.selectors.TargetAutoSelector]
+
+
+@pytest.mark.filterwarnings("ignore::sketchselect.selectors.supervised.target.DoubtfulClasses")
+@pytest.mark.parametrize("cls", FOLDED, ids=lambda cls: cls.method)
+def test_folds_that_the_rows_or_groups_do_not_fill_are_refused_before_the_pass(
+    cls: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(7)
+    rows = rng.standard_normal((60, 4))
+    y = np.array(["no", "yes"])[(rows[:, 1] > 0).astype(int)] if cls is sks.selectors.LogisticPath else rows[:, 1]
+    cls(cv=60).fit(rows, y)
+    monkeypatch.setattr(cls, "collect_source", None)  # no pass is made
+    with pytest.raises(BadParameter, match="cv must be at most the number of rows, got 61, and array has 60 rows"):
+        cls(cv=61).fit(rows, y)
+    with pytest.raises(BadParameter, match="groups array: all rows are in one group, and cross-validation needs"):
+        cls(cv=5).fit(rows, y, groups=np.ones(60))
+    fold = sks.Folds(sks.Moments(), 2, groups=True).fold_of(words_of(np.arange(60)))
+    together = np.resize(np.flatnonzero(fold == fold[0])[:3], 60)
+    with pytest.raises(BadParameter, match="groups array: the 3 groups are all in one of the 2 folds"):
+        cls(cv=2).fit(rows, y, groups=together)
+    for name, values in (("x", rows), ("y", y), ("groups", np.ones(60))):
+        np.save(tmp_path / f"{name}.npy", values)
+    paths = {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")}
+    job = {"input": paths, "select": {"method": cls.method, "cv": 61}, "output": {"dir": str(tmp_path / "out")}}
+    with pytest.raises(
+        ConfigError, match=r"^select: cv must be at most the number of rows, got 61, and .*x.npy has 60"
+    ):
+        sks.run(job)
+    of_groups = {
+        "input": paths | {"cv_groups": str(tmp_path / "groups.npy")},
+        "select": {"method": cls.method, "cv": 5},
+    }
+    with pytest.raises(ConfigError, match=r"^select: groups .*groups.npy: all rows are in one group"):
+        sks.run(job | of_groups)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, -1.0, np.inf])

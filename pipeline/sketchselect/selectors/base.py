@@ -343,6 +343,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     implementation: ClassVar[frozenset[str]] = frozenset(
         {
             "check_parameters",
+            "check_source",
             "collect_source",
             "competes",
             "complete",
@@ -423,6 +424,12 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         """Inspect the whole target for what the description of the summary depends on, such as the classes.
 
         Called before `summary_description`, by `fit` and by a job.
+        """
+
+    def check_source(self, source: Source) -> None:
+        """Raise `BadParameter` for a parameter that all rows of a source exclude.
+
+        Called after `inspect_target`, by `fit` and by a job, and not for a stream, to which rows may be added.
         """
 
     def inspect_rows(self, source: Source) -> None:
@@ -553,7 +560,9 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
-        return Source(matrix, target, weight, steps, in_double=self.needs_double)
+        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
+        self.check_source(source)
+        return source
 
     @contextmanager
     def _collected(

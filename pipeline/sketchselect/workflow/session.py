@@ -759,6 +759,10 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
     except BadParameter as error:
         where = f"{matrix.address} has {source.n_columns} columns"
         raise ConfigError(f"select: {in_words_of_job(error)} ({where})") from None
+    try:
+        selector.check_source(source)
+    except BadParameter as error:
+        raise ConfigError(f"select: {in_words_of_job(error)}") from None
     if selector.reads_columns:
         from sketchselect.selectors.leverage import column_source
 

@@ -13,11 +13,14 @@ from sketchselect._sklearn import BaseEstimator
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter, NotFinite, warn
 from sketchselect.execution.engine import PreparedKeywords
+from sketchselect.execution.source import Source
+from sketchselect.linalg.hashing import words_of
 from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
 from sketchselect.readers.base import GroupedTarget
 from sketchselect.readers.opening import grouped
 from sketchselect.readers.results import target_names
+from sketchselect.summaries.partitioned import fold_numbers
 
 Task = Literal["regression", "classification"]
 MAX_AUTO_CLASSES = 20
@@ -121,6 +124,25 @@ def _require_finite(y: Vector, values: Array, start: int) -> None:
         )
 
 
+def _require_two_folds(groups: Vector, seed: int, n_folds: int) -> None:
+    """Raise `BadParameter` if all groups are in one fold; read until there are two."""
+    words: Array = np.empty(0, dtype=np.uint64)
+    for start in range(0, groups.n_rows, _RUN):
+        of_rows = words_of(np.ravel(groups.read(start, min(start + _RUN, groups.n_rows))))
+        words = np.union1d(words, of_rows)
+        if np.unique(fold_numbers(seed, n_folds, words)).size > 1:
+            return
+    if words.size == 1:
+        raise BadParameter(
+            f"groups {groups.address}: all rows are in one group, and cross-validation needs at least two; leave "
+            "groups out, or name others"
+        )
+    raise BadParameter(
+        f"groups {groups.address}: the {words.size} groups are all in one of the {n_folds} folds, which are drawn at "
+        "random; take more folds (cv), or another random_state"
+    )
+
+
 def one_column(y: Any, task: str) -> Any:
     """Return labels in a table of one column as a vector, with scikit-learn's warning."""
     if isinstance(y, np.ndarray) and y.dtype.kind == "O":
@@ -190,6 +212,18 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             require_several(self._seen_classes)
         else:
             check_target(y)
+
+    def check_source(self, source: Source) -> None:
+        """Raise `BadParameter` for more folds than rows, or groups that are all in one fold."""
+        super().check_source(source)
+        n_folds = self.n_folds
+        if not n_folds:
+            return
+        if getattr(self, "cv", None) is not None and n_folds > source.n_rows:
+            rows = f"{source.matrix.address} has {counted(source.n_rows, 'row')}"
+            raise BadParameter(f"cv must be at most the number of rows, got {n_folds}, and {rows}; take fewer folds")
+        if isinstance(source.target, GroupedTarget):
+            _require_two_folds(source.target.groups, int(getattr(self, "random_state", 0)), n_folds)
 
     def _classes_of(self, y: Vector) -> tuple[Any, ...]:
         """Return the classes that rows of the target's source can have."""
