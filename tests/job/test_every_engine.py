@@ -23,9 +23,9 @@ FILES = ("selection.json", "scores.csv", "summary.sks", "features.zarr", "labels
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[dict[str, Any]]:
-    """Schedulers by name; those of Dask have one, two and three worker processes."""
+    """Schedulers by name; those of Dask have one and three worker processes."""
     with ExitStack() as stack:
-        clusters = {f"{n} workers": stack.enter_context(local_cluster(n)) for n in (1, 2, 3)}
+        clusters = {f"{n} workers": stack.enter_context(local_cluster(n)) for n in (1, 3)}
         yield {"serial": LocalEngine(kind="serial"), "threads": LocalEngine(kind="threads", n_threads=2), **clusters}
 
 
