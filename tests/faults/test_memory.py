@@ -18,6 +18,7 @@ EVERY_CHANGE = frozenset(
         "hdf5",
         "zarr-processes",
         "cells-zarr",
+        "auto-processes",
         "blocks",
         "lasso",
     )

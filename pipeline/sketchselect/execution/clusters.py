@@ -374,6 +374,10 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
         # States are small and rows can be read again: a full disk should not be able to stop a run.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
+        # What fits is settled before a pass. A worker that Dask pauses may hold what others wait for, and what its
+        # allocator keeps is never given back.
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": 1.0,
         "distributed.worker.profile.enabled": False,
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,  # it has every block faulted in
     }

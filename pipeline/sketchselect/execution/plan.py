@@ -46,6 +46,9 @@ PROCESS_NBYTES = 248 * 2**20
 MAIN_NBYTES = 296 * 2**20
 """The same of the process that a job is started in, which also selects and writes the results."""
 
+SCHEDULER_NBYTES = 80 * 2**20
+"""What Dask's scheduler, its client and the states that they pass on take beside, where they run in that process."""
+
 COMPILING_NBYTES = 192 * 2**20
 """What a process that compiles the kernels takes beside: about 5 MiB for each, and LLVM."""
 

@@ -69,9 +69,12 @@ def measure(content: dict[str, Any], folder: Path) -> Measured:
         peaks(command("plan", str(job), "--no-calibrate"))
         _kernel_cache.is_empty.cache_clear()
     plan = forecast_job(content, calibrate=False).to_dict()["memory"]
-    here, *others = peaks(command("run", str(job))).values()
-    tasks = max(others) if content["execution"]["cluster"] == "local" else here
-    return Measured(plan["projected_bytes_per_worker"], plan["client_bytes"], tasks, here)
+    stated, in_workers = plan["projected_bytes_per_worker"], content["execution"]["cluster"] == "local"
+    # What is stated is enough, as a limit too.
+    limit = ["--set", f"execution.memory_limit={stated}"] if in_workers else []
+    here, *others = peaks(command("run", str(job), *limit)).values()
+    tasks = max(others) if in_workers else here
+    return Measured(stated, plan["client_bytes"], tasks, here)
 
 
 def as_toml(content: dict[str, Any]) -> str:

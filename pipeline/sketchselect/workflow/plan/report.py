@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds, table_size
-from sketchselect.execution.plan import library_nbytes
+from sketchselect.execution.plan import SCHEDULER_NBYTES, library_nbytes
 
 START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""
@@ -163,7 +163,8 @@ class JobForecast:
     def main_nbytes(self) -> int:
         """Upper bound of the memory of the process that the job is started in, which clusters rows that are few."""
         here = [p.projected_bytes for p in self.passes if p.where == "client"]
-        return max([library_nbytes("threads") + self.loaded_nbytes + self.client_nbytes, *here])
+        scheduler = SCHEDULER_NBYTES if self.cluster.kind == "dask" else 0
+        return scheduler + max([library_nbytes("threads") + self.loaded_nbytes + self.client_nbytes, *here])
 
     @property
     def refusal(self) -> str | None:
