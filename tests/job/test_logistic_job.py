@@ -49,7 +49,7 @@ def job(folder: Path, target: str, **select: Any) -> dict[str, Any]:
 
 def test_run_select_and_assign(files: Path) -> None:
     works("plan", job_file(files), "--no-calibrate")
-    works("run", files / "job.toml")
+    run = works("run", files / "job.toml")
     fitted = LogisticPath(n_alphas=10).fit(np.load(files / "rows.npy"), np.load(files / "classes.npy"))
     model = json.loads((files / "out" / "model.json").read_text())
     assert (model["family"], model["classes"]) == ("binomial", ["ill", "well"])
@@ -57,6 +57,9 @@ def test_run_select_and_assign(files: Path) -> None:
     assert model["cv"]["mean_deviance"] == pytest.approx(fitted.path_.mean_cv_error.min(), rel=1e-6)
     page = (files / "out" / "report.html").read_text()
     assert "mean deviance on held-out rows" in page
+    share = model["cv"]["d2"]
+    assert re.search(rf"D2 \(share of the deviance explained\) .* {share:.4f} on held-out folds", run.stdout)
+    assert f"{100 * share:.1f} % of the target’s deviance in held-out rows" in page
     words = ("--method", "logistic", "--n-features", 2, "-o", files / "s.json")
     works("select", files / "out" / "columns.sks", *words)
     assert json.loads((files / "s.json").read_text())["support"] == [2, 5]

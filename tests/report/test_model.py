@@ -76,6 +76,8 @@ def test_the_first_words_are_what_the_model_explains(page: Make) -> None:
     assert "The target does not vary" in parsed.words
     parsed, _ = page(task="classification", outputs=["log odds of b against a"])
     assert "2 of 4 columns tell the two classes apart" in parsed.words
+    parsed, _ = page(task="classification", outputs=["log odds of b against a"], family="binomial")
+    assert "2 of 4 columns explain 81.2 % of the target’s deviance in held-out rows" in parsed.words
     rates = {"held_out": 0.0561, "fitted": 0.0498, "counted": False}
     parsed, _ = page(task="classification", outputs=["log odds of b against a"], misclassification=rates)
     assert "apart: 5.6 % of the predictions of held-out rows are expected to be wrong" in parsed.words

@@ -62,11 +62,12 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
     n_terms, n_outputs = model["n_terms"], len(model["outputs"])
     terms = counted(n_terms, "term", count) if model["expanded"] else count(n_terms)
     size = f"{terms} of {counted(n_columns, 'column', count)}"
-    if model["task"] == "classification":
+    is_gaussian = model.get("family", "gaussian") == "gaussian"
+    if model["task"] == "classification" and is_gaussian:
         classes = "two classes" if n_outputs == 1 else f"{count(n_outputs)} classes"
         statement = f"{size} {'tells' if n_terms == 1 else 'tell'} the {classes} apart"
         return statement + _wrong_share(model), " ".join(filter(None, (describe_model(model), _wrong_words(model))))
-    spread = "target’s variance" if model.get("family", "gaussian") == "gaussian" else "target’s deviance"
+    spread = "target’s variance" if is_gaussian else "target’s deviance"
     share, where = model["explained_held_out"], f"of the {spread} in held-out rows"
     if share is None:
         share, where = model["explained"], f"of the {spread} in these rows"

@@ -95,7 +95,7 @@ class Model:
         if self.misclassification is not None:
             return f"{text}; {rates_in_words(self.misclassification)}"
         if self.task == "regression" or path.family != "gaussian":
-            share_name = "R2" if path.family == "gaussian" else "D2"
+            share_name = "R2" if path.family == "gaussian" else "D2 (share of the deviance explained)"
             shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
             parts = [f"{share:.4f} {where}" for share, where in shares if share is not None]
             text += f"; {share_name} {', '.join(parts)}" if parts else ""
