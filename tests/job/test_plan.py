@@ -167,6 +167,11 @@ def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest
     for seconds, warned in ((0.001, False), (10.0, True)):
         timed = replace(plan, passes=[replace(one, leaf_seconds=seconds) for one in plan.passes])
         assert any("little is gained" in one for one in warnings_of(timed)) == warned
+    # Threads suit a single partition of no more than the default size, and no setting gains anything.
+    threads = replace(timed, cluster=replace(plan.cluster, address="threads", kind="threads", n_workers=1, slots=2))
+    for n_bytes, warned in ((350 << 10, False), (1 << 30, True)):
+        sized = replace(threads, passes=[replace(one, partition_bytes=n_bytes) for one in timed.passes])
+        assert any("little is gained" in one for one in warnings_of(sized)) == warned
 
 
 @pytest.mark.parametrize("init", ["auto", "k-means||"])

@@ -12,6 +12,7 @@ from typing import Any
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds, table_size
 from sketchselect.execution.plan import SCHEDULER_NBYTES, library_nbytes
+from sketchselect.readers import DEFAULT_PARTITION_BYTES
 
 START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""
@@ -345,6 +346,8 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
     on_workers = [p for p in plan.passes if p.where == "workers"]
     slots = plan.cluster.n_slots
     few = [p for p in on_workers if p.partitions * p.leaf_tasks < PARTITIONS_PER_SLOT * slots and not _is_brief(p)]
+    if plan.cluster.kind == "threads":
+        few = [p for p in few if p.partitions > 1 or p.partition_bytes > DEFAULT_PARTITION_BYTES]
     if few and slots > 1:
         fewest = min(few, key=lambda p: p.partitions)
         yield (
