@@ -121,6 +121,11 @@ def test_bad_selections(store: Path, tmp_path: Path) -> None:
     assert not chosen.exists()
     unprepared = works(*select, 3, "--method", "sketched-ridge", "--set", "n_components=2")
     assert "asks for rows prepared with --prepare l2" in unprepared.stdout
+    assert "asks for rows" not in works(*select, 3, "--method", "greedy", "--set", "normalize=false").stdout
+    scaled = tmp_path / "scaled.sks"
+    works("summarize", store, "-o", scaled, "--size", 6, "--cluster", "serial", "--prepare", "standardise")
+    advised = works("select", scaled, "-o", chosen, "--n-features", 3, "--method", "greedy")
+    assert "asks for rows" not in advised.stdout, "rows of a table have no common scale"
     wide = tmp_path / "wide.npy"
     np.save(wide, np.random.default_rng(0).standard_normal((30, 20)))
     refused(

@@ -14,7 +14,7 @@ from sketchselect.prepare.entries import (
     resolve,
     widths,
 )
-from sketchselect.prepare.fitted import FILLING_STEP
+from sketchselect.prepare.fitted import FILLING_STEP, SCALING_STEPS
 from sketchselect.prepare.steps import Need, Step
 from sketchselect.prepare.tables import TEXT_STEP
 
@@ -22,6 +22,7 @@ __all__ = [
     "COLUMN_STEPS",
     "FILLING_STEP",
     "ROW_STEPS",
+    "SCALING_STEPS",
     "STEPS",
     "TEXT_STEP",
     "Need",

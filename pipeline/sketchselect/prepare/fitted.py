@@ -427,3 +427,6 @@ class Impute(Step):
 
 FILLING_STEP = f'the prepare step "{Impute.name}"'
 """What messages advise for missing values."""
+
+SCALING_STEPS = frozenset((Standardise.name, Scale.name, PilotScale.name))
+"""Names of the steps that put all columns on one scale."""

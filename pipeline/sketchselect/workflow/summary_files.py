@@ -22,7 +22,7 @@ from sketchselect.errors import (
 from sketchselect.job.load import check_select, make_selector, selector_problem
 from sketchselect.job.text import toml_value
 from sketchselect.location import is_within, write_atomically
-from sketchselect.prepare import check_steps
+from sketchselect.prepare import SCALING_STEPS, check_steps
 from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoSelector
 from sketchselect.selectors.registry import require_known
 from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
@@ -193,9 +193,14 @@ def select_from_file(
             write_atomically(model_file, model_json(model).encode())
             lines.append(f"{model_file}: the fitted model")
     missing = [step for step in check_steps(selector.prepare_steps()) if step not in summary.prepare]
-    if missing:
+    # Columns that a step has put on one scale are those of a table, whose rows keep their lengths.
+    scaled = {label.partition("#")[0].partition("(")[0] for label in summary.prepare} & SCALING_STEPS
+    if missing and not scaled:
         steps = " ".join(f"--prepare {step}" for step in missing)
-        lines.append(f"note: {method} asks for rows prepared with {steps}, and the summary was made without")
+        lines.append(
+            f"note: {method} asks for rows prepared with {steps}, as suits texts and counts, and the summary was made "
+            "without; --set normalize=false asks for none"
+        )
     return selection, lines
 
 
