@@ -88,6 +88,12 @@ def test_any_two_sources_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert np.sum(content["table"]) == 998
 
 
+def test_an_empty_text_is_no_known_label() -> None:
+    labels = open_vector(np.array(["a", "", "b", "nan", "a"]), 5)
+    comparison = agreement.compare_labels(labels, np.array([0, 1, 1, 0, 0]))
+    assert (comparison.n_unknown, comparison.table.classes.tolist()) == (2, ["a", "b"])
+
+
 def test_accuracy_in_manifest_and_report(job: Job, tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.arange(300) % 3)
     compared = job(

@@ -211,6 +211,28 @@ def test_labels_that_are_missing_but_for_the_first_have_no_heading(tmp_path, mis
     assert open_vector(tmp_path / "y.csv", 3).read(0, 3).tolist() == ["yes", missing, missing]
 
 
+@pytest.mark.parametrize("absent", [None, float("nan")])
+def test_missing_entries_of_objects_are_nan_among_numbers_and_named_among_text(absent):
+    numbers = open_vector(np.array([1, absent, 2.5], dtype=object), 3).read(0, 3)
+    assert np.array_equal(numbers, [1, np.nan, 2.5], equal_nan=True)
+    with pytest.raises(
+        SourceError, match=r"labels: 2 entries are missing, the first at row 1; leave these rows out, or"
+    ):
+        open_vector(np.array(["a", absent, absent], dtype=object), 3, name="labels")
+
+
+def test_missing_entries_of_a_parquet_file(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"y": [1.0, None, 2.5, 3.0], "whole": [1, 2, None, 4], "ward": ["a", "b", "a", None]}
+    parquet.write_table(pa.table(columns), path := tmp_path / "t.parquet", row_group_size=2)
+    opened = {name: open_vector(path, 4, name=name) for name in columns}
+    assert np.array_equal(opened["y"].read(0, 4), [1, np.nan, 2.5, 3], equal_nan=True)
+    assert np.array_equal(opened["whole"].read(1, 4), [2, np.nan, 4], equal_nan=True)
+    assert opened["ward"].read(0, 3).tolist() == ["a", "b", "a"]
+    with pytest.raises(SourceError, match=r"t\.parquet: column 'ward': 1 entry is missing, the first at row 3"):
+        opened["ward"].read(1, 4)
+
+
 def test_an_empty_line_does_not_make_the_name_of_a_column_its_first_entry(tmp_path):
     """As many lines hold text as the matrix has rows, and each label would be that of the row after its own."""
     (tmp_path / "y.csv").write_text("label\na\n\nb\na\n")

@@ -1,5 +1,7 @@
 """Awkward and wrong input of supervised selectors: a documented answer, or one line that names what is wrong."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -8,7 +10,8 @@ from sklearn.preprocessing import StandardScaler
 from tests.selectors.conftest import linear
 
 import sketchselect as sks
-from sketchselect.errors import BadParameter, Incompatible, SketchSelectError
+from sketchselect.errors import BadParameter, Incompatible, NotFinite, SketchSelectError
+from sketchselect.selectors import LogisticPath
 
 ALL = [
     sks.ThresholdedOLS(),
@@ -199,6 +202,57 @@ def test_a_column_of_objects_that_are_numbers_is_a_target():
     assert np.array_equal(sks.LassoPath().fit(X, pd.Series(y, dtype=object)).coef_, expected.coef_)
     with pytest.raises(SketchSelectError, match="neither all numbers nor all text"):
         sks.LassoPath().fit(X, pd.Series([*y[:-1].tolist(), "a"], dtype=object))
+
+
+@pytest.mark.parametrize("kind", ["frame", "column", "parquet", "csv", "h5ad"])
+def test_missing_labels_are_counted_and_the_first_is_named(kind, tmp_path):
+    """Whatever holds them: nothing in a file or a column may become a class of its own."""
+    pd = pytest.importorskip("pandas")
+    X, y = linear(60, 5)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    ward = pd.Series(np.where(y > 0, "north", "south"))
+    ward[[7, 20]] = None
+    source, target = frame, ward
+    if kind == "column":
+        source, target = frame.assign(ward=ward), "ward"
+    elif kind == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.assign(ward=ward).to_parquet(source := tmp_path / "t.parquet")
+        target = "ward"
+    elif kind == "csv":
+        frame.assign(ward=ward).to_csv(tmp_path / "t.csv")
+        with pytest.warns(UserWarning, match="columns are text"):
+            source = sks.readers.convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+        target = "obs/ward"
+    elif kind == "h5ad":
+        anndata = pytest.importorskip("anndata")
+        labels = pd.DataFrame({"ward": ward.astype("category").to_numpy()}, frame.index.astype(str))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            anndata.AnnData(X, obs=labels.astype("category")).write_h5ad(source := tmp_path / "t.h5ad")
+        target = "obs/ward"
+    with pytest.raises(SketchSelectError, match="2 entries are missing, the first at row 7") as raised:
+        LogisticPath().fit(source, target)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("absent", [None, np.nan])
+def test_missing_numbers_among_objects_are_refused_as_nan(absent):
+    X, y = linear(60, 5)
+    y = y.astype(object)
+    y[[7, 20]] = absent
+    with pytest.raises(NotFinite, match="NaN or infinity in 2 entries, the first at row 7"):
+        sks.LassoPath().fit(X, y)
+
+
+def test_missing_numbers_in_a_parquet_file_are_refused_as_nan(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    X, y = linear(60, 5)
+    y[[7, 20]] = np.nan
+    pd.DataFrame(X, columns=list("abcde")).assign(y=y).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(NotFinite, match="2 NaN and 0 infinite, the first in row 7 of the block"):
+        sks.LassoPath().fit(tmp_path / "t.parquet", "y")
 
 
 def test_a_path_is_no_summary_but_the_cure_is_named():

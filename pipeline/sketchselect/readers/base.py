@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod, update_abstractmethods
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -84,20 +85,55 @@ def finish(block: Any, address: str) -> Any:
     return out
 
 
-def as_entries(values: Any, address: str) -> Array:
-    """Return entries of a vector as a canonical array of numbers in native byte order, or of text."""
+def as_entries(values: Any, address: str, start: int = 0) -> Array:
+    """Return entries of a vector as a canonical array of numbers in native byte order, or of text.
+
+    Missing numbers are NaN. Raises `SourceError` for missing text, naming the row: the first entry is of row `start`.
+    """
     array = np.asarray(values)
     if array.dtype.kind in "OT":
         entries = array.ravel().tolist()
         if all(isinstance(entry, str) for entry in entries):
             array = np.array(entries, dtype=str).reshape(array.shape)
-        elif all(isinstance(entry, (bool, int, float, np.number, np.bool_)) for entry in entries):
-            array = np.array(entries).reshape(array.shape)
         else:
-            raise SourceError(f"{address}: entries are neither all numbers nor all text; convert them first")
+            array = _mixed_entries(entries, address, start, array.shape)
     elif array.dtype.kind == "S":
         array = array.astype(str)
     return canonical(array, array.dtype.newbyteorder("="))
+
+
+def _mixed_entries(entries: list[Any], address: str, start: int, shape: tuple[int, ...]) -> Array:
+    absent = [is_absent(entry) for entry in entries]
+    present = [entry for entry, is_missing in zip(entries, absent, strict=True) if not is_missing]
+    if all(isinstance(entry, (bool, int, float, np.number, np.bool_)) for entry in present):
+        numbers = zip(entries, absent, strict=True)
+        return np.array([np.nan if is_missing else entry for entry, is_missing in numbers]).reshape(shape)
+    if all(isinstance(entry, str) for entry in present):
+        row = start + absent.index(True) // math.prod(shape[1:])
+        raise SourceError(f"{address}: {missing_in_words(sum(absent), row)}")
+    raise SourceError(f"{address}: entries are neither all numbers nor all text; convert them first")
+
+
+def is_absent(value: Any) -> bool:
+    """Return whether an entry is missing: None, NaN, NaT or pandas' NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (Number, np.generic)) and bool(value != value)
+
+
+def are_missing(labels: Array) -> NDArray[np.bool_]:
+    """Return which labels are missing: NaN, or text that is empty, or "nan" as in AnnData's categories."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    return (labels == "") | (labels == "nan") if labels.dtype.kind == "U" else np.zeros(labels.shape, dtype=bool)
+
+
+def missing_in_words(n_missing: int, row: int) -> str:
+    """Return in words how many entries of text are missing, and what to do; `row` has the first."""
+    are = "entry is" if n_missing == 1 else "entries are"
+    return (
+        f"{n_missing:,} {are} missing, the first at row {row}; leave these rows out, or give them a text of their own"
+    )
 
 
 def warn_beyond_double(values: Array, address: str) -> None:
@@ -488,7 +524,7 @@ class Vector(ABC):
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`, one- or two-dimensional, canonical."""
         check_range(start, stop, self.n_rows, self.address)
-        return as_entries(self._entries(start, stop), self.address)
+        return as_entries(self._entries(start, stop), self.address, start)
 
     def _entries(self, start: int, stop: int) -> Any:
         """Return entries that exist, in any layout; what a reader implements."""

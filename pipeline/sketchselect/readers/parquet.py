@@ -614,14 +614,15 @@ class ParquetVector(Vector):
         self.name = None if self.column.startswith("__index_level_") else self.column
 
     def _entries(self, start: int, stop: int) -> Array:
-        parts = [np.empty(0, self.dtype)] if start == stop else []
+        parts, row = [np.empty(0, self.dtype)] if start == stop else [], start
         for _, _, table in self.groups.tables(start, stop, (self.column,)):
             entries = table.column(0)
             if self.dtype.kind == "M":
                 parts.append(_times(entries))
                 continue
             numbers = self.dtype.kind in "fiub" and not entries.null_count
-            parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address))
+            parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address, row))
+            row += len(entries)
         return np.concatenate(parts)
 
     def texts(self, start: int, stop: int) -> list[str | None]:

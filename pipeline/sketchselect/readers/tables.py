@@ -10,7 +10,6 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from sketchselect._text import first_names, key_without
 from sketchselect.errors import BadParameter, SourceChanged, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, fingerprint, level_codes
 from sketchselect.linalg.validation import Array, Floats
-from sketchselect.readers.base import Matrix, MatrixView, Vector
+from sketchselect.readers.base import Matrix, MatrixView, Vector, is_absent
 
 ENCODINGS = {"text": "one-hot", "dates": "dates"}
 """What columns may hold besides numbers -> the prepare step that they are read for."""
@@ -174,13 +173,6 @@ def text_of(value: Any) -> str:
     """Return the name of a level: True and False for truth values, also where they are spelt true or TRUE."""
     text = value if type(value) is str else str(value)
     return _TRUTH.get(text, text)
-
-
-def is_absent(value: Any) -> bool:
-    """Return whether an entry is missing: None, NaN, NaT or pandas' NA."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (Number, np.generic)) and bool(value != value)
 
 
 def codes_of(values: Iterable[Any]) -> tuple[Floats, dict[float, str]]:

@@ -16,6 +16,7 @@ from sketchselect.linalg.agreement import best_matching
 from sketchselect.linalg.validation import Array
 from sketchselect.location import is_url
 from sketchselect.readers import Vector, open_vector
+from sketchselect.readers.base import are_missing
 from sketchselect.summaries import Contingency
 from sketchselect.workflow.folder import MARKER, read_manifest
 from sketchselect.workflow.stages.clustering import Clustering
@@ -50,7 +51,7 @@ class LabelComparison:
     """Known labels against clusters."""
 
     table: Contingency  # Of the rows that have both
-    n_unknown: int  # Rows without a known label (NaN), which are left out
+    n_unknown: int  # Rows without a known label, which are left out
     n_dropped: int  # Rows without a cluster (a negative number, or NaN), which are left out
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def compare_labels(known: Vector, clusters_of: Vector | Array) -> LabelCompariso
     for start in range(0, n_rows, PIECE_ROWS):
         stop = min(start + PIECE_ROWS, n_rows)
         classes, clusters = known.read(start, stop).reshape(-1), clustering.read(start, stop).reshape(-1)
-        without_label, without_cluster = _missing(classes), _missing(clusters)
+        without_label, without_cluster = are_missing(classes), are_missing(clusters)
         if clusters.dtype.kind in "if":
             # The mark of a dropped row, as in labels.zarr.
             without_cluster |= clusters < 0
@@ -167,24 +168,19 @@ def evaluate_target(
     return comparison
 
 
-def _missing(labels: Array) -> Array:
-    if labels.dtype.kind == "f":
-        return np.isnan(labels)
-    # AnnData's categories read as text: an entry without one is "nan".
-    return labels == "nan" if labels.dtype.kind == "U" else np.zeros(labels.shape, dtype=bool)
-
-
 def agree(
     labels: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
 ) -> Agreement | None:
-    """Return the agreement with known labels, leaving out rows whose label is NaN; None if they are not classes."""
+    """Return the agreement with known labels, leaving out rows whose label is missing; None if they are not classes."""
     try:
         comparison = compare_labels(labels, clustering.labels)
         count = str(len(comparison.table.classes))
     except BadParameter:
         comparison, count = None, f"more than {MAX_CLASSES}"
     if comparison is not None and comparison.n_unknown:
-        note(f"labels: {comparison.n_unknown} of {labels.n_rows} are NaN; those rows are left out of the comparison")
+        note(
+            f"labels: {comparison.n_unknown} of {labels.n_rows} are missing; those rows are left out of the comparison"
+        )
     if comparison is None or not 0 < len(comparison.table.classes) <= MAX_CLASSES:
         note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
         return None

@@ -17,7 +17,7 @@ from sketchselect.execution.source import Source
 from sketchselect.linalg.hashing import words_of
 from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
-from sketchselect.readers.base import GroupedTarget
+from sketchselect.readers.base import GroupedTarget, are_missing, as_entries, is_absent, missing_in_words
 from sketchselect.readers.opening import grouped
 from sketchselect.readers.results import target_names
 from sketchselect.summaries.partitioned import fold_numbers
@@ -65,6 +65,10 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
         labels = np.ravel(y.read(start, min(start + _RUN, y.n_rows)))
         if labels.dtype.kind == "f":
             _require_finite(y, labels, start)
+        elif (missing := are_missing(labels)).any():
+            ends = ((a, min(a + _RUN, y.n_rows)) for a in range(start, y.n_rows, _RUN))
+            n_missing = sum(int(are_missing(y.read(a, b)).sum()) for a, b in ends)
+            raise NotFinite(f"target {y.address}: {missing_in_words(n_missing, start + int(np.argmax(missing)))}")
         labels, n_labels = np.unique(labels, return_counts=True)
         if distinct.size:
             both = np.concatenate([distinct.astype(labels.dtype), labels])
@@ -146,10 +150,11 @@ def _require_two_folds(groups: Vector, seed: int, n_folds: int) -> None:
 def one_column(y: Any, task: str) -> Any:
     """Return labels in a table of one column as a vector, with scikit-learn's warning."""
     if isinstance(y, np.ndarray) and y.dtype.kind == "O":
-        kinds = {isinstance(entry, str) for entry in y.ravel().tolist()}
-        if len(kinds) > 1 or not all(isinstance(e, (str, float, int, bool, np.generic)) for e in y.ravel().tolist()):
+        entries = [entry for entry in y.ravel().tolist() if not is_absent(entry)]
+        kinds = {isinstance(entry, str) for entry in entries}
+        if len(kinds) > 1 or not all(isinstance(entry, (str, float, int, bool, np.generic)) for entry in entries):
             raise BadParameter("target: Unknown label type: its entries are neither all numbers nor all text")
-        y = y if True in kinds else np.array(y.tolist())
+        y = as_entries(y, "target")
     if task == "classification" and not isinstance(y, Vector) and len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
         from sklearn.utils.validation import column_or_1d
 
