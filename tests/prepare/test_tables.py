@@ -276,8 +276,10 @@ def test_columns_are_kept_out_of_a_converted_table_when_it_is_converted_and_when
     assert open_matrix(store, key="-rooms,obs/kind").feature_names == ("area",), "as our messages call it"
     with pytest.raises(BadParameter, match="key '-' names no column to leave out"):
         open_matrix(store, key="-")
-    with pytest.raises(SourceError, match=r"no column 'towne' to leave out; there are 'area', 'rooms', .*'town'"):
+    with pytest.raises(SourceError, match=r"no column 'towne' to leave out; did you mean 'town'"):
         open_matrix(store, key="-towne")
+    with pytest.raises(SourceError, match=r"no column 'x' to leave out; there are 'area', 'rooms', .*'town'"):
+        open_matrix(store, key="-x")
     with pytest.raises(SourceError, match="no column 'a' to leave out; its columns have no names"):
         open_matrix(sks.convert(np.ones((3, 2)), tmp_path / "plain.zarr"), key="-a")
     job = {

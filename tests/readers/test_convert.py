@@ -143,8 +143,10 @@ def test_columns_left_out_of_text(tmp_path):
     assert np.array_equal(outcome, [np.nan if i == 7 else i / 2 for i in range(30)], equal_nan=True)
     names = zarr.open_array(tmp_path / "out.zarr" / "obs" / "id", mode="r")[:]
     assert list(names) == [str(1000 + 3 * i) for i in range(30)]
-    with pytest.raises(BadParameter, match="no column is named 'no'"):
+    with pytest.raises(BadParameter, match="no column is named 'no'; the first line has the names"):
         convert(path, tmp_path / "no.zarr", key="-no")
+    with pytest.raises(BadParameter, match="no column is named 'outcom'; did you mean 'outcome'"):
+        convert(path, tmp_path / "no.zarr", key="-id,-outcom")
     path.write_text("\n".join(['"id, no",a,outcome,b', *lines]))
     with pytest.warns(UserWarning, match=r"key='-\"id, no\"'"), pytest.warns(match="1 field is missing"):
         convert(path, tmp_path / "all.zarr")

@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -216,6 +217,23 @@ def test_columns_of_text_are_named_by_every_estimator(make, dtype, values):
     with pytest.raises(SourceError, match="column 'name' is of type"):
         make().fit(frame.assign(name=pd.Series(["x"] * 60, dtype=dtype)))
     assert make().fit(frame.astype({"a": object})).n_features_in_ == 5
+
+
+def test_all_columns_of_text_are_named_at_once(tmp_path):
+    flags = [True, False]
+    table = pa.table({"ward": ["n", "s"], "x": [1.0, 2.0], "sex": ["f", "m"], "in": flags, "note": ["", "a"]})
+    frame = table.to_pandas().astype({"note": "category"})
+    for source in (table, frame):
+        with pytest.raises(
+            SourceError, match=r"column 'ward' is of type .*, and 'sex', 'note' are text too; .*them out"
+        ):
+            sks.open_matrix(source)
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"'sex', 'note' are text too; .*leave them out with key=\"-ward,sex,note\""):
+        sks.open_matrix(tmp_path / "t.parquet")
+    assert sks.open_matrix(tmp_path / "t.parquet", key="-ward,sex,note").feature_names == ("x", "in")
+    with pytest.raises(SourceError, match=r"no column 'warde'; did you mean 'ward'\?"):
+        sks.open_matrix(tmp_path / "t.parquet", key="-warde")
 
 
 def test_a_column_of_text_of_polars_is_named(values):

@@ -15,7 +15,14 @@ from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, ta
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
 from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_names, require_matrix, warn_of_rounding
-from sketchselect.readers.tables import EncodedFrame, advice, doubts_of_frame, encoded_narwhals, encoded_pandas
+from sketchselect.readers.tables import (
+    EncodedFrame,
+    advice,
+    as_others,
+    doubts_of_frame,
+    encoded_narwhals,
+    encoded_pandas,
+)
 
 _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 
@@ -252,9 +259,10 @@ def eager_frame(source: Any) -> Any | None:
 def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
     dtypes = []
     extension = False
-    for name, dtype in zip(source.columns, source.dtypes, strict=True):
-        if getattr(dtype, "kind", "O") not in "fiub":
-            raise not_numeric(name, dtype, encode)
+    unread = [pair for pair in zip(source.columns, source.dtypes, strict=True) if not _is_number(pair[1])]
+    if unread:
+        raise not_numeric(*unread[0], encode, others=unread[1:])
+    for dtype in source.dtypes:
         extension |= not isinstance(dtype, np.dtype)
         dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
     target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
@@ -270,7 +278,8 @@ def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -
 def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
     import narwhals
 
-    columns, whole = [], []
+    columns: list[Array] = []
+    whole = []
     table = encoded_narwhals(frame, encode)
     # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
     metadata = getattr(getattr(frame.to_native(), "schema", None), "pandas_metadata", None) or {}
@@ -284,7 +293,10 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
         except Exception as error:  # each library has errors of its own
             raise not_numeric(name, column.dtype, encode) from error
         if values.dtype.kind not in "fiub" or values.ndim != 1:
-            raise not_numeric(name, column.dtype, encode, is_missing=column.null_count() == len(column))
+            is_missing = column.null_count() == len(column)
+            types = [(other, table.frame[other].dtype) for other in names[len(columns) + 1 :]]
+            others = [(other, dtype) for other, dtype in types if not (dtype.is_numeric() or dtype == narwhals.Boolean)]
+            raise not_numeric(name, column.dtype, encode, others=others, is_missing=is_missing)
         columns.append(values)
         if table.frame[name].dtype.is_integer():
             whole.append(table.frame[name])
@@ -322,16 +334,39 @@ def _require_distinct(names: Iterable[Any]) -> None:
 _NO_TEXT = ("duration", "list", "struct", "array", "decimal", "int", "uint", "float", "period", "time")
 
 
-def not_numeric(name: Any, dtype: Any, encode: Collection[str] = (), *, is_missing: bool = False) -> SourceError:
-    """Return the error of a column that holds no numbers, nor what is to be encoded."""
+def _is_number(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "fiub"
+
+
+def _kind_of(dtype: Any) -> str | None:
+    """Return "text" or "dates" for types of such in a data frame, None for all else."""
+    code, text = getattr(dtype, "kind", "O"), str(dtype)
+    if code in ("m", "c") or text.lower().startswith(_NO_TEXT):
+        return None
+    return "dates" if code == "M" or text.startswith("Date") else "text"
+
+
+def not_numeric(
+    name: Any,
+    dtype: Any,
+    encode: Collection[str] = (),
+    *,
+    others: Sequence[tuple[Any, Any]] = (),
+    is_missing: bool = False,
+) -> SourceError:
+    """Return the error of a column that holds no numbers, nor what is to be encoded.
+
+    `others`: Names and types of further columns of which this is true.
+    """
     if is_missing:
         return SourceError(f"data frame: column {name!r:.80}: all entries are missing; leave it out")
-    code, text = getattr(dtype, "kind", "O"), str(dtype)
-    kind = "dates" if code == "M" or text.startswith("Date") else "text"
-    cure = advice(kind)
-    if kind in encode or code in ("m", "c") or text.lower().startswith(_NO_TEXT):
-        cure = "leave it out or turn it into numbers"
-    return SourceError(f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: {cure}")
+    kind = _kind_of(dtype)
+    alike = [other for other, of_other in others if kind is not None and _kind_of(of_other) == kind]
+    cure = "leave it out or turn it into numbers"
+    if kind is not None and kind not in encode:
+        cure = advice(kind, several=bool(alike))
+    too = as_others(alike, kind)
+    return SourceError(f"data frame: column {name!r:.80} is of type {dtype}{too}; allowed are {ALLOWED}: {cure}")
 
 
 def is_anndata(source: Any) -> bool:

@@ -361,8 +361,9 @@ def _require_columns(left_out: Sequence[str], matrix: Matrix, location: Location
     known = [*names, *(name.removeprefix("obs/") for name in others or ())]
     for name in left_out:
         if name not in known:
-            listed = f"there are {first_names(known, 8)}" if known else "its columns have no names"
-            raise SourceError(f"{location.address}: no column {name!r:.80} to leave out; {listed}")
+            listed = f"; there are {first_names(known, 8)}" if known else "; its columns have no names"
+            hint = did_you_mean(name, known, listed)
+            raise SourceError(f"{location.address}: no column {name!r:.80} to leave out{hint}")
 
 
 def is_converted_table(location: Location) -> bool:

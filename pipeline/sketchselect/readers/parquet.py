@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from sketchselect._text import key_without, listed_names
+from sketchselect._text import did_you_mean, key_without, listed_names
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
@@ -26,8 +26,10 @@ from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, 
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import (
     LEAST_COUNTED,
+    LISTED_NAMES,
     StoredLevels,
     advice,
+    as_others,
     days_of,
     different_columns,
     doubts_of,
@@ -454,8 +456,18 @@ def encoded_kind(kind: Any) -> str | None:
     return "dates" if types.is_date(kind) or types.is_timestamp(kind) else None
 
 
-def column_of(footers: Footers, name: str, encode: Collection[str] = ()) -> tuple[Column, np.dtype[Any]]:
+def _unread_kind(kind: Any) -> str | None:
+    """Return "text" or "dates" for Arrow types of such that are no numbers, as truth values are."""
+    entry = numpy_type(kind)
+    return None if entry is not None and entry.kind in "fiub" else encoded_kind(kind)
+
+
+def column_of(
+    footers: Footers, name: str, encode: Collection[str], names: Sequence[str]
+) -> tuple[Column, np.dtype[Any]]:
     """Return the column `name` and the type of its entries; of lists the first is read for its length.
+
+    `names`: The columns that are read, of which an error names the others of the same kind.
 
     Raises `SourceError` if its entries are no numbers; `EmptyInput` if its lists have no entries.
     """
@@ -468,10 +480,14 @@ def column_of(footers: Footers, name: str, encode: Collection[str] = ()) -> tupl
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     entry = numpy_type(kind.value_type if is_list else kind)
     if entry is None or entry.kind not in "fiub":
+        kinds = {other: _unread_kind(footers.schema.field(other).type) for other in names if other != name}
+        others = [other for other in kinds if encoded is not None and kinds[other] == encoded]
+        is_short = len(others) < LISTED_NAMES
+        left_out = key_without([f"{each:.80}" for each in (name, *others)] if is_short else ["NAME", "NAME"])
         raise SourceError(
-            f"{address}: column {name!r:.80} is of type {kind}; allowed are {ALLOWED}, and lists of them: "
-            f'leave it out with {key_without([f"{name:.80}"])}, or choose columns with key="NAME,NAME"'
-            + ("" if encoded is None else f"; {advice(encoded).removeprefix('leave it out, ')}")
+            f"{address}: column {name!r:.80} is of type {kind}{as_others(others, encoded)}; allowed are {ALLOWED}, "
+            f"and lists of them: leave {'them' if others else 'it'} out with {left_out}, or choose columns with "
+            'key="NAME,NAME"' + ("" if encoded is None else f"; {advice(encoded, bool(others)).partition(', ')[2]}")
         )
     if not is_list:
         return Column(name), entry
@@ -656,7 +672,7 @@ def open_parquet_matrix(
     """
     footers = read_footers(location)
     names = _chosen(footers, key, location)
-    columns, kinds = zip(*(column_of(footers, name, encode) for name in names), strict=True)
+    columns, kinds = zip(*(column_of(footers, name, encode, names) for name in names), strict=True)
     dtype = np.result_type(
         *(
             np.float64 if name in footers.nullable and kind.kind != "f" else kind
@@ -763,7 +779,9 @@ def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
     if unknown:
         meant = [name for name in columns if "," in name and name in (key or "")]
         hint = f"; {meant[0]!r:.80} has a comma, and stands in quotation marks within key" if meant else ""
-        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}{hint}")
+        there = f"; there are {_listed(columns)}{hint}"
+        hint = there if meant else did_you_mean(unknown[0], columns, there)
+        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}{hint}")
     names = [name for name in columns if name not in (*words, *footers.index, *footers.keys)] if without else words
     if not columns:
         raise EmptyInput(f"{location.address}: there are no columns")

@@ -155,10 +155,27 @@ OF_FRAMES = "leave {them} out, or make {them} the index (of pandas)"
 """What to do about an identifier in a data frame."""
 
 
-def advice(kind: str) -> str:
-    """Return what to do with a column of text or dates, for messages."""
-    what = {"text": "encode its levels as columns of 0 and 1", "dates": "read it as days since 1970-01-01"}[kind]
-    return f'leave it out, or {what} with the prepare step "{ENCODINGS[kind]}"'
+def advice(kind: str, several: bool = False) -> str:
+    """Return what to do with a column, or several, of text or dates, for messages."""
+    it, its = ("them", "their") if several else ("it", "its")
+    what = {"text": f"encode {its} levels as columns of 0 and 1", "dates": f"read {it} as days since 1970-01-01"}[kind]
+    return f'leave {it} out, or {what} with the prepare step "{ENCODINGS[kind]}"'
+
+
+LISTED_NAMES = 20
+"""Columns that an error lists by name."""
+
+
+def as_others(names: Sequence[Any], kind: str | None) -> str:
+    """Return what an error about a column of text or dates says of others of this kind.
+
+    Examples
+    --------
+    >>> as_others(["ward", "sex"], "text"), as_others(["end"], "dates"), as_others([], "text")
+    (", and 'ward', 'sex' are text too", ", and 'end' holds dates too", '')
+    """
+    verb = ("holds dates", "hold dates") if kind == "dates" else ("is text", "are text")
+    return f", and {first_names(names, LISTED_NAMES)} {verb[len(names) > 1]} too" if names else ""
 
 
 def is_missing_field(field: str) -> bool:

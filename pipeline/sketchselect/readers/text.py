@@ -21,7 +21,7 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import available_nbytes
-from sketchselect._text import counted
+from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
@@ -158,8 +158,11 @@ class CsvRows:
         text, empty = self._text_columns()
         # A separator at the end of every line.
         no_column = {self._width - 1} if self._header and not self._header[-1] and self._width - 1 in empty else set()
-        if unknown := sorted(set(left_out) - set(self._header or ())):
-            raise BadParameter(f"{self.address}: no column is named {unknown[0]!r:.80}; the first line has the names")
+        # The sign may stand before each name too.
+        left_out = {name if name in (self._header or ()) else name.removeprefix("-") for name in left_out}
+        if unknown := sorted(left_out - set(self._header or ())):
+            hint = did_you_mean(unknown[0], self._header or (), "; the first line has the names")
+            raise BadParameter(f"{self.address}: no column is named {unknown[0]!r:.80}{hint}")
         apart = {j for j, name in enumerate(self._header or ()) if name in left_out}
         self.measured = sorted(apart - {0, *text})
         text = sorted(apart.union(text))
