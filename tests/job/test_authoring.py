@@ -143,6 +143,19 @@ def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     assert "words.toml: exists already" in again.stderr
 
 
+def test_a_first_job_says_which_method_learns_from_a_target(rows: np.ndarray) -> None:
+    np.save("rows.npy", rows)
+    np.save("y.npy", rows[:, 3])
+    works("init", "rows.npy", "-o", "first.toml")
+    text = Path("first.toml").read_text()
+    assert 'with one take method = "auto-target",' in text
+    Path("first.toml").write_text(text.replace("# target = ", "target = "))
+    serial = ("--set", "execution.cluster=serial", "--set", "select.n_features=3", "--fresh")
+    without = works("run", "first.toml", *serial)
+    assert 'method = "auto-target" learns from it, as "auto" does without [cluster]' in without.stderr
+    assert "input.target" not in works("run", "first.toml", *serial, "--set", "select.method=auto-target").stderr
+
+
 @pytest.mark.parametrize(("n_rows", "cluster"), [(2_000, "threads"), (80_000, "local")])
 def test_a_first_job_starts_processes_only_for_several_partitions(
     n_rows: int, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

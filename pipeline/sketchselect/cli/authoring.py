@@ -30,7 +30,8 @@ JOB = """\
 
 [input]
 url = {url}
-{key}# target = "y.npy"               # for a method with a target: a file, or an array or column of the source
+{key}# target = "y.npy"               # a file, array or column of the source; with one take method = "auto-target",
+                                 # or leave [cluster] out: beside [cluster], "auto" selects without the target
 {labels} # known classes, never used, only compared with at the end
 {row_names}{columns}{nonfinite}
 [prepare]

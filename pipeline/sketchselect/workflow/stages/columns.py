@@ -130,9 +130,10 @@ def summarize(session: Session) -> Summary[Any]:
     if session.config.input.target is not None and not session.selector.uses_target:
         # No summary of these methods keeps a target: say that it is not used.
         method = session.config.select.method
+        alone = f', as "{method}" does without [cluster]' if isinstance(session.selector, AutoSelector) else ""
         session.note(
             f"input.target is checked and otherwise not used: {method} selects without a target; "
-            f'method = "{TargetAutoSelector.method}" learns from it'
+            f'method = "{TargetAutoSelector.method}" learns from it{alone}'
         )
     fingerprint = session.source_fingerprint(summaries=summary_key(bundle), target=session.target_fingerprint)
     with session.stage("summarize") as entry:
