@@ -33,6 +33,15 @@ def test_bad_job_files(job_file: Callable[..., Path], tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_the_command_line_names_its_steps(tmp_path: Path) -> None:
+    for words in (
+        ("summarize", "rows.npy", "-o", "rows.sks"),
+        ("certify", "rows.npy", "--labels", "labels.npy", "--n-clusters", 2),
+        ("cluster", "rows.npy", "--selection", "selection.json", "--n-clusters", 2, "-o", tmp_path / "out"),
+    ):
+        refused(cli(*words, "--prepare", "auto"), 2, "--prepare", 'name the steps; a job chooses them: steps = "auto"')
+
+
 def bad_sources(folder: Path) -> dict[str, tuple[Path, str]]:
     """Name -> a source that cannot be a matrix of numbers, and what is said of it."""
     made: dict[str, tuple[Path, str]] = {"missing": (folder / "none.zarr", "none.zarr")}

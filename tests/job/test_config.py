@@ -142,6 +142,7 @@ WRONG = [
     ("input.missing_chunks", '"ignore"', 'expected "error" or "fill"'),
     ("input.nonfinite", "true", "got the boolean true"),
     ("prepare.rows", '["l3"]', "unknown prepare step 'l3'; known steps: "),
+    ("prepare.steps", '["auto"]', '"auto" is no step of a list; write steps = "auto"'),
     ("prepare.rows", '"l2"', "expected a list of row steps"),
     ("prepare.columns", '["standardize"]', "unknown prepare step 'standardize'; did you mean 'standardise'"),
     ("select.method", '"sketched-rigde"', "did you mean 'sketched-ridge'?"),

@@ -37,6 +37,8 @@ def test_entries_and_their_labels(entry, label):
     ("entries", "message"),
     [
         ("l2", r"must be a list of steps, got one step; write \['l2'\]"),
+        ("auto", r"\"auto\" is for job files .*; in Python sketchselect\.cluster\.compare_preparations chooses"),
+        (["auto"], r"\"auto\" is for job files .*; in Python sketchselect\.cluster\.compare_preparations chooses"),
         (["l22"], "unknown prepare step 'l22'; did you mean 'l2'"),
         (["tfidf"], "unknown prepare step 'tfidf'; did you mean 'tf-idf'"),
         (["nothing like it"], "expected a name, or a name with parameters"),

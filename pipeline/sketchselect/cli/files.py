@@ -24,6 +24,7 @@ from sketchselect.cli.shell import (
     StorageOptions,
     Workers,
     command,
+    steps_named,
 )
 
 if TYPE_CHECKING:
@@ -353,7 +354,12 @@ def cluster(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder.")],
     prepare: Annotated[
         list[str] | None,
-        typer.Option("--prepare", metavar="STEP", help="A prepare step; by default those of the selection."),
+        typer.Option(
+            "--prepare",
+            metavar="STEP",
+            help="A prepare step; by default those of the selection.",
+            callback=steps_named,
+        ),
     ] = None,
     fitted: Fitted = None,
     key: Key = None,

@@ -446,10 +446,22 @@ StorageOptions = Annotated[
         "may be repeated.",
     ),
 ]
+
+
+def steps_named(prepare: list[str] | None) -> list[str] | None:
+    """Return the steps of ``--prepare``, none of which is "auto", as in a job file."""
+    if "auto" in (prepare or ()):
+        raise typer.BadParameter('name the steps; a job chooses them: steps = "auto" in its [prepare]')
+    return prepare
+
+
 Prepare = Annotated[
     list[str] | None,
     typer.Option(
-        "--prepare", metavar="STEP", help='A prepare step, such as l2 or "library-size(target=1000)"; may be repeated.'
+        "--prepare",
+        metavar="STEP",
+        help='A prepare step, such as l2 or "library-size(target=1000)"; may be repeated.',
+        callback=steps_named,
     ),
 ]
 Fitted = Annotated[

@@ -68,6 +68,8 @@ def _bytes(value: Any) -> Any:
 def _steps(value: list[Any]) -> list[Any]:
     from sketchselect.prepare import resolve
 
+    if "auto" in value:
+        raise Problem('"auto" is no step of a list; write steps = "auto", and no other steps')
     try:
         resolve(value)
     except BadParameter as error:

@@ -78,6 +78,7 @@ def resolve(entries: Sequence[Any] | None, further: Sequence[Any] = ()) -> tuple
     if entries is None:
         entries = ()
     if isinstance(entries, (str, Mapping, Step)):
+        _refuse_auto(entries)
         step = repr(entries) if isinstance(entries, str) else "step"
         raise BadParameter(f"prepare must be a list of steps, got one step; write [{step}]")
     if not isinstance(entries, Iterable):
@@ -93,6 +94,7 @@ def _step(entry: Any) -> Step:
     if isinstance(entry, Step):
         return entry
     digest = None
+    _refuse_auto(entry)
     if isinstance(entry, str):
         match = _LABEL.fullmatch(entry)
         if match is None:
@@ -118,6 +120,14 @@ def _step(entry: Any) -> Step:
             hint = did_you_mean(str(key), known, f"; it has {', '.join(known) or 'none'}")
             raise BadParameter(f"prepare step {name!r}: unknown parameter {key!r}{hint}")
     return cls(**parameters, expected=digest)
+
+
+def _refuse_auto(entry: Any) -> None:
+    if isinstance(entry, str) and entry == "auto":
+        raise BadParameter(
+            'prepare: "auto" is for job files (steps = "auto" in [prepare]), and no step; in Python '
+            "sketchselect.cluster.compare_preparations chooses the steps"
+        )
 
 
 def _parameters(name: str, text: str) -> dict[str, Any]:
