@@ -477,18 +477,31 @@ def _texts(value: Any) -> Iterator[str]:
 _STORE_DOCUMENTS = "zarr.json", ".zgroup", ".zarray"
 
 
-def is_within(place: str | os.PathLike[str], source: str | os.PathLike[str]) -> bool:
-    """Return whether a file or folder to be written is a source, or lies in its folder or in the Zarr store around it.
+def local_path(place: str | os.PathLike[str]) -> Path | None:
+    """Return the path of a file or folder on this machine, links followed; None for a URL of another."""
+    text = os.fspath(place)
+    match = _SCHEME.match(text)
+    if match is not None and match[1].lower() != "file":
+        return None
+    return Path(os.path.realpath(text[match.end() :] if match else os.path.expanduser(text)))
 
-    Links are followed.
+
+def is_within(place: str | os.PathLike[str], source: str | os.PathLike[str], *, of_whole_store: bool = True) -> bool:
+    """Return whether a file or folder to be written is a source, or lies in its folder.
+
+    `of_whole_store`: Of a Zarr array or group, the outermost group around it counts as its folder.
     """
-    place, source = os.fspath(place), os.fspath(source)
-    if is_url(place) or is_url(source):
-        return f"{place.rstrip('/')}/".startswith(f"{source.rstrip('/')}/")
-    inner = Path(os.path.realpath(os.path.expanduser(source)))
-    while any((inner.parent / name).exists() for name in _STORE_DOCUMENTS):
+    target, inner = local_path(place), local_path(source)
+    if target is None or inner is None:
+        return f"{os.fspath(place).rstrip('/')}/".startswith(f"{os.fspath(source).rstrip('/')}/")
+    # The folder of everything has no group around it.
+    while of_whole_store and inner != inner.parent and _is_stored(inner) and _is_stored(inner.parent):
         inner = inner.parent
-    return Path(os.path.realpath(place)).is_relative_to(inner)
+    return target.is_relative_to(inner)
+
+
+def _is_stored(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _STORE_DOCUMENTS)
 
 
 def file_version(path: str) -> str | None:

@@ -239,7 +239,7 @@ def test_columns_of_unlike_units_are_named_once() -> None:
         with pytest.warns(UnlikeUnits) as warned:
             KMeans(3, random_state=0).fit(rows)
         [text] = [str(warning.message) for warning in warned]
-        assert text.startswith(f"k-means: Column {name} has 100.0 % of the variance of all 6"), text
+        assert text.startswith(f"k-means: Column {name} has 100.0 % of the variance of all 6 columns"), text
         assert 'prepare step "standardise"' in text
     with warnings.catch_warnings():
         warnings.simplefilter("error")

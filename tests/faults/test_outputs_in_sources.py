@@ -38,7 +38,11 @@ def files_in(place: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in sorted(place.rglob("*")) if file.is_file()}
 
 
-@pytest.fixture(params=[zarr_store, parquet_folder])
+def file_address(place: Path) -> str:
+    return f"file://{zarr_store(place)}"
+
+
+@pytest.fixture(params=[zarr_store, parquet_folder, file_address])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     os.symlink(tmp_path / "rows", tmp_path / "link")
     url: str = request.param(tmp_path / "rows")
@@ -75,7 +79,7 @@ def test_a_run_does_not_replace_the_features_that_it_reads(source: str, tmp_path
     output = {"dir": str(tmp_path / "out")}
     sks.run(job(source, output=output))
     before = files_in(tmp_path)
-    with pytest.raises(ConfigError, match=r"^output\.dir: a run writes over the source there, .*; choose another"):
+    with pytest.raises(ConfigError, match=r"^output\.dir: a run writes over .*, which it reads; choose another"):
         sks.run(job(str(tmp_path / "out" / "features.zarr"), output=output))
     assert files_in(tmp_path) == before
     sks.run(job(str(tmp_path / "out" / "features.zarr"), output={"dir": str(tmp_path / "again")}))
@@ -84,7 +88,8 @@ def test_a_run_does_not_replace_the_features_that_it_reads(source: str, tmp_path
 def commands(source: str, inside: Path) -> dict[str, list[str]]:
     return {
         "summarize": ["summarize", source, "-o", str(inside / "rows.sks")],
-        "convert": ["convert", source, str(inside / "rows.zarr")],
+        # Beside an array, in its group, is a place for another.
+        "convert": ["convert", source, str(inside / ("X" if source.endswith("X") else "") / "rows.zarr")],
     }
 
 
@@ -97,3 +102,24 @@ def test_commands_do_not_write_into_their_source(source: str, tmp_path: Path, na
         assert "in the source" in result.stderr or "neither in the other" in result.stderr
         assert "Traceback" not in result.stderr
     assert files_in(tmp_path) == before
+
+
+def test_a_run_does_not_replace_the_target_that_it_reads(tmp_path: Path) -> None:
+    url, output = zarr_store(tmp_path / "rows"), {"dir": str(tmp_path / "out")}
+    sks.run(job(url, output=output, cluster={"n_clusters": 2}))
+    before = files_in(tmp_path)
+    again = job(url, output=output, select={"method": "lasso"})
+    again["input"]["target"] = str(tmp_path / "out" / "labels.zarr")
+    with pytest.raises(ConfigError, match=r"^output\.dir: a run writes over .*labels\.zarr, which it reads; choose"):
+        sks.run(again)
+    assert files_in(tmp_path) == before
+
+
+def test_places_beside_a_source_are_outside_of_it(tmp_path: Path) -> None:
+    url = zarr_store(tmp_path / "rows")
+    sks.convert(url, tmp_path / "rows" / "Y", chunks=(10, 6))  # another array of the same group
+    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "rows" / "Y"), mode="r")[:], ROWS)
+    # A group around a file that is not Zarr is no part of it.
+    zarr.open_group(str(tmp_path), mode="a")
+    np.save(tmp_path / "rows.npy", ROWS)
+    sks.run(job(str(tmp_path / "rows.npy"), output={"dir": str(tmp_path / "rows-selected")}))

@@ -247,7 +247,7 @@ def test_a_first_job_gives_columns_of_unlike_units_the_same_weight(rows: np.ndar
     text = Path("table.toml").read_text()
     assert tomllib.loads(text)["prepare"]["steps"] == ["impute", "standardise"]
     assert re.search(r'\nsteps = \["impute", "standardise"\] +# gives each', text)
-    assert "# Column 'income' has 100.0 % of the variance of all 6; if they are of different units" in text
+    assert "# Column 'income' has 100.0 % of the variance of all 6 columns; if they are of different units" in text
     assert re.search(r"n_clusters = 8 +# a guess: put your number, or compare several with range = \[2, 12\]", text)
     pd.DataFrame(table[:, :1], columns=names[:1]).to_parquet("one.parquet")
     assert "200 rows x 1 column, " in works("init", "one.parquet", "-o", "one.toml").stdout

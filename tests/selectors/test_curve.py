@@ -470,7 +470,7 @@ def test_columns_that_outweigh_all_others_are_named() -> None:
     selector = AutoSelector(2, n_clusters=3, methods=["variance"], normalize=None)
 
     def remarks(rows: Any, **options: Any) -> bool:
-        return "of the variance of all 8" in selector.fit(rows, **options).selection_.diagnostics["choice"]
+        return "of the variance of all 8 columns" in selector.fit(rows, **options).selection_.diagnostics["choice"]
 
     assert remarks(units)
     assert "Column 2 has 100.0 % of the variance" in selector.selection_.diagnostics["choice"]

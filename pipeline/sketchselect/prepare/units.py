@@ -11,8 +11,9 @@ from sketchselect._text import first_few
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.fitted import Standardise
 
-# Columns are said to have nearly all of the variance where they have this share, are one of at least three or a fifth
-# at most, and the largest variance is this many times the median: so it is with raw columns of different units.
+# Columns are said to have nearly all of the variance where they have this share, are one or a quarter of all at most,
+# and the largest variance is this many times the median, of an even number the lower of two: so it is with raw columns
+# of different units.
 OUTWEIGHING, UNLIKE = 0.99, 1e3
 WIDEST_TABLE = 100
 """Columns up to which whole numbers from 0 on are those of a table, unless most of them are 0; others are counts."""
@@ -51,11 +52,12 @@ def outweighing_variances(variances: Floats, names: Sequence[str] | None) -> str
     order = np.argsort(-variances, kind="stable")
     shares = np.cumsum(variances[order]) / (variances.sum() or 1.0)
     n = int(np.searchsorted(shares, OUTWEIGHING)) + 1
-    if varying.size < 3 or n > max(1, varying.size // 5) or variances.max() < UNLIKE * np.median(varying):
+    lower_median = np.sort(varying)[(varying.size - 1) // 2] if varying.size else 0.0
+    if varying.size < 2 or n > max(1, varying.size // 4) or variances.max() < UNLIKE * lower_median:
         return ""
-    heavy = [str(j) if names is None else repr(names[j]) for j in order[:n].tolist()]
+    heavy = [str(j) if names is None else f"{names[j]!r:.80}" for j in order[:n].tolist()]
     have = f"Column {heavy[0]} has" if n == 1 else f"Columns {first_few(heavy)} have"
     return (
-        f"{have} {100.0 * shares[n - 1]:.1f} % of the variance of all {variances.size}; if they are of different "
-        f'units, the prepare step "{Standardise.name}" gives each the same weight.'
+        f"{have} {100.0 * shares[n - 1]:.1f} % of the variance of all {variances.size} columns; if they are of "
+        f'different units, the prepare step "{Standardise.name}" gives each the same weight.'
     )

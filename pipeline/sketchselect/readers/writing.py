@@ -478,7 +478,7 @@ def _result(target: Location) -> Path | str:
 
 def _is_in(target: Location, source: Location) -> bool:
     """Return whether a store written here would replace the source, or the store that it is in, or lie in them."""
-    if is_within(target.url, source.url):
+    if is_within(target.url, source.url, of_whole_store=False):
         return True
     if not (target.is_local and source.is_local):
         return f"{source.url}/".startswith(f"{target.url}/")

@@ -48,7 +48,7 @@ from sketchselect.job.load import LOCAL_CLUSTER_KEYS, estimator, in_words_of_job
 from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Floats, Labels
-from sketchselect.location import FULL, is_url, is_within, unwritable, write_atomically
+from sketchselect.location import FULL, is_within, local_path, unwritable, write_atomically
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,
     Matrix,
@@ -651,17 +651,20 @@ def _may_be_replaced(path: str) -> bool:
 
 def require_apart(config: JobConfig) -> None:
     """Raise `ConfigError` where the run would write into its source, or replace it."""
-    source, out = config.input.url, os.path.realpath(config.output.dir)
+    source, out = config.input.url, local_path(config.output.dir)
     places = {"output.dir": config.output.dir, "output.metrics": config.output.metrics}
     if config.execution.checkpoint not in ("auto", False):
         places["execution.checkpoint"] = str(config.execution.checkpoint)
     for key, place in places.items():
         if place is not None and is_within(place, source):
             raise ConfigError(f"{key}: {without_credentials(place)} is in the source; choose a place outside of it")
-    inner = Path(os.path.realpath(source))
-    ours = {os.path.join(out, name) for name in ("checkpoints", *PUBLISHED)}
-    if not is_url(source) and ours & {str(path) for path in (inner, *inner.parents)}:
-        raise ConfigError(f"output.dir: a run writes over the source there, {source}; choose another folder")
+    ours = set() if out is None else {out / name for name in ("checkpoints", *PUBLISHED)}
+    for file in (source, *filter(None, config.input.vectors)):
+        inner = local_path(file)
+        if inner is not None and inner.exists() and ours & {inner, *inner.parents}:
+            raise ConfigError(
+                f"output.dir: a run writes over {without_credentials(file)}, which it reads; choose another folder"
+            )
 
 
 def check_session(session: Session) -> None:
