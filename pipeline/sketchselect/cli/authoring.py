@@ -30,7 +30,7 @@ JOB = """\
 
 [input]
 url = {url}
-{key}# target = "y.npy"               # a file, array or column of the source; with one take method = "auto-target",
+{key}# target = "y.npy"               # a file, array or column of the source; with one take method = "{learning}",
                                  # or leave [cluster] out: beside [cluster], "auto" selects without the target
 {labels} # known classes, never used, only compared with at the end
 {row_names}{columns}{nonfinite}
@@ -89,7 +89,7 @@ def init(
     from sketchselect.readers import open_matrix
     from sketchselect.readers.opening import format_of, is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
-    from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes
+    from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes, TargetAutoSelector
     from sketchselect.workflow.session import suits_threads
 
     options = storage_options(storage)
@@ -167,6 +167,7 @@ def init(
         anndata=_annotations() if obs is not None and not is_table else "",
         nonfinite=f"{fill}\n" if n_missing else "",
         prepare=reason + f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
+        learning=TargetAutoSelector.method,
         method=json.dumps(method).ljust(23),
         n_features=str(max(1, min(number, n_columns // 2)) if number else '"auto"').ljust(19),
         n_columns=n_columns,
