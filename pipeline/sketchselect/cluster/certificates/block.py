@@ -229,7 +229,7 @@ class Affordable:
             cost += f", {100 * self.cost_share:.0f} % of what this run is estimated to cost without them"
         return (
             f"certificate: {solved} {self.n_blocks} blocks of rows are solved, for {cost}; "
-            "by a count of operations, the time may be a quarter to three times that"
+            "estimated from a count of operations, it may take a quarter of that or three times as long"
         )
 
 
