@@ -408,3 +408,23 @@ def test_values_of_another_kind_are_warned_of(normalized, flavor, kind, text):
     for counts in ("seurat_v3", "pearson_residuals"):
         with pytest.raises(BadBlock, match="egative"):
             sks.pp.highly_variable_genes(normalized, 25, flavor=counts, layer="negative")
+
+
+def test_raw_counts_are_warned_of(adata):
+    def said(verb, *args, **options):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            verb(adata, *args, **options)
+        return [str(each.message) for each in caught if "raw counts" in str(each.message)]
+
+    for method in ("t-test", "t-test_overestim_var"):
+        (text,) = said(sks.tl.rank_genes_groups, "batch", layer="counts", method=method)
+        assert text.startswith("rank_genes_groups seems to get raw counts")
+        assert not said(sks.tl.rank_genes_groups, "batch", method=method), "logarithms"
+    assert not said(sks.tl.rank_genes_groups, "batch", layer="counts", method="wilcoxon"), "ranks of counts are ranks"
+    (text,) = said(sks.tl.kmeans, 3, layer="counts", certificate=False)
+    assert text.startswith("kmeans seems to get raw counts")
+    adata.obsm["X_pca"] = np.rint(adata.obsm["X_pca"])
+    assert not said(sks.tl.kmeans, 3, certificate=False) + said(sks.tl.kmeans, 3, use_rep="X_pca", certificate=False)
+    adata.layers["seen"] = (adata.layers["counts"] > 0).astype(np.float32)
+    assert not said(sks.tl.rank_genes_groups, "batch", layer="seen"), "zeros and ones are no counts of scale"

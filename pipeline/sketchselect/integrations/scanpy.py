@@ -196,6 +196,8 @@ def kmeans(
 
     Notes
     -----
+    A warning says if the first 1,000 cells of ``X`` or a layer seem to be raw counts.
+
     Cost: that of `KMeans.fit`, and of the certificate.
 
     Examples
@@ -205,7 +207,7 @@ def kmeans(
     >>> import sketchselect as sks
     >>> rng = np.random.default_rng(0)
     >>> rates = np.where(np.arange(60) < 10, [[8.0], [0.5]], 0.5)[rng.integers(2, size=100)]
-    >>> cells = ad.AnnData(rng.poisson(rates).astype(np.float32))
+    >>> cells = ad.AnnData(np.log1p(rng.poisson(rates).astype(np.float32)))
     >>> sks.tl.kmeans(cells, 2)
     >>> list(cells.obs["kmeans"].cat.categories), sorted(cells.uns["kmeans"])
     (['0', '1'], ['centers', 'certificate', 'inertia', 'params'])
@@ -216,7 +218,9 @@ def kmeans(
     if use_rep is not None and use_rep not in adata.obsm:
         raise BadParameter(f"adata.obsm has no entry {use_rep!r:.80}; there are: {_listed(adata.obsm)}")
     if use_rep is None:
-        matrix, mask_var = _marked_genes(adata, open_matrix(adata, key=_layer_key(layer)), mask_var)
+        matrix = open_matrix(adata, key=_layer_key(layer))
+        _warn_of_counts(matrix, "kmeans", "whose distances are those of a few highly expressed genes")
+        matrix, mask_var = _marked_genes(adata, matrix, mask_var)
     else:
         matrix, mask_var = open_matrix(adata.obsm[use_rep]), None
     model = KMeans(n_clusters, random_state=random_state).fit(matrix, client=client)
@@ -294,6 +298,8 @@ def rank_genes_groups(
 
     Notes
     -----
+    A warning says if the first 1,000 cells seem to be raw counts, of which no t-test should be.
+
     Cost: one pass over the cells; 64 bytes for each gene and group. For "wilcoxon" a pass for the bins, and 512 bytes
     more for each gene and group.
 
@@ -307,9 +313,8 @@ def rank_genes_groups(
     >>> import sketchselect as sks
     >>> rng = np.random.default_rng(0)
     >>> rates = np.where(np.arange(60) < 10, [[8.0], [0.5]], 0.5)[rng.integers(2, size=100)]
-    >>> cells = ad.AnnData(rng.poisson(rates).astype(np.float32))
+    >>> cells = ad.AnnData(np.log1p(rng.poisson(rates).astype(np.float32)))
     >>> sks.tl.kmeans(cells, 2)
-    >>> cells.X = np.log1p(cells.X)
     >>> sks.tl.rank_genes_groups(cells, "kmeans", n_genes=5)
     >>> cells.uns["rank_genes_groups"]["names"].dtype.names
     ('0', '1')
@@ -329,6 +334,8 @@ def rank_genes_groups(
     if use_raw is None:
         use_raw = adata.raw is not None and layer is None
     matrix, names = _raw(adata) if use_raw else (open_matrix(adata, key=_layer_key(layer)), adata.var_names)
+    if method != "wilcoxon":
+        _warn_of_counts(matrix, "rank_genes_groups", "and fold changes are computed from logarithms")
     # Cells without a group make a group of their own, the last.
     all_groups = range(len(labels) + 1)
     described: dict[str, Summary[Any]] = {"groups": Groups(ColumnStats(), all_groups)}
@@ -428,18 +435,33 @@ def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _warn_of_values(matrix: Matrix, flavor: Flavor) -> None:
     """Warn if the values of the first cells are not of the kind that a flavor is for; Seurat v3 looks at all itself."""
-    start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
-    block = matrix.read_rows(start, min(stop, start + _LOOKED_AT))
-    values = np.asarray(block.data if is_csr(block) else block)
-    counts = bool((values >= 0).all() and (values == np.rint(values)).all())
+    counts, largest = _seem_counts(matrix)
     is_of_counts = flavor == "pearson_residuals"
-    if counts != is_of_counts and (is_of_counts or values.max(initial=0) > 1):
+    if counts != is_of_counts and (is_of_counts or largest > 1):
         expected, seen = "logarithms of normalised counts", "whole numbers, as raw counts are"
         if is_of_counts:
             expected, seen = "raw counts", "fractions"
         warn(
             f"flavor {flavor!r} is of {expected}, but the values of the first cells are {seen}; name another layer or "
             "flavor",
+        )
+
+
+def _seem_counts(matrix: Matrix) -> tuple[bool, float]:
+    """Return whether the values of the first cells are whole numbers from 0 on, and the largest of them."""
+    start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
+    block = matrix.read_rows(start, min(stop, start + _LOOKED_AT))
+    values = np.asarray(block.data if is_csr(block) else block)
+    return bool((values >= 0).all() and (values == np.rint(values)).all()), float(values.max(initial=0))
+
+
+def _warn_of_counts(matrix: Matrix, verb: str, why: str) -> None:
+    """Warn if a verb for logarithms of normalised counts seems to get raw counts."""
+    counts, largest = _seem_counts(matrix)
+    if counts and largest > 1:
+        warn(
+            f"{verb} seems to get raw counts (the values of the first cells are whole numbers), {why}; take logarithms "
+            "of normalised counts first (scanpy.pp.normalize_total, scanpy.pp.log1p), or name their layer",
         )
 
 
