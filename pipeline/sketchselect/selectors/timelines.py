@@ -117,7 +117,7 @@ class Periods:
         """Return for every point, at ends of periods, the partitions of the last `window` periods, or of all."""
         ends = np.searchsorted(partitions.edges, self.edges)
         n = len(self.first_days)
-        stops = range(1, n + 1) if points is None else sorted({-(-n * i // points) for i in range(1, points + 1)})
+        stops = _ends(n, points)
         return [(0 if window is None else int(ends[max(i - window, 0)]), int(ends[i])) for i in stops]
 
     def at(self, stops: NDArray[np.int64]) -> NDArray[np.datetime64]:
@@ -268,10 +268,17 @@ def scan_partitions(
     return partitions
 
 
+def _ends(n_parts: int, points: int | None) -> Sequence[int]:
+    """Return so many ends of parts, evenly spaced and with the last; all ends where there are no more."""
+    if points is None or points >= n_parts:
+        return range(1, n_parts + 1)
+    return [-(-n_parts * i // points) for i in range(1, points + 1)]
+
+
 def point_spans(partitions: Partitions, points: int | None, window: int | None) -> list[tuple[int, int]]:
     """Return for every point the partitions that count there, ``(first, stop)``, in order."""
     n = len(partitions)
-    stops = range(1, n + 1) if points is None else sorted({-(-n * i // points) for i in range(1, points + 1)})
+    stops = _ends(n, points)
     if window is None:
         return [(0, stop) for stop in stops]
     edges = np.asarray(partitions.edges)
