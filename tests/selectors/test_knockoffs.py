@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sketchselect as sks
@@ -95,6 +96,19 @@ def test_copies_are_named_and_not_selected() -> None:
         selector = KnockoffSelector().fit(X, y)
     assert not {0, 20} & set(selector.support_.tolist())
     assert set(range(1, N_TRUE)) <= set(selector.support_.tolist())
+
+
+def test_dependent_columns_have_their_names_and_levels_their_column() -> None:
+    X, y = problem()
+    frame = pd.DataFrame(X, columns=[f"gene {j}" for j in range(X.shape[1])])
+    with pytest.warns(UserWarning, match="columns 'gene 0', 'twin'; leave out those that repeat others"):
+        KnockoffSelector().fit(frame.assign(twin=3.0 * X[:, 0]), y)
+    table = frame.assign(ward=np.array(["east", "north", "south"])[np.arange(len(X)) % 3])
+    told = "columns 'ward=east', 'ward=north', 'ward=south': the levels of 'ward', which add up to 1 in every row"
+    with pytest.warns(UserWarning, match=f"{told}; leave 'ward' out, or encode it without one of its levels"):
+        KnockoffSelector().fit(table, y, prepare=["one-hot"])
+    # As the message advises, nothing is dependent.
+    KnockoffSelector().fit(pd.get_dummies(table, columns=["ward"], drop_first=True), y)
 
 
 def test_what_the_proof_does_not_cover_is_refused(tmp_path: Any) -> None:

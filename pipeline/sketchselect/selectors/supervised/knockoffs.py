@@ -6,10 +6,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sketchselect._text import counted, first_few
+from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import Floats
+from sketchselect.prepare.tables import OneHot
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import SeedNumber, Share, Times
 from sketchselect.selectors.supervised.mrmr import one_target
@@ -147,7 +148,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         statistics, threshold = np.zeros(moments.n_features), float("inf")
         varies = bool((problem.yy.diagonal() > 0).any())
         if active.size and varies and n > 2:
-            statistics[active], threshold = self._statistics(problem, active, kind, n)
+            statistics[active], threshold = self._statistics(problem, active, kind, n, moments)
         support = np.flatnonzero(statistics >= threshold)
         self.statistics_, self.threshold_ = statistics, threshold
         fdr = float(self.fdr)
@@ -190,7 +191,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         return "fixed"
 
     def _statistics(
-        self, problem: Problem, active: Any, kind: Literal["fixed", "model"], n: int
+        self, problem: Problem, active: Any, kind: Literal["fixed", "model"], n: int, moments: Moments
     ) -> tuple[Floats, float]:
         """Return the statistics of the columns that vary, and the threshold."""
         correlation = problem.correlation[np.ix_(active, active)]
@@ -204,10 +205,9 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             scatter = np.block([[correlation, xy], [xy.T, yy]]) * freedom
         n_dependent = int(np.count_nonzero(construction.gaps == 0))
         if n_dependent:
-            names = first_few(active[construction.gaps == 0])
             warn(
                 f"{n_dependent} columns depend linearly on others and are not selected, because nothing tells them "
-                f"apart: columns {names}; leave out those that repeat others",
+                f"apart: columns {_dependent(active[construction.gaps == 0].tolist(), moments)}",
             )
         drawn = []
         for i in range(int(self.draws)):
@@ -226,6 +226,22 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         # Thresholds at half the rate, so that a column need not be selected in every draw.
         values = np.mean([e_values(statistics, fdr / 2.0) for statistics in drawn], axis=0)
         return values, e_value_threshold(values, fdr)
+
+
+def _dependent(columns: list[int], moments: Moments) -> str:
+    """Return the columns that depend on others by name, where they have names, and what to do about them."""
+    names = moments.feature_names
+    if names is None:
+        return f"{first_few(columns)}; leave out those that repeat others"
+    listed = first_names([names[j] for j in columns])
+    encoded = any(label.partition("#")[0].partition("(")[0] == OneHot.name for label in moments.prepare)
+    column, sign, _ = names[columns[0]].partition("=")
+    if not encoded or not sign or not all(names[j].startswith(f"{column}=") for j in columns):
+        return f"{listed}; leave out those that repeat others"
+    return (
+        f"{listed}: the levels of {column!r:.80}, which add up to 1 in every row; leave {column!r:.80} out, or encode "
+        "it without one of its levels before the fit, as pandas.get_dummies(..., drop_first=True) does"
+    )
 
 
 _NOT_FOR_CLASSES = 'knockoffs="fixed" is for a numeric target with Gaussian errors, not for classes; take "model"'
