@@ -132,3 +132,18 @@ def test_a_misspelt_target_is_named_before_a_text_column(kind, frame, tmp_path):
         sks.LassoPath().fit(source, "outcom")
     with pytest.raises(SourceError, match="'town' is of type"):
         sks.LassoPath().fit(source, "outcome")
+
+
+@pytest.mark.parametrize("method", [sks.AutoSelector(3), sks.GreedySelector(3)], ids=lambda m: m.method)
+def test_a_target_named_to_a_method_without_one_is_said_to_be_unused(method, tmp_path):
+    X = np.random.default_rng(3).standard_normal((80, 6))
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    table = frame.assign(outcome=X[:, 2])
+    table.to_parquet(tmp_path / "t.parquet")
+    expected = method.fit(frame, X[:, 2]).support_.tolist()  # as in a pipeline, and without a word
+    misspelt = "column in the object in memory", "no column 'outcom' in .*; did you mean 'outcome'"
+    for source, message in zip((table, tmp_path / "t.parquet"), misspelt, strict=True):
+        with pytest.warns(UserWarning, match=r"does not use 'outcome'; .*TargetAutoSelector learns from it"):
+            assert method.fit(source, "outcome").support_.tolist() == expected
+        with pytest.raises(SourceError, match=message):
+            method.fit(source, "outcom")

@@ -486,7 +486,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         X : anything `open_matrix` takes
             Path or URL of a Zarr array, ndarray, Dask array, ...
         y : array, path or anything `open_vector` takes, optional
-            Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect.
+            Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect, and warn
+            where it is named by a text.
         sample_weight : array or path of shape (n_rows,), optional
         **run : prepare, client, partition_bytes, checkpoint, progress
             As in `sketchselect.summarize`. Steps of `prepare`, such as ``["impute", "standardise"]``, come before those
@@ -812,6 +813,12 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""
         if not self.uses_target:
+            if isinstance(y, str):  # Pipelines pass arrays; who names a target means it to be used.
+                open_vector(y, matrix.shape[0], matrix=matrix, name="target")
+                warn(
+                    f"{type(self).__name__} selects without a target, and does not use {y!r:.80}; "
+                    "sketchselect.selectors.TargetAutoSelector learns from it"
+                )
             return None
         if y is None:
             raise BadParameter(f"{type(self).__name__} requires y to be passed, but the target y is None")
