@@ -191,7 +191,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         return "fixed"
 
     def _statistics(
-        self, problem: Problem, active: Any, kind: Literal["fixed", "model"], n: int, moments: Moments
+        self, problem: Problem, active: Any, kind: Literal["fixed", "model"], n: int, summary: Moments
     ) -> tuple[Floats, float]:
         """Return the statistics of the columns that vary, and the threshold."""
         correlation = problem.correlation[np.ix_(active, active)]
@@ -207,7 +207,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         if n_dependent:
             warn(
                 f"{n_dependent} columns depend linearly on others and are not selected, because nothing tells them "
-                f"apart: columns {_dependent(active[construction.gaps == 0].tolist(), moments)}",
+                f"apart: columns {_dependent(active[construction.gaps == 0].tolist(), summary)}",
             )
         drawn = []
         for i in range(int(self.draws)):
