@@ -9,6 +9,7 @@ import tracemalloc
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse as sp
@@ -358,3 +359,14 @@ def test_eight_times_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypat
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * peaks[0]  # other objects of this process are in it
+
+
+def test_decimal_commas_in_most_columns_are_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id;a;b\n1;1,5;2,5\n2;0,25;3\n")
+    with pytest.raises(SourceError, match=r"2 of 3 columns begin with a number with a decimal comma; .*decimal=\",\""):
+        convert(path, tmp_path / "t.zarr")
+    pd.read_csv(path, sep=";", decimal=",").to_csv(path, index=False)
+    assert np.array_equal(
+        open_matrix(convert(path, tmp_path / "t.zarr")).read_rows(0, 2), [[1, 1.5, 2.5], [2, 0.25, 3]]
+    )

@@ -174,6 +174,15 @@ class CsvRows:
             elif self._look_like_numbers:
                 cure = "write numbers with a decimal point, and without separators and units"
             raise SourceError(f"{self.address}: no column holds numbers (separated by {self._separator!r}); {cure}")
+        rows = itertools.islice(self._records(lines[self._n_lines_of_names :], [], 0), 1)
+        commas = sum(
+            "," in field and bool(_DECIMAL_COMMA.fullmatch(field.strip())) for _, row, _ in rows for field in row
+        )
+        if self._separator == ";" and 2 * commas > self._width:
+            raise SourceError(
+                f"{self.address}: {commas} of {self._width} columns begin with a number with a decimal comma; write "
+                'decimal points, as pandas.read_csv(..., sep=";", decimal=",") and to_csv do'
+            )
         self.n_columns, self.has_row_names = len(self._numbers), 0 in text
         self.n_missing = self.largest_whole = 0
         self.names = None if self._header is None else tuple(self._header[j] for j in self._numbers)
