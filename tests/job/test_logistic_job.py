@@ -101,6 +101,7 @@ def test_plan_says_how_often_the_rows_are_read(files: Path, monkeypatch: pytest.
     run = works("run", files / "job.toml")
     n_passes = 1 + len(set(re.findall(r"logistic: pass (\d+)", run.stderr)))
     assert most == 12
+    assert "max_iter" not in str(plan["warnings"])  # there is no k-means
     if fits:
         assert usual == n_passes == 2
     else:

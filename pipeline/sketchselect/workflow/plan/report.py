@@ -297,7 +297,7 @@ class JobForecast:
             estimate = self.seconds or seconds
             longest += estimate - seconds
             typical_time, longest_time = format_seconds(estimate), format_seconds(longest)
-            upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * estimate else ""
+            upto = f", {longest_time} if all iterations are needed" if longest > 1.05 * estimate else ""
             cost = ""
             if self.cost is not None:
                 cost = f"; cost: {self.cost:.2g}, at {self.cluster.price:g} for a worker and hour"
@@ -391,7 +391,8 @@ def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[st
             f"{tall.name}: chunks are taller than a partition, every byte is decoded {tall.amplification:.1f} times; "
             "`sketchselect convert --chunks` makes a store that is not, or raise execution.partition_bytes"
         )
-    again = [p for p in plan.passes if p.repeats_most > 1 and p.bytes_read]
+    # A method of several passes reads the rows in each, wherever they would fit.
+    again = [p for p in plan.passes if p.repeats_most > 1 and p.bytes_read and p.stage != "collect"]
     if again:
         yield (
             f"{again[0].stage}: the rows fit neither here nor in the workers' memory, and are read in every iteration "
