@@ -501,7 +501,8 @@ def is_within(place: str | os.PathLike[str], source: str | os.PathLike[str], *, 
 
 
 def _is_stored(folder: Path) -> bool:
-    return any((folder / name).exists() for name in _STORE_DOCUMENTS)
+    # Also where a path is too long to be one.
+    return any(os.path.exists(folder / name) for name in _STORE_DOCUMENTS)
 
 
 def file_version(path: str) -> str | None:

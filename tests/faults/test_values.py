@@ -149,7 +149,7 @@ def test_a_class_of_fewer_rows_than_folds_is_named(estimator: Any) -> None:
     y[:10] = "mid"
     estimator.fit(rows, y)  # without a warning
     y[1:10] = "low"
-    with pytest.warns(UserWarning, match="class 'mid' has 1 row, fewer than the 5 folds: no fold without") as caught:
+    with pytest.warns(UserWarning, match="class 'mid' has 1 row, fewer than the 5 folds: folds without") as caught:
         estimator.fit(rows, y)
     assert len([w for w in caught if "folds" in str(w.message)]) == 1
     y[3:6] = "top"

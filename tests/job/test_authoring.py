@@ -148,7 +148,7 @@ def test_a_first_job_says_which_method_learns_from_a_target(rows: np.ndarray) ->
     np.save("y.npy", rows[:, 3])
     works("init", "rows.npy", "-o", "first.toml")
     text = Path("first.toml").read_text()
-    assert 'with one take method = "auto-target",' in text
+    assert 'with a target take method = "auto-target",' in text
     Path("first.toml").write_text(text.replace("# target = ", "target = "))
     serial = ("--set", "execution.cluster=serial", "--set", "select.n_features=3", "--fresh")
     without = works("run", "first.toml", *serial)

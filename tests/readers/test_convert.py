@@ -364,9 +364,21 @@ def test_eight_times_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypat
 def test_decimal_commas_in_most_columns_are_refused_with_what_to_do(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("id;a;b\n1;1,5;2,5\n2;0,25;3\n")
-    with pytest.raises(SourceError, match=r"2 of 3 columns begin with a number with a decimal comma; .*decimal=\",\""):
+    with pytest.raises(SourceError, match=r"2 of 3 columns begin with a number with a comma; .*decimal=\",\""):
         convert(path, tmp_path / "t.zarr")
     pd.read_csv(path, sep=";", decimal=",").to_csv(path, index=False)
     assert np.array_equal(
         open_matrix(convert(path, tmp_path / "t.zarr")).read_rows(0, 2), [[1, 1.5, 2.5], [2, 0.25, 3]]
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*rise by whole numbers", "ignore:.*text", "ignore:.*left out")
+def test_commas_are_looked_for_in_the_columns_that_are_read_alone(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('id;a;b\n1;"1,5";"2,7"\n2;"1,5";"2,0"\n')
+    left = convert(path, tmp_path / "left.zarr", key="-a,-b")
+    assert np.array_equal(open_matrix(left).read_rows(0, 2), [[1], [2]])
+    # A row of more lines than are looked at first.
+    path.write_text('id,abstract,score\n1,"' + "line\n" * 30 + '",1\n2,q,2\n')
+    long = convert(path, tmp_path / "long.zarr")
+    assert np.array_equal(open_matrix(long).read_rows(0, 2), [[1, 1], [2, 2]])

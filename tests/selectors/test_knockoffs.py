@@ -105,8 +105,11 @@ def test_dependent_columns_have_their_names_and_levels_their_column() -> None:
         KnockoffSelector().fit(frame.assign(twin=3.0 * X[:, 0]), y)
     table = frame.assign(ward=np.array(["east", "north", "south"])[np.arange(len(X)) % 3])
     told = "columns 'ward=east', 'ward=north', 'ward=south': the levels of 'ward', which add up to 1 in every row"
-    with pytest.warns(UserWarning, match=f"{told}; leave 'ward' out, or encode it without one of its levels"):
+    with pytest.warns(UserWarning, match=f"{told}; leave it out, or encode it without one of its levels"):
         KnockoffSelector().fit(table, y, prepare=["one-hot"])
+    two = table.assign(bed=np.array(["low", "high"])[np.arange(len(X)) % 2])
+    with pytest.warns(UserWarning, match="the levels of 'ward', 'bed', .*; leave each out, or encode each without"):
+        KnockoffSelector().fit(two, y, prepare=["one-hot"])
     # As the message advises, nothing is dependent.
     KnockoffSelector().fit(pd.get_dummies(table, columns=["ward"], drop_first=True), y)
 

@@ -1,6 +1,8 @@
 """Classification from moments: linear discriminant analysis of the selected columns, whatever the labels are."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -9,7 +11,9 @@ from tests.estimator_checks import SHORT, run_checks
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, SketchSelectError
+from sketchselect.readers import open_matrix, open_vector
 from sketchselect.selectors import METHODS
+from sketchselect.selectors.supervised import target
 
 CLASSIFIERS = [
     METHODS[name](task="classification", **SHORT.get(name, {}))
@@ -108,6 +112,14 @@ def test_targets_by_path_and_labels_of_every_container(tmp_path):
     got = sks.ThresholdedOLS(4, task="classification").fit(str(tmp_path / "x.npy"), str(tmp_path / "y.zarr"))
     assert got.classes_.tolist() == [0, 1]
     assert np.allclose(got.coef_, expected.coef_)
+
+
+def test_labels_of_a_later_run_that_are_shorter_do_not_shorten_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(target, "_RUN", 40)
+    labels = np.array(["longer", "long"] * 20 + ["a"] * 10)
+    pq.write_table(pa.table({"x": np.arange(50.0), "y": labels}), tmp_path / "rows.parquet", row_group_size=40)
+    vector = open_vector("y", 50, matrix=open_matrix(tmp_path / "rows.parquet", vectors=("y",)))
+    assert target.rows_of_classes(vector) == {"a": 10, "long": 20, "longer": 20}
 
 
 def test_streams_of_classes():

@@ -30,7 +30,7 @@ JOB = """\
 
 [input]
 url = {url}
-{key}# target = "y.npy"               # a file, array or column of the source; with one take method = "{learning}",
+{key}# target = "y.npy"               # a file, array or column of the source; with a target take method = "{learning}",
                                  # or leave [cluster] out: beside [cluster], "auto" selects without the target
 {labels} # known classes, never used, only compared with at the end
 {row_names}{columns}{nonfinite}

@@ -107,6 +107,8 @@ def _mixed_entries(entries: list[Any], address: str, start: int, shape: tuple[in
     present = [entry for entry, is_missing in zip(entries, absent, strict=True) if not is_missing]
     if all(isinstance(entry, (bool, int, float, np.number, np.bool_)) for entry in present):
         numbers = zip(entries, absent, strict=True)
+        if any(absent):
+            warn_of_rounding(present, address)
         return np.array([np.nan if is_missing else entry for entry, is_missing in numbers]).reshape(shape)
     if all(isinstance(entry, str) for entry in present):
         row = start + absent.index(True) // math.prod(shape[1:])

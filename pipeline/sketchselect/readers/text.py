@@ -174,15 +174,7 @@ class CsvRows:
             elif self._look_like_numbers:
                 cure = "write numbers with a decimal point, and without separators and units"
             raise SourceError(f"{self.address}: no column holds numbers (separated by {self._separator!r}); {cure}")
-        rows = itertools.islice(self._records(lines[self._n_lines_of_names :], [], 0), 1)
-        commas = sum(
-            "," in field and bool(_DECIMAL_COMMA.fullmatch(field.strip())) for _, row, _ in rows for field in row
-        )
-        if self._separator == ";" and 2 * commas > self._width:
-            raise SourceError(
-                f"{self.address}: {commas} of {self._width} columns begin with a number with a decimal comma; write "
-                'decimal points, as pandas.read_csv(..., sep=";", decimal=",") and to_csv do'
-            )
+        self._refuse_commas(apart)
         self.n_columns, self.has_row_names = len(self._numbers), 0 in text
         self.n_missing = self.largest_whole = 0
         self.names = None if self._header is None else tuple(self._header[j] for j in self._numbers)
@@ -193,6 +185,25 @@ class CsvRows:
             self.texts[name if usable else f"column {j + 1}"] = j
         self.left_out = {name for name, j in self.texts.items() if j in apart}
         self.like_numbers = [name for name, j in self.texts.items() if j in self._look_like_numbers]
+
+    def _refuse_commas(self, apart: Collection[int]) -> None:
+        """Raise `SourceError` if most of the columns that are read begin with a number with a comma.
+
+        `apart`: Columns that are left out.
+        """
+        if self._separator != ";":
+            return
+        with _opened(self._location) as file:
+            rest = itertools.islice(file, self._n_lines_of_names, None)
+            lines = list(itertools.islice(rest, _LINES_OF_HEAD))
+            first = next(self._records(lines, rest, self._n_lines_of_names), None)
+        fields = [] if first is None else [field.strip() for j, field in enumerate(first[1]) if j not in apart]
+        commas = sum("," in field and bool(_DECIMAL_COMMA.fullmatch(field)) for field in fields)
+        if 2 * commas > len(fields):
+            raise SourceError(
+                f"{self.address}: {commas} of {len(fields)} columns begin with a number with a comma; write decimal "
+                'points: pandas.read_csv(..., sep=";", decimal=",") reads decimal commas, thousands="," thousands'
+            )
 
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.

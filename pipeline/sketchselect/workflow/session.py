@@ -661,7 +661,7 @@ def require_apart(config: JobConfig) -> None:
     ours = set() if out is None else {out / name for name in ("checkpoints", *PUBLISHED)}
     for file in (source, *filter(None, config.input.vectors)):
         inner = local_path(file)
-        if inner is not None and inner.exists() and ours & {inner, *inner.parents}:
+        if inner is not None and os.path.exists(inner) and ours & {inner, *inner.parents}:
             raise ConfigError(
                 f"output.dir: a run writes over {without_credentials(file)}, which it reads; choose another folder"
             )

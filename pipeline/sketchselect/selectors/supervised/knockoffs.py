@@ -235,12 +235,13 @@ def _dependent(columns: list[int], moments: Moments) -> str:
         return f"{first_few(columns)}; leave out those that repeat others"
     listed = first_names([names[j] for j in columns])
     encoded = any(label.partition("#")[0].partition("(")[0] == OneHot.name for label in moments.prepare)
-    column, sign, _ = names[columns[0]].partition("=")
-    if not encoded or not sign or not all(names[j].startswith(f"{column}=") for j in columns):
+    if not encoded or not all("=" in names[j] for j in columns):
         return f"{listed}; leave out those that repeat others"
+    texts = list(dict.fromkeys(names[j].partition("=")[0] for j in columns))
+    it = "it" if len(texts) == 1 else "each"
     return (
-        f"{listed}: the levels of {column!r:.80}, which add up to 1 in every row; leave {column!r:.80} out, or encode "
-        "it without one of its levels before the fit, as pandas.get_dummies(..., drop_first=True) does"
+        f"{listed}: the levels of {first_names(texts)}, which add up to 1 in every row; leave {it} out, or encode {it} "
+        "without one of its levels before the fit, as pandas.get_dummies(..., drop_first=True) does"
     )
 
 

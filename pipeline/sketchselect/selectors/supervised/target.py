@@ -71,7 +71,7 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
             raise NotFinite(f"target {y.address}: {missing_in_words(n_missing, start + int(np.argmax(missing)))}")
         labels, n_labels = np.unique(labels, return_counts=True)
         if distinct.size:
-            both = np.concatenate([distinct.astype(labels.dtype), labels])
+            both = np.concatenate([distinct, labels])
             labels, places = np.unique(both, return_inverse=True)
             n_labels = np.bincount(places, np.concatenate([n_rows, n_labels])).astype(np.int64)
         distinct, n_rows = labels, n_labels
@@ -237,7 +237,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             cure = "" if y.dtype.kind == "U" else f"; if it is numbers, {self.numbers_advice}"
             warn(
                 f"target {y.address}: the number of unique classes, {len(rows)}, is greater than 50% of the number of "
-                f"rows, {y.n_rows}: it may be a quantity, or a name of each row{cure}",
+                f"rows, {y.n_rows}: it may be a quantity, or a name for each row{cure}",
                 DoubtfulClasses,
             )
         elif len(rows) > 1:
@@ -253,10 +253,11 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         smallest = min(rows, key=rows.__getitem__)
         others = "" if n_small == 1 else f" ({n_small} such classes)"
         n_rows = counted(rows[smallest], "row")
+        cure = "" if y.dtype.kind in "Ub" else f"; if the target is a quantity, {self.numbers_advice}"
         warn(
-            f"target {y.address}: class {smallest!r:.40} has {n_rows}, fewer than the {n_folds} folds{others}: no fold "
-            "without such a class tests it, and a model made without a fold that has all its rows does not know it; "
-            "take fewer folds (cv), unite classes, or leave their rows out",
+            f"target {y.address}: class {smallest!r:.40} has {n_rows}, fewer than the {n_folds} folds{others}: folds "
+            "without rows of a class do not test it, and a model made without the fold that has all of them does not "
+            f"know it; take fewer folds (cv), unite classes, or leave their rows out{cure}",
             DoubtfulClasses,
         )
 

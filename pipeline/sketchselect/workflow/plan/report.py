@@ -18,7 +18,7 @@ START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""
 
 USABLE = 0.8
-"""Share of its memory limit above which a Dask worker starts no further task."""
+"""Share of its memory limit above which a worker that Dask pauses starts no further task; a job's own is not paused."""
 
 STEP_NBYTES = 256 << 20
 """Limits are rounded up to a multiple of this."""
@@ -164,7 +164,7 @@ class JobForecast:
     def main_nbytes(self) -> int:
         """Upper bound of the memory of the process that the job is started in, which clusters rows that are few."""
         here = [p.projected_bytes for p in self.passes if p.where == "client"]
-        scheduler = SCHEDULER_NBYTES if self.cluster.kind == "dask" else 0
+        scheduler = SCHEDULER_NBYTES if self.cluster.kind == "dask" and self.cluster.address == "local" else 0
         return scheduler + max([library_nbytes("threads") + self.loaded_nbytes + self.client_nbytes, *here])
 
     @property
