@@ -240,7 +240,7 @@ JOBS = (
     Job("blocks", lambda f: FLOATS(f, 50_000, 100), "greedy", "threads", None, clustered(certificate=BLOCKS)),
     Job("certificate", lambda f: FLOATS(f, 50_000, 100), "deterministic", "local", None, clustered(certificate="auto")),
     Job("auto", lambda f: FLOATS(f, 50_000, 100), "auto", "threads", None, clustered()),
-    Job("auto-processes", lambda f: FLOATS(f, 150_000, 300), "auto", "local", None, clustered()),
+    Job("auto-processes", lambda f: FLOATS(f, 150_000, 500), "auto", "local", None, clustered()),
     Job("all-columns", lambda f: FLOATS(f, 50_000, 200), "greedy", "local", None, clustered(compare_all_columns=True)),
     Job("lasso", lambda f: FLOATS(f, 100_000, 400), "lasso", "threads", None, {"input": {"target": 100_000}}),
     Job("auto-target", lambda f: FLOATS(f, 100_000, 200), "auto-target", "local", None, {"input": {"target": 100_000}}),
