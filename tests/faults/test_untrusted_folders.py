@@ -230,6 +230,7 @@ def test_modules_of_the_folder_that_a_program_is_started_in_are_not_imported(
     assert timed is not None
     assert timed["right"]
     assert not ran.exists()
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # the command line sets it, in other tests too
     subprocess.run([sys.executable, "-c", "import json"], check=False, capture_output=True)
     assert ran.exists(), "the trap works"
 
