@@ -60,10 +60,19 @@ def test_run_select_and_assign(files: Path) -> None:
     share = model["cv"]["d2"]
     assert re.search(rf"D2 \(share of the deviance explained\) .* {share:.4f} on held-out folds", run.stdout)
     assert f"{100 * share:.1f} % of the target’s deviance in held-out rows" in page
+    rates = model["misclassification"]
+    wrong = fitted.predict(np.load(files / "rows.npy")) != np.load(files / "classes.npy")
+    assert rates["fitted"] == pytest.approx(wrong.mean())
+    stated = f"counted misclassification rate: {100 * wrong.mean():.1f} % on the fitted rows"
+    assert f"{stated}, {100 * rates['held_out']:.1f} % on held-out folds" in run.stdout
+    assert stated in works("inspect", files / "out").stdout
+    assert f"{100 * rates['held_out']:.1f} % of the predictions of held-out rows are wrong" in page
+    assert "Wrong predictions were counted on all rows" in page
     words = ("--method", "logistic", "--n-features", 2, "-o", files / "s.json")
     works("select", files / "out" / "columns.sks", *words)
     assert json.loads((files / "s.json").read_text())["support"] == [2, 5]
-    works("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
+    done = works("assign", files / "out", files / "rows.npy", "-o", files / "new.csv", "--scheduler", "serial")
+    assert stated in done.stdout
     with (files / "new.csv").open() as stream:
         labels = [line["class"] for line in csv.DictReader(stream)]
     assert labels == fitted.predict(np.load(files / "rows.npy")).tolist()

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, zero_one_loss
 from tests.data_sets import data_set
 from tests.passing import Recorder, interrupt
 
@@ -21,6 +22,8 @@ from sketchselect.selectors.supervised import likelihood_path
 from sketchselect.selectors.supervised.logistic import MorePasses
 from sketchselect.summaries import Folds, Moments
 from sketchselect.testing.nasty import nasty_matrices
+
+GOLDEN = Path(__file__).parents[1] / "summaries" / "golden"
 
 
 def standardised(X, w=None):
@@ -389,6 +392,49 @@ def test_several_shares_on_more_rows_than_the_sample(monkeypatch):
     assert model.converged_
     assert model.path_.alphas == pytest.approx(alone.path_.alphas, rel=1e-9)
     assert model.path_.cv_errors == pytest.approx(alone.path_.cv_errors, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_misclassified_rows_are_counted_as_scikit_learn_counts_them(few_sampled, n_classes):
+    X, _ = noisy(600)
+    rng = np.random.default_rng(3)
+    y = np.digitize(X[:, 3] - X[:, 8] + rng.standard_normal(600), [-0.5, 0.7][: n_classes - 1])
+    model = LogisticPath(n_alphas=8, cv=3, random_state=1).fit(X, y)
+    rates, sums, path = model.selection_.diagnostics["misclassification"], model.summary_, model.path_
+    assert rates["fitted"] == pytest.approx(zero_one_loss(y, model.predict(X)), abs=1e-12)
+    assert sums.misclassification_rates[path.chosen] == rates["fitted"]
+    fold, Z, terms = sums.fold_of(np.arange(600, dtype=np.uint64)), sums.standardised(X), sums.coefficients
+    label = np.zeros((len(sums.folds), 600), dtype=int)
+    for i in range(len(sums.folds)):
+        at, coef = terms.of_model(i), np.zeros((sums.n_outputs, X.shape[1] + 1))
+        coef[terms.outputs[at], terms.columns[at]] = terms.values[at]
+        margins = Z @ coef[:, :-1].T + coef[:, -1]
+        label[i] = margins.argmax(axis=1) if n_classes > 2 else margins[:, 0] > 0
+    for i, k in enumerate(sums.folds):
+        inside, out = fold != k, fold == k
+        rate = sums.misclassification_rates[i]
+        assert rate == pytest.approx(zero_one_loss(y[inside], label[i, inside]), abs=1e-12)
+        if k >= 0:
+            held = sums.held_out_misclassification_rates[i]
+            assert held == pytest.approx(zero_one_loss(y[out], label[i, out]), abs=1e-12)
+    wrong = 0
+    for k in range(3):
+        of_others = np.delete(path.cv_errors, k, axis=1).mean(axis=1).argmin()
+        out, model_of_fold = fold == k, np.flatnonzero(sums.folds == k)[of_others]
+        wrong += zero_one_loss(y[out], label[model_of_fold, out], normalize=False)
+    assert rates["held_out"] == pytest.approx(wrong / 600, abs=1e-12)
+    few = LogisticPath(n_features_to_select=2).fit_summary(sums)
+    assert few.selection_.diagnostics["misclassification"]["held_out"] is None
+
+
+def test_sums_of_an_older_version_have_no_rate():
+    older = sks.load(GOLDEN / "likelihood-sums-v2.sks")
+    assert older.misclassification_rates is older.held_out_misclassification_rates is None
+    newer = sks.load(GOLDEN / "likelihood-sums-v3.sks")
+    assert older.parameters().keys() == newer.parameters().keys()
+    assert older.merge(newer).record.wrong is None
+    poisson = LogisticPath(family="poisson", criterion="bic").fit(*counts())
+    assert "misclassification" not in poisson.selection_.diagnostics
 
 
 def test_choices_from_a_saved_summary(tmp_path):

@@ -296,6 +296,12 @@ def check_likelihood(s, X, y, w):
         assert (np.abs(s.gradients[i] - residuals.T @ Z) <= room).all()
         held = np.where((i == 1) & (fold == 1), w, 0.0)
         assert abs(s.record.held_out[i] - (held * each).sum()) <= (held * (np.abs(each) * 1e-13 + 4 * slack)).sum()
+        # Rows whose largest outputs are alike up to rounding may fall on either side.
+        highest = np.sort(margins, axis=1)
+        unsure, wrong = highest[:, -1] - highest[:, -2] <= slack, margins.argmax(axis=1) != y
+        for counted, weights in ((s.record.wrong[i], v), (s.record.held_out_wrong[i], held)):
+            room = (weights * unsure).sum() + 1e-13 * weights.sum()
+            assert abs(counted - (weights * wrong).sum()) <= room
     # The Hessian of the second model, of its terms; the first has none.
     columns, outputs = s.coefficients.columns[at], s.coefficients.outputs[at]
     between = np.einsum("i,ik,kl->ikl", v, shares, np.eye(3)) - np.einsum("i,ik,il->ikl", v, shares, shares)

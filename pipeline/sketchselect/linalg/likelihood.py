@@ -48,6 +48,10 @@ class Sums:
     held_out: Floats  # shape (n_models,): The same of the rows that the model leaves out
     gradients: Floats  # shape (n_models, n_outputs, p + 1): By the coefficients, the intercept last
     hessians: Floats  # The matrices of the curved models by their terms, one behind the other, flat
+    # Each of shape (n_models,): Weight of the rows whose class is not the model's, and of those that it leaves out;
+    # None of counts
+    wrong: Floats | None
+    held_out_wrong: Floats | None
 
 
 def n_outputs(family: Family, n_classes: int) -> int:
@@ -78,6 +82,16 @@ def losses(family: Family, margins: Floats, y: Floats) -> Floats:
     return np.asarray(scipy.special.logsumexp(margins, axis=-1) - np.einsum("ik,imk->im", y, margins))
 
 
+def misclassified(family: Family, margins: Floats, y: Floats) -> NDArray[np.bool_]:
+    """Return whether the class that each model predicts of a row is another one, shape (n_rows, n_models).
+
+    `margins`, `y`: As in `losses`, of a family of classes.
+    """
+    if family == "binomial":
+        return np.asarray((margins[..., 0] > 0) != (y > 0.5))
+    return np.asarray(margins.argmax(axis=-1) != y.argmax(axis=-1)[:, None])
+
+
 def saturated_loss(family: Family, y: Floats) -> Floats:
     """Return the least negative log likelihood of each row that any model can have."""
     return (y - scipy.special.xlogy(y, y))[:, 0] if family == "poisson" else np.zeros(y.shape[0])
@@ -101,7 +115,8 @@ def likelihood_sums(
     used = np.unique(terms.columns)
     coef = np.zeros((used.size, n_models * q))
     coef[np.searchsorted(used, terms.columns), terms.models * q + terms.outputs] = terms.values
-    total = Sums(np.zeros(n_models), np.zeros(n_models), np.zeros((n_models, q, p + 1)), np.zeros(0))
+    gradients = np.zeros((n_models, q, p + 1))
+    loss_sums, held_sums, wrong, held_wrong = (np.zeros(n_models) for _ in range(4))
     hessians = [np.zeros((s.stop - s.start,) * 2) for s, is_curved in zip(places, curved, strict=True) if is_curved]
     height = max(_PIECE_VALUES // max(n_models * q, p + 1), 16)
     for start in range(0, n_rows, height):
@@ -113,15 +128,20 @@ def likelihood_sums(
         each = losses(family, margins, y_piece)
         means = mean_response(family, margins)
         residuals = ((means - y_piece[:, None, :]) * w[:, :, None]).reshape(stop - start, n_models * q)
-        total.losses[:] += np.einsum("im,im->m", each, w)
-        total.held_out[:] += np.einsum("im,im->m", each, h)
-        total.gradients[:] += (residuals.T @ design).reshape(n_models, q, p + 1)
+        loss_sums += np.einsum("im,im->m", each, w)
+        held_sums += np.einsum("im,im->m", each, h)
+        gradients += (residuals.T @ design).reshape(n_models, q, p + 1)
+        if family != "poisson":
+            errs = misclassified(family, margins, y_piece)
+            wrong += np.einsum("im,im->m", errs, w)
+            held_wrong += np.einsum("im,im->m", errs, h)
         matrices = iter(hessians)
         for i in np.flatnonzero(curved):
             s = places[i]
             _add_hessian(next(matrices), design, terms.columns[s], terms.outputs[s], family, margins[:, i], w[:, i])
     flat = np.concatenate([m.ravel() for m in hessians]) if hessians else np.zeros(0)
-    return Sums(total.losses, total.held_out, total.gradients, flat)
+    counts = (None, None) if family == "poisson" else (wrong, held_wrong)
+    return Sums(loss_sums, held_sums, gradients, flat, *counts)
 
 
 def _add_hessian(

@@ -74,7 +74,8 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
     if share is None:
         return f"{size} chosen for the target", "The target does not vary, so there is nothing to explain."
     verb = "explains" if n_terms == 1 else "explain"
-    return f"{size} {verb} {percent(max(share, 0.0))} {where}", describe_model(model)
+    statement = f"{size} {verb} {percent(max(share, 0.0))} {where}"
+    return statement + _wrong_share(model), " ".join(filter(None, (describe_model(model), _wrong_words(model))))
 
 
 def _wrong_share(model: Mapping[str, Any]) -> str:
@@ -84,7 +85,7 @@ def _wrong_share(model: Mapping[str, Any]) -> str:
     rate = rates.get("held_out" if where == "held-out" else "fitted")
     if rate is None:
         return ""
-    is_counted = rates["counted"] and where == "held-out"
+    is_counted = rates["counted"] if where == "held-out" else rates.get("fitted_counted", False)
     return f": {percent(rate)} of the predictions of {where} rows are {'' if is_counted else 'expected to be '}wrong"
 
 
@@ -93,6 +94,9 @@ def _wrong_words(model: Mapping[str, Any]) -> str:
     rates = model.get("misclassification")
     if rates is None:
         return ""
+    if rates.get("fitted_counted"):
+        folds = ", each fold predicted by the model that the other folds choose"
+        return f"Wrong predictions were counted on all rows{folds if rates['held_out'] is not None else ''}."
     if rates["counted"]:
         return "Wrong predictions were counted on a sample of the held-out rows."
     folds = "each fold predicted by the model that the other folds choose, " if rates["held_out"] is not None else ""

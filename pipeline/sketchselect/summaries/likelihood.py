@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -54,6 +54,9 @@ class LikelihoodRecord:
     held_out: Floats
     gradients: Floats
     hessians: Floats
+    # Of classes, shape (n_models,): weight of the misclassified rows; format versions 1 and 2 have none
+    wrong: Floats | None = None
+    held_out_wrong: Floats | None = None
 
 
 class Targets(NamedTuple):
@@ -69,7 +72,8 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
 
     All that a step of Newton's method needs of the rows, for several models in one pass: for each model the sums of
     ``w l(y, eta)``, ``w (mu - y) z`` and ``w z V(mu) z'`` over its rows, with ``eta = b0 + z'b`` of the standardised
-    row z. With folds a model can leave one out; its losses on the rows left out are summed too.
+    row z. With folds a model can leave one out; its losses on the rows left out are summed too. Of classes, the rows
+    that a model takes for another class are counted.
 
     Parameters
     ----------
@@ -111,7 +115,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
     """
 
     kind = "likelihood-sums"
-    format_version = 2
+    format_version = 3
     record_type = LikelihoodRecord
     takes_groups = True
 
@@ -158,7 +162,10 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
 
     @property
     def written_version(self) -> int:
-        """The format version in files: 2 of models with several l1_ratios, which 1 did not have."""
+        """The format version in files: 3 of classes with counts of errors, 2 of several l1_ratios, else 1."""
+        counts = self.record.wrong is not None if self.has_data else self.classes is not None
+        if counts:
+            return 3
         return 1 if isinstance(self.l1_ratio, float) else 2
 
     @property
@@ -195,7 +202,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
-        n_sums = len(self.models) * (self.n_outputs * (n_features + 1) + 2) + self.n_outputs
+        n_sums = len(self.models) * (self.n_outputs * (n_features + 1) + 4) + self.n_outputs
         return 8 * (n_sums + int(self._hessian_edges[-1]) + 2 * max(self.n_folds, 1)) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
@@ -216,7 +223,13 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
             held_out=np.zeros(m),
             gradients=gradients,
             hessians=np.zeros(self._hessian_edges[-1]),
+            wrong=None if self.classes is None else np.zeros(m),
+            held_out_wrong=None if self.classes is None else np.zeros(m),
         )
+
+    def _empty_like(self, record: LikelihoodRecord) -> LikelihoodRecord:
+        empty = super()._empty_like(record)
+        return empty if record.wrong is not None else replace(empty, wrong=None, held_out_wrong=None)
 
     def _targets(self, y: Any, n_rows: int) -> Targets:
         entries, groups = without_groups(y)
@@ -282,7 +295,8 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         return LikelihoodRecord(n_rows, p, by_fold, saturated, responses, squared, **vars(sums))
 
     def _combine(self, left: LikelihoodRecord, right: LikelihoodRecord) -> LikelihoodRecord:
-        sums = {name: a + vars(right)[name] for name, a in vars(left).items() if name != "n_features"}
+        pairs = ((name, a, vars(right)[name]) for name, a in vars(left).items() if name != "n_features")
+        sums: dict[str, Any] = {name: None if a is None or b is None else a + b for name, a, b in pairs}
         return LikelihoodRecord(n_features=left.n_features, **sums)
 
     # --- answers -----------------------------------------------------------------------------------------------
@@ -354,6 +368,23 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         at = np.maximum(self.folds, 0)
         losses = self.record.held_out - self.record.saturated[at]
         out: Floats = np.where(self.folds >= 0, 2.0 * _ratio(losses, self.record.fold_weights[at]), np.nan)
+        return out
+
+    @property
+    def misclassification_rates(self) -> Floats | None:
+        """Share of the rows of each model that it takes for another class; None of counts, and of older files."""
+        wrong = self.record.wrong
+        return None if wrong is None else _ratio(wrong, self.model_weights)
+
+    @property
+    def held_out_misclassification_rates(self) -> Floats | None:
+        """The same of the rows that each model leaves out; NaN if there are none."""
+        wrong = self.record.held_out_wrong
+        if wrong is None:
+            return None
+        out: Floats = np.where(
+            self.folds >= 0, _ratio(wrong, self.record.fold_weights[np.maximum(self.folds, 0)]), np.nan
+        )
         return out
 
 

@@ -381,7 +381,7 @@ def ranking(runs: Sequence[ComparedRun]) -> str:
             f"The models are not ranked: {first_names(unmeasured)} has no figure on held-out rows, which cv = 5 in "
             f"[select] gives; {models[0].measure} on the fitted rows rises with every further column."
         )
-    if len({each.misclassification is None for each in models}) > 1:
+    if models[0].measure == "R2" and len({each.misclassification is None for each in models}) > 1:
         return differ  # codes of classes have other units than the numbers 0 and 1
     best, following = sorted(models, key=lambda each: each.error or 0.0)[:2]
     error = ERRORS[str(best.measure)]

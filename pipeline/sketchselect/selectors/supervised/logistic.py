@@ -358,7 +358,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             family=sums.family,
             feature_names=sums.feature_names,
         )
-        chosen, errors = self._choice(sums, path, n_select)
+        chosen, errors, held_out = self._choice(sums, path, n_select)
         of_all = sums.l1_ratios[sums.folds == ALL_ROWS]
         self.l1_ratio_ = float(of_all[chosen])
         alike = np.flatnonzero(of_all == self.l1_ratio_).tolist()
@@ -379,28 +379,49 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             warn("the target is constant: no column is selected, and its mean is predicted", ConstantTarget)
         elif not path.n_active:
             warn(NOTHING_VARIES, ConstantColumns)
-        return self._fitted(sums, path)
+        rates = None
+        if sums.misclassification_rates is not None:
+            fitted = float(sums.misclassification_rates[sums.folds == ALL_ROWS][chosen])
+            rates = {"held_out": held_out, "fitted": fitted if np.isfinite(fitted) else None}
+            rates |= {"counted": True, "fitted_counted": True}
+        return self._fitted(sums, path, rates)
 
-    def _choice(self, sums: LikelihoodSums, path: LikelihoodPath, n_select: int) -> tuple[int, Floats | None]:
-        """Return the index of the chosen model, and the mean deviances on the folds."""
+    def _choice(
+        self, sums: LikelihoodSums, path: LikelihoodPath, n_select: int
+    ) -> tuple[int, Floats | None, float | None]:
+        """Return the index of the chosen model, the mean deviances on the folds, and the misclassification rate there.
+
+        The other folds choose the model that predicts a fold, as in `PathSelector.held_out_error`.
+        """
         if n_select:
-            return models.best_by_size(path.candidates, n_select), None
+            return models.best_by_size(path.candidates, n_select), None, None
         if self.criterion is not None or (not sums.n_folds and self.alpha is None):
-            return models.best_by_criterion(path.criteria[self.criterion or self.default_criterion]), None
+            return models.best_by_criterion(path.criteria[self.criterion or self.default_criterion]), None, None
         if self.alpha is not None:
-            return int(np.argmin(np.abs(path.values - self.alpha))), None
+            return int(np.argmin(np.abs(path.values - self.alpha))), None, None
         usable = models.usable_folds(sums.record.fold_weights.tolist())
         errors = np.column_stack([sums.held_out_deviances[sums.folds == fold] for fold in usable])
         sizes = [candidate.support.size for candidate in path.candidates]
         sparsest = np.argsort(sizes, kind="stable") if len(self._ratios()) > 1 else np.arange(len(sizes))
-        return int(sparsest[models.best_by_validation(errors[sparsest], self.cv_rule)]), errors
+
+        def best(errors: Floats) -> int:
+            return int(sparsest[models.best_by_validation(errors[sparsest], self.cv_rule)])
+
+        rate = None
+        if (wrong := sums.record.held_out_wrong) is not None:
+            by_others = [best(np.delete(errors, i, axis=1)) for i in range(len(usable))]
+            counts = [wrong[sums.folds == fold][model] for fold, model in zip(usable, by_others, strict=True)]
+            rate = float(sum(counts) / sums.record.fold_weights[usable].sum())
+        return best(errors), errors, rate
 
     @property
     def default_criterion(self) -> str:
         """The criterion that chooses the model of a summary without folds by default."""
         return "bic"
 
-    def _fitted(self, sums: LikelihoodSums, path: LikelihoodPath) -> Selection:
+    def _fitted(
+        self, sums: LikelihoodSums, path: LikelihoodPath, misclassification: dict[str, Any] | None
+    ) -> Selection:
         model, p = path.model, sums.n_features
         coef, intercept = model.original_units(path)
         if sums.n_outputs > 1:
@@ -434,6 +455,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
                 **({"l1_ratio": self.l1_ratio_} if len(self._ratios()) > 1 else {}),
                 "converged": self.converged_,
                 "cv_error": None if path.cv_errors is None else float(path.cv_errors[path.chosen].mean()),
+                **({} if misclassification is None else {"misclassification": misclassification}),
             },
             family=sums.family,
             **sized,

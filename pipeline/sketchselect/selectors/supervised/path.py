@@ -385,7 +385,8 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
     def _misclassification(self, design: Design, path: ModelPath, coef: Floats, intercept: Floats) -> dict[str, Any]:
         """Return the rates expected from moments: of the fitted rows, and of held-out folds if these chose the model.
 
-        The member `counted` says whether the rate on held-out folds was counted on rows.
+        The member `counted` says whether the rate on held-out folds was counted on rows; where that of the fitted rows
+        was, `fitted_counted` does.
         """
         moments, support = design._terms(design.moments), path.model.support
         fitted, held_out = expected_wrong(coef[support], intercept, support, moments), None

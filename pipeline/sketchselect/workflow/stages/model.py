@@ -48,7 +48,7 @@ class Model:
     n_rows: int  # Rows it was fitted to
     prepare: tuple[str, ...]  # Steps the rows went through first
     target: str | None = None  # Name of the target's column in the source
-    # Of classes, if moments say: `PathSelector._misclassification`
+    # Of classes: `PathSelector._misclassification`
     misclassification: dict[str, Any] | None = None
     expansion: Any = None  # How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.models`
 
@@ -92,13 +92,13 @@ class Model:
         path = self.path
         value = f"alpha {path.values[path.chosen]:.6g}, " if path.parameter == "alpha" else ""
         text = f"model: {counted(self.terms.size, self._word)} ({value}chosen by {self.chosen_by})"
-        if self.misclassification is not None:
-            return f"{text}; {rates_in_words(self.misclassification)}"
         if self.task == "regression" or path.family != "gaussian":
             share_name = "R2" if path.family == "gaussian" else "D2 (share of the deviance explained)"
             shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
             parts = [f"{share:.4f} {where}" for share, where in shares if share is not None]
             text += f"; {share_name} {', '.join(parts)}" if parts else ""
+        if self.misclassification is not None:
+            text += f"; {rates_in_words(self.misclassification)}"
         return text
 
     @property
@@ -221,13 +221,20 @@ def rates_in_words(misclassification: dict[str, Any]) -> str:
     'expected misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds'
     >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True})
     'misclassification rate: 5.0 % expected on the fitted rows, 5.6 % counted on held-out folds'
+    >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True, "fitted_counted": True})
+    'counted misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds'
     """
-    held_out, fitted = misclassification["held_out"], misclassification["fitted"]
-    kinds = ("expected ", "counted ") if misclassification["counted"] else ("", "")
-    places = zip((fitted, held_out), kinds, ("the fitted rows", "held-out folds"), strict=True)
-    rates = [f"{100 * rate:.1f} % {kind}on {place}" for rate, kind, place in places if rate is not None]
-    expected = "" if misclassification["counted"] else "expected "
-    return f"{expected}misclassification rate: {', '.join(rates) or 'not known'}"
+    shares = {
+        "the fitted rows": (misclassification["fitted"], misclassification.get("fitted_counted", False)),
+        "held-out folds": (misclassification["held_out"], misclassification["counted"]),
+    }
+    known = {
+        place: (rate, "counted" if was else "expected") for place, (rate, was) in shares.items() if rate is not None
+    }
+    kinds = {kind for _, kind in known.values()}
+    rates = [f"{100 * rate:.1f} % {f'{kind} ' * (len(kinds) > 1)}on {place}" for place, (rate, kind) in known.items()]
+    first = f"{kinds.pop()} " if len(kinds) == 1 else ""
+    return f"{first}misclassification rate: {', '.join(rates) or 'not known'}"
 
 
 def model_json(model: Model) -> str:
