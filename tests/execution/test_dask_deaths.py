@@ -9,7 +9,16 @@ import pytest
 from tests.passing import serial
 
 from sketchselect.errors import NoWorkers, PartitionCrash, PartitionFailed, Stalled
-from sketchselect.execution import DaskEngine, PassOptions, Source, local_cluster, summarize, summarize_source
+from sketchselect.execution import (
+    DaskEngine,
+    PassOptions,
+    Source,
+    local_cluster,
+    summarize,
+    summarize_source,
+    watch,
+)
+from sketchselect.execution.dask_engine import ClusterPass
 from sketchselect.summaries import FrequentDirections
 
 from .on_dask import FEW_DEATHS, Killer, Slowly, SlowMatrix, run, spans
@@ -156,3 +165,24 @@ def test_no_workers_is_an_error_and_not_a_wait(tiny):
         engine._refresh = lambda: None
         with pytest.raises(NoWorkers, match="no workers for"):
             run(tiny(100), engine, leaf=Slowly(0.1))
+
+
+def test_a_result_lost_with_the_last_worker_is_not_waited_for(tiny, monkeypatch):
+    """Dask asks the scheduler for the result, which has it computed again, and that waits for a worker for ever."""
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.1)
+    collect = ClusterPass._collect
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+
+        def collect_too_late(self, output):
+            cluster.scale(0)
+            cluster.sync(cluster._correct_state)
+            collect(self, output)
+
+        monkeypatch.setattr(ClusterPass, "_collect", collect_too_late)
+        with pytest.raises(NoWorkers, match="no workers for"):
+            run(tiny(100), DaskEngine(client, worker_timeout=1.0), leaf=Slowly(0))

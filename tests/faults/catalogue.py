@@ -96,6 +96,8 @@ FAULTS = (
         PLAIN + "worker_with_another_version_does_not_join"),
     row("worker", "none at all", "an error after `worker_timeout`, exit code 75",
         DEATHS + "no_workers_is_an_error_and_not_a_wait"),
+    row("worker", "the last one dies with a result that is being fetched", "an error after `worker_timeout`, exit code 75",
+        DEATHS + "a_result_lost_with_the_last_worker_is_not_waited_for"),
     row("worker", "none yet, on a cluster that is scaled by its work", "a task that waits has one started",
         OPERATORS + "a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet"),
     row("worker", "of other libraries, joining during the run", "an error with its address and versions at its first partition or merge",

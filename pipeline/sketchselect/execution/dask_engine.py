@@ -7,6 +7,7 @@ the workers looked. Graphs are sent, followed, and sent again where results that
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import ipaddress
@@ -363,7 +364,7 @@ class ClusterPass(Generic[T]):
 
         future = self.ready[output]
         try:
-            result, pieces = self.client.gather(future), self.pieces.pop(output, [])
+            (result,), pieces = self._gathered([future]), self.pieces.pop(output, [])
             if self.plan.join is not None:
                 result = self.plan.join(result, RemotePieces(self.client, pieces, self.watch.again))
             self.ready[output] = result
@@ -371,6 +372,41 @@ class ClusterPass(Generic[T]):
             del self.ready[output]
             self._count_loss(output)
         future.release()
+
+    def _gathered(self, futures: list[Any]) -> list[Any]:
+        """Return results, some of which may have to be computed again."""
+        with gathering(self.client, futures) as answer:
+            answer.add_done_callback(lambda done: self.watch.events.put(("gathered", None, done)))
+            while not answer.done():
+                self._follow()
+            return all_results(answer.result(), futures)
+
+
+@contextmanager
+def gathering(client: Any, futures: list[Any]) -> Iterator[concurrent.futures.Future[list[Any]]]:
+    """Yield the answer to come with the results of futures, without those that failed; it is given up at the end.
+
+    `client.gather` alone would wait for ever for a result that went away with the last worker, or is on a frozen one.
+    """
+
+    async def gather() -> list[Any]:
+        # Where it raises errors, tasks that it leaves behind when it is given up log tracebacks.
+        return list(await client.gather(futures, errors="skip", asynchronous=True))
+
+    answer = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
+    try:
+        yield answer
+    finally:
+        answer.cancel()
+
+
+def all_results(results: list[Any], futures: list[Any]) -> list[Any]:
+    """Return the results of futures; raise the error of one that failed, or was lost, and has none."""
+    from distributed import CancelledError
+
+    if len(results) < len(futures):
+        raise next((future.exception() for future in futures if future.status == "error"), CancelledError())
+    return results
 
 
 class RemotePieces:
@@ -382,7 +418,7 @@ class RemotePieces:
     def __iter__(self) -> Iterator[Any]:
         """Yield the pieces, each of which is released."""
         while self._futures:
-            yield self._client.gather(self._futures.pop(0))
+            yield from gather_watched(self._client, [self._futures.pop(0)], self._watched)
 
     def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> RemotePanels:
         """Return the panels, which stay on their workers."""
@@ -473,18 +509,10 @@ class RemotePanels(Panels):
             ) from error
 
     def _gather(self, futures: list[Any]) -> list[Any]:
-        self._await(futures)
-        return list(self._client.gather(futures))
+        return gather_watched(self._client, futures, self._watched)
 
     def _await(self, futures: list[Any]) -> None:
-        if not self._are_done(futures, LOOK_SECONDS):
-            with contextlib.closing(self._watched("selecting columns")) as watch:
-                while not self._are_done(futures, POLL_SECONDS):
-                    # Panels that were lost are computed again, which reports partitions.
-                    while not watch.events.empty():
-                        if watch.events.get()[0] == "report":
-                            watch.progressed()
-                    watch.check()
+        watch_until(lambda seconds: self._are_done(futures, seconds), self._watched)
 
     def _are_done(self, futures: list[Any], seconds: float) -> bool:
         """Return whether futures are done within some seconds, successfully or not."""
@@ -497,6 +525,25 @@ class RemotePanels(Panels):
             return not late
 
         return bool(self._client.sync(wait))
+
+
+def gather_watched(client: Any, futures: list[Any], watched: Callable[[str], ClusterWatch]) -> list[Any]:
+    """Return the results of futures; raise what a watch of the workers raises where they cannot come."""
+    with gathering(client, futures) as answer:
+        watch_until(lambda seconds: bool(concurrent.futures.wait([answer], seconds).done), watched)
+        return all_results(answer.result(), futures)
+
+
+def watch_until(is_done: Callable[[float], bool], watched: Callable[[str], ClusterWatch]) -> None:
+    """Wait for what `is_done` says within some seconds, and watch the workers where it is late."""
+    if not is_done(LOOK_SECONDS):
+        with contextlib.closing(watched("selecting columns")) as watch:
+            while not is_done(POLL_SECONDS):
+                # Panels that were lost are computed again, which reports partitions.
+                while not watch.events.empty():
+                    if watch.events.get()[0] == "report":
+                        watch.progressed()
+                watch.check()
 
 
 def _same(panel: SketchPanel) -> SketchPanel:
