@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 
 import dask.dataframe
 import numpy as np
@@ -63,7 +64,9 @@ def encoded(frame, fitted=OLD, columns=TEXT, **options):
     """Return what scikit-learn's encoder makes of a frame, with names and order of the step's."""
     options = {"handle_unknown": "ignore", **options}
     encoder = OneHotEncoder(sparse_output=False, **options).fit(fitted[columns])
-    made = pd.DataFrame(encoder.transform(frame[columns]), columns=encoder.get_feature_names_out())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Found unknown categories")  # zeros, as the dropped level
+        made = pd.DataFrame(encoder.transform(frame[columns]), columns=encoder.get_feature_names_out())
     parts = []
     for name in frame.columns:
         if name in columns:
@@ -92,6 +95,7 @@ def prepared(source, steps, **options):
         {"min_frequency": 0.06},
         {"max_categories": 6},
         {"min_frequency": 12, "max_categories": 9},
+        {"drop": "first", "max_categories": 6},
     ],
     ids=str,
 )
@@ -205,6 +209,10 @@ def one(values, entry="one-hot", later=None):
         ),
         (["other", "other", "b"], "one-hot(min_frequency=2)", None, ["other", "(other)"], [[1, 0], [1, 0], [0, 1]]),
         ([True, "1", 1], "one-hot", None, ["1", "True"], [[0, 1], [1, 0], [1, 0]]),
+        (["b", None, "a"], "one-hot(drop=first)", ["z", "b", "a"], ["b", "missing"], [[0, 0], [1, 0], [0, 0]]),
+        (["a", "a"], "one-hot(drop=first)", ["b", "a"], ["a"], [[0], [1]]),
+        (["a", "b"], "one-hot(min_frequency=2,drop=first,unknown=other)", ["z", "a"], ["other"], [[1], [1]]),
+        (list("aabc"), "one-hot(min_frequency=2,drop=first)", None, ["other"], [[0], [0], [1], [1]]),
         (["", " ", "a\0"], "one-hot", None, ["", " ", "a\0"], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
     ],
 )
@@ -227,7 +235,14 @@ def test_what_cannot_be_encoded_is_refused(tmp_path):
         sks.LassoPath().fit(FRAME[["area", "rooms"]], PRICE, prepare=["one-hot"])
     with pytest.raises(BadParameter, match=r"'one-hot'.*before 'standardise'"):
         sks.fit_prepare(FRAME, ["standardise", "one-hot"])
-    for options in ("max_categories=0", "min_frequency=-1", "min_frequency=1.5", "missing=mean", "unknown=x"):
+    for options in (
+        "max_categories=0",
+        "min_frequency=-1",
+        "min_frequency=1.5",
+        "missing=mean",
+        "unknown=x",
+        "drop=last",
+    ):
         with pytest.raises(BadParameter, match=options.split("=")[0]):
             sks.fit_prepare(FRAME, [f"one-hot({options})"])
     with pytest.raises(SourceError, match=r"'kind'.*one-hot"):

@@ -105,13 +105,25 @@ def test_dependent_columns_have_their_names_and_levels_their_column() -> None:
         KnockoffSelector().fit(frame.assign(twin=3.0 * X[:, 0]), y)
     table = frame.assign(ward=np.array(["east", "north", "south"])[np.arange(len(X)) % 3])
     told = "columns 'ward=east', 'ward=north', 'ward=south': the levels of 'ward', which add up to 1 in every row"
-    with pytest.warns(UserWarning, match=f"{told}; leave it out, or encode it without one of its levels"):
+    with pytest.warns(UserWarning, match=f"{told}; leave it out, or one of its levels, by .*one-hot.drop=first."):
         KnockoffSelector().fit(table, y, prepare=["one-hot"])
     two = table.assign(bed=np.array(["low", "high"])[np.arange(len(X)) % 2])
-    with pytest.warns(UserWarning, match="the levels of 'ward', 'bed', .*; leave each out, or encode each without"):
+    with pytest.warns(UserWarning, match="the levels of 'ward', 'bed', .*; leave each out, or one of its levels"):
         KnockoffSelector().fit(two, y, prepare=["one-hot"])
     # As the message advises, nothing is dependent.
     KnockoffSelector().fit(pd.get_dummies(table, columns=["ward"], drop_first=True), y)
+    KnockoffSelector().fit(two, y, prepare=["one-hot(drop=first)"])
+    with pytest.warns(UserWarning, match="'ward=north', .*; leave out those that repeat others"):
+        KnockoffSelector().fit(two.assign(copy=two.ward), y, prepare=["one-hot(drop=first)"])
+
+
+def test_a_level_of_a_text_column_is_selected_once_one_of_them_is_left_out() -> None:
+    X, y = problem()
+    ward = np.array(["east", "north", "south"])[np.arange(len(X)) % 3]
+    table = pd.DataFrame(X, columns=[f"gene {j}" for j in range(X.shape[1])]).assign(ward=ward)
+    y = y + 20.0 * (ward == "south")
+    selector = KnockoffSelector(fdr=0.3).fit(table, y, prepare=["one-hot(drop=first)"])
+    assert "ward=south" in selector.get_feature_names_out()
 
 
 def test_what_the_proof_does_not_cover_is_refused(tmp_path: Any) -> None:

@@ -45,6 +45,9 @@ class OneHot(Step):
     unknown : {"zero", "other", "error"}
         What a level is that the rows of the fit did not have: zero in all columns, one of those put together (zero
         where there are none), or an error.
+    drop : {"first"}, optional
+        Leave the first level of every column of at least two out, so that its columns do not add up to 1 in every row,
+        as of scikit-learn's `OneHotEncoder`. Zero in all columns is then that level.
 
     Notes
     -----
@@ -63,6 +66,7 @@ class OneHot(Step):
     max_categories: int | None = None
     missing: str = "level"
     unknown: str = "zero"
+    drop: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_categories is not None:
@@ -74,9 +78,14 @@ class OneHot(Step):
                     f"prepare step {self.name!r}: min_frequency must be a number of rows, or a share below 1, "
                     f"got {least:g}"
                 )
-        for name, allowed in (("missing", ("level", "zero", "error")), ("unknown", ("zero", "other", "error"))):
+        choices: dict[str, tuple[str | None, ...]] = {
+            "missing": ("level", "zero", "error"),
+            "unknown": ("zero", "other", "error"),
+            "drop": (None, "first"),
+        }
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                listed = ", ".join(map(repr, allowed))
+                listed = ", ".join(repr(value) for value in allowed if value is not None)
                 raise BadParameter(
                     f"prepare step {self.name!r}: {name} must be one of {listed}, got {getattr(self, name)!r:.40}"
                 )
@@ -110,6 +119,11 @@ class OneHot(Step):
             if has_missing:
                 outputs[MISSING_LEVEL] = len(of_column)
                 of_column.append(_free("missing", texts_of_levels))
+            if self.drop and len(of_column) > 1:
+                # The output of the first level becomes _NONE.
+                outputs = {code: output - 1 for code, output in outputs.items()}
+                others[column] = max(others[column] - 1, _NONE)
+                del of_column[0]
             levels.append(dict(sorted(outputs.items())))
             labels.append(of_column)
         texts = [label.encode() for of_column in labels for label in of_column]
@@ -241,7 +255,8 @@ class OneHot(Step):
         codes, outputs = self.value("codes")[span], self.value("outputs")[span]
         at = np.minimum(np.searchsorted(codes, entries), max(codes.size - 1, 0))
         known = codes[at] == entries if codes.size else np.zeros(entries.size, dtype=bool)
-        out[known, outputs[at[known]]] = 1.0
+        shown = known & (outputs[at] != _NONE) if codes.size else known
+        out[shown, outputs[at[shown]]] = 1.0
         is_missing = entries == MISSING_LEVEL
         unknown = ~known & ~is_missing
         if self.missing == "error" and is_missing.any():

@@ -234,14 +234,16 @@ def _dependent(columns: list[int], moments: Moments) -> str:
     if names is None:
         return f"{first_few(columns)}; leave out those that repeat others"
     listed = first_names([names[j] for j in columns])
-    encoded = any(label.partition("#")[0].partition("(")[0] == OneHot.name for label in moments.prepare)
+    encoded = any(
+        label.partition("#")[0].partition("(")[0] == OneHot.name and "drop=" not in label for label in moments.prepare
+    )
     if not encoded or not all("=" in names[j] for j in columns):
         return f"{listed}; leave out those that repeat others"
     texts = list(dict.fromkeys(names[j].partition("=")[0] for j in columns))
     it = "it" if len(texts) == 1 else "each"
     return (
-        f"{listed}: the levels of {first_names(texts)}, which add up to 1 in every row; leave {it} out, or encode {it} "
-        "without one of its levels before the fit, as pandas.get_dummies(..., drop_first=True) does"
+        f"{listed}: the levels of {first_names(texts)}, which add up to 1 in every row; leave {it} out, or one of its "
+        f'levels, by the prepare step "{OneHot.name}(drop=first)"'
     )
 
 
