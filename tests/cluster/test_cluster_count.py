@@ -202,7 +202,7 @@ def test_what_is_refused():
         cluster_range(X, [])
     with pytest.raises(BadParameter, match="whole number"):
         cluster_range(X, [0, 2])
-    with pytest.raises(BadParameter, match="30 clusters, but the coreset has 20 rows"):
+    with pytest.raises(BadParameter, match="30 clusters, but array has 20 rows"):
         cluster_range(X, [30])
     with pytest.raises(BadParameter, match="n_seeds"):
         cluster_range(X, [2], n_seeds=1)

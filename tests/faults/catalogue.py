@@ -252,6 +252,8 @@ FAULTS = (
         "summaries/test_moments_precision.py::test_float32_with_a_huge_row_neither_overflows_nor_forgets_the_others",
         "cluster/test_lloyd_kernels.py::test_magnitudes_far_beyond_float32"),
     row("number", "k-means far from zero", "the inertia of centred rows", KMEANS + "far_from_the_origin"),
+    row("config", "numbers of clusters without end (`range(2, 10**30)`)", "refused before they are walked: more than the rows",
+        VALUES + "more_clusters_than_rows_are_refused_before_the_numbers_are_walked"),
     row("config", "a number of repetitions, folds or grid points that would never end (10^30)", "refused: its range is declared",
         VALUES + "repetitions_that_would_never_end_are_refused", "job/test_config.py::test_every_mistake_is_named"),
     row("config", "more folds than rows, or groups of rows that are all in one fold", "refused before the pass",

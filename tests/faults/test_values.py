@@ -1,5 +1,7 @@
 """Values as they may come: any layout in memory, any size, down to the smallest numbers there are."""
 
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,16 @@ def test_repetitions_that_would_never_end_are_refused(many: int) -> None:
             BadParameter, match=rf"^{name.strip()} must be .*a whole number from [012] to 10*0.* got 10+"
         ):
             fit()
+
+
+@pytest.mark.parametrize("ks", [range(2, 10**30), range(10**30, 2, -1), range(2, 62), itertools.count(2), [2, 61]])
+def test_more_clusters_than_rows_are_refused_before_the_numbers_are_walked(ks: Iterable[int]) -> None:
+    rows = np.random.default_rng(0).standard_normal((60, 6))
+    for source in (rows, sks.summaries.RowSample(60).from_block(rows)):
+        with pytest.raises(
+            BadParameter, match=r"^cluster_range: \d+ clusters, but .* has 60 rows; ask for fewer clusters"
+        ):
+            cluster_range(source, ks)
 
 
 @pytest.mark.parametrize("size", [1e-310, 5e-324])

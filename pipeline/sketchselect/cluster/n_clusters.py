@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
-from sketchselect._text import Tabular, number
+from sketchselect._text import Tabular, counted, number
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
@@ -310,7 +310,6 @@ def cluster_range(
     >>> cluster_range(X, range(2, 8)).recommended
     4
     """
-    numbers = _checked(ks)
     if isinstance(source, (Summary, Mapping)):
         members: list[Any] = list(source.values()) if isinstance(source, Mapping) else [source]
         sample = next((m for m in members if isinstance(m, RowSample)), None)
@@ -318,8 +317,10 @@ def cluster_range(
             raise Incompatible(f"cluster_range needs a summary of kind {RowSample.kind}, or the rows themselves")
         spectrum = next((m for m in members if m.kind in SPECTRAL_KINDS), None)
         seed = require_seed(random_state, "cluster_range: random_state")
+        numbers = _checked(ks, sample.n_kept, "the coreset")
         return _on_coreset(sample, spectrum, numbers, n_seeds, seed)[0]
     rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
+    numbers = _checked(ks, rows.n_rows, rows.matrix.address)
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
     with open_engine(client, rows.matrix, rows.weight) as engine:
         return range_of_source(
@@ -342,7 +343,7 @@ def range_of_source(
     random_state: int = 0,
 ) -> ClusterRange:
     """Return `cluster_range` of a source, which may have steps that are not fitted."""
-    ks = _checked(ks)
+    ks = _checked(ks, source.n_rows, source.matrix.address)
     random_state = require_seed(random_state, "cluster_range: random_state")
     largest = max(ks)
     source = fitted_source(source, options)
@@ -582,10 +583,21 @@ def _valley(points: WeightedRows, labels: Labels, partition: _Partition) -> floa
     return float(valleys[order][min(int(np.searchsorted(shares, 0.5)), k - 1)])
 
 
-def _checked(ks: Iterable[int]) -> tuple[int, ...]:
+def _checked(ks: Iterable[int], n_rows: int, of: str) -> tuple[int, ...]:
+    """Return numbers of clusters, each once, ascending; raise `BadParameter` for more than the rows of something."""
+
+    def checked(k: int) -> int:
+        if require_positive("a number of clusters", k) > n_rows:
+            raise BadParameter(
+                f"cluster_range: {k} clusters, but {of} has {counted(n_rows, 'row')}; ask for fewer clusters"
+            )
+        return int(k)
+
     if isinstance(ks, (int, np.integer)):
         raise BadParameter(f"cluster_range: ks must be several numbers of clusters, such as range(2, 21), got {ks}")
-    numbers = sorted({require_positive("a number of clusters", k) for k in ks})
+    if isinstance(ks, range) and ks:
+        checked(max(ks[0], ks[-1]))  # before a long one is walked
+    numbers = sorted(set(map(checked, ks)))
     if not numbers:
         raise BadParameter("cluster_range: no number of clusters was given")
     return tuple(numbers)
