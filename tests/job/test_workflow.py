@@ -131,7 +131,10 @@ def test_labels_that_are_no_classes_are_said_to_be(job: Job, rows: np.ndarray, t
     given = job(input={"labels": str(tmp_path / "labels.npy")})
     result = sks.run(given)
     assert result.nmi == 1
-    assert any("5 of 300 are missing" in note for note in result.manifest["notes"])
+    assert any("5 of 300 are missing; those rows are left out" in note for note in result.manifest["notes"])
+    np.save(tmp_path / "labels.npy", np.where(np.arange(len(rows)) == 1, np.nan, np.arange(len(rows)) % 3.0))
+    result = sks.run(given)
+    assert any("1 of 300 is missing; that row is left out" in note for note in result.manifest["notes"])
     np.save(tmp_path / "labels.npy", np.full(len(rows), np.nan))
     result = sks.run(given)
     assert result.nmi is None

@@ -141,9 +141,21 @@ def test_a_target_named_to_a_method_without_one_is_said_to_be_unused(method, tmp
     table = frame.assign(outcome=X[:, 2])
     table.to_parquet(tmp_path / "t.parquet")
     expected = method.fit(frame, X[:, 2]).support_.tolist()  # as in a pipeline, and without a word
-    misspelt = "column in the object in memory", "no column 'outcom' in .*; did you mean 'outcome'"
-    for source, message in zip((table, tmp_path / "t.parquet"), misspelt, strict=True):
+    misspelt = "no column 'outcom' in .*; did you mean 'outcome'"
+    for source in (table, tmp_path / "t.parquet"):
         with pytest.warns(UserWarning, match=r"does not use 'outcome'; .*TargetAutoSelector learns from it"):
             assert method.fit(source, "outcome").support_.tolist() == expected
-        with pytest.raises(SourceError, match=message):
+        with pytest.raises(SourceError, match=misspelt):
             method.fit(source, "outcom")
+
+
+def test_a_misspelt_target_of_a_frame_of_numbers_is_told_what_was_meant(tmp_path, monkeypatch):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)), columns=["price", "area", "age"])
+    with pytest.raises(SourceError, match=r"no column 'pricee' in the data frame.*did you mean 'price'.*'area'"):
+        sks.LassoPath().fit(frame, "pricee")
+    with pytest.raises(SourceError, match="no such file or folder"):
+        sks.LassoPath().fit(frame, "unlike")
+    # A file of that name is the target.
+    monkeypatch.chdir(tmp_path)
+    np.save("price.npy", frame["area"].to_numpy())
+    assert sks.LassoPath().fit(frame, "price.npy").support_.size

@@ -122,8 +122,10 @@ def summarize(
     start = require_positive("start", start, least=0)
     description = summary if isinstance(summary, Summary) or not isinstance(summary, Mapping) else Bundle(summary)
     if not isinstance(description, Summary):
+        given = f"the class {summary.__name__}" if isinstance(summary, type) else type(summary).__name__
         raise BadParameter(
-            f"summary must be a summary or a mapping of names to summaries, got {type(summary).__name__}"
+            "summary must be a summary, such as sketchselect.Moments() or sketchselect.ColumnStats(), or a mapping of "
+            f"names to summaries, got {given}"
         )
     steps = prepare_steps.resolve(prepare)
     source = open_source(source, y, sample_weight, steps)

@@ -674,6 +674,14 @@ def _misspelt_first(vectors: Sequence[Any], place: str, columns: Callable[[], An
         raise
 
 
+def _require_spelt(vectors: Sequence[Any], columns: Any) -> None:
+    """Raise for a target that is neither a column of a data frame nor a file, where a column has a name near it."""
+    names = [name for name in columns if isinstance(name, str)]
+    for text in local_names(vectors):
+        if text not in names and not os.path.exists(text) and (nearest := _nearest(text, names)):
+            raise SourceError(f"target: {_no_column(text, 'the data frame', nearest, names)}")
+
+
 def _vector_beside(
     text: str, matrix: Matrix | str | None, storage_options: Mapping[str, Any] | None, missing: MissingPolicy
 ) -> Vector | None:
@@ -818,6 +826,7 @@ def open_features(
             rows = table.frame
             with _misspelt_first(vectors, "the data frame", lambda: X.columns):
                 require_numbers(rows, encode)
+            _require_spelt(vectors, X.columns)
         finite = checks.pop("ensure_all_finite", True)
         values = validate_data(
             estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=finite is not True and finite, **checks

@@ -178,9 +178,9 @@ def agree(
     except BadParameter:
         comparison, count = None, f"more than {MAX_CLASSES}"
     if comparison is not None and comparison.n_unknown:
-        note(
-            f"labels: {comparison.n_unknown} of {labels.n_rows} are missing; those rows are left out of the comparison"
-        )
+        n = comparison.n_unknown
+        verb, rows = ("is", "that row is") if n == 1 else ("are", "those rows are")
+        note(f"labels: {n} of {labels.n_rows} {verb} missing; {rows} left out of the comparison")
     if comparison is None or not 0 < len(comparison.table.classes) <= MAX_CLASSES:
         note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
         return None
