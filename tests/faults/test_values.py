@@ -210,6 +210,24 @@ def test_a_weight_that_is_none_is_named_by_its_row(wrong: float) -> None:
             fit()
 
 
+@pytest.mark.parametrize("n_rows", [2, 3, 4])
+def test_folds_by_default_are_no_more_than_few_rows_fill(n_rows: int, tmp_path: Path) -> None:
+    rows, y = np.random.default_rng(7).standard_normal((n_rows, 4)), np.arange(n_rows) / 2
+    sks.selectors.TargetAutoSelector().fit(rows, y)
+    with pytest.raises(
+        BadParameter, match=rf"cv must be at most the number of rows, got 5, and array has {n_rows} rows"
+    ):
+        sks.selectors.TargetAutoSelector(cv=5).fit(rows, y)
+    for name, values in (("x", rows), ("y", y)):
+        np.save(tmp_path / f"{name}.npy", values)
+    job = {
+        "input": {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")},
+        "select": {"method": "auto"},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    sks.run(job)
+
+
 @pytest.mark.parametrize("many", [10**6, 10**30])
 def test_repetitions_that_would_never_end_are_refused(many: int) -> None:
     rows = np.random.default_rng(0).standard_normal((60, 6))

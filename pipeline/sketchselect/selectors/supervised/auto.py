@@ -242,8 +242,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     n_features_to_select : int or float, optional
         Number of columns (or of terms, where squares and products win) of every model that is compared, the nearest
         not above it on each path; by default each method's number is that of its least error.
-    cv : int, default 5
-        Number of folds.
+    cv : int, optional
+        Number of folds, at most the number of rows; 5 by default, some of which may be empty.
     cv_rule : "min" or "1se"
         The model of a path that competes: the best, or the sparsest within one standard error of it.
     task : {"auto", "regression", "classification"}
@@ -302,7 +302,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     def __init__(
         self,
         n_features_to_select: Size | None = None,
-        cv: Folded = DEFAULT_FOLDS,
+        cv: Folded | None = None,
         *,
         cv_rule: Rule = "min",
         task: Literal["auto"] | Task = "auto",
@@ -317,7 +317,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     @property
     def n_folds(self) -> int:
         """Number of folds that choose method and model."""
-        return int(self.cv)
+        return DEFAULT_FOLDS if self.cv is None else int(self.cv)
 
     def inspect_target(self, y: Vector) -> None:
         """Learn whether the target is classes, and which; nothing is known of the rows yet."""
@@ -403,7 +403,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     def _competitors(self, moments: Any, *, with_counts: bool) -> dict[str, PathSelector]:
         """Return the methods by name, unfitted, in the order that decides ties."""
         task = self._seen_task = "regression" if moments.classes is None else "classification"
-        shared: dict[str, Any] = {"cv": self.cv, "cv_rule": self.cv_rule, "task": task}
+        shared: dict[str, Any] = {"cv": self.n_folds, "cv_rule": self.cv_rule, "task": task}
         out: dict[str, PathSelector] = {cls.method: cls(**shared) for cls in (LassoPath, UnivariatePath, MRMRPath)}
         if with_counts:
             out[InformationPath.method] = InformationPath(degree=2, **shared)
@@ -413,10 +413,12 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         if summary.n_folds % self.n_folds:
-            raise BadParameter(f"this summary is in {summary.n_folds} folds, of which cv = {self.cv} is no divisor")
+            raise BadParameter(
+                f"this summary is in {summary.n_folds} folds, of which cv = {self.n_folds} is no divisor"
+            )
         with_counts = isinstance(summary.summary, Bundle)
         with_rows = with_counts and _ROWS in summary.summary.members
-        divisions = _divisions(summary, int(self.cv))
+        divisions = _divisions(summary, self.n_folds)
         of_moments = [folds.of_member("moments") if with_counts else folds for folds in divisions]
         samples = [[cast(Bundle, fold)[_ROWS] for fold in folds] if with_rows else None for folds in divisions]
         competitors = self._competitors(of_moments[0].total, with_counts=with_counts)
