@@ -6,7 +6,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
+import sketchselect as sks
 from sketchselect._progress import Result
+from sketchselect.errors import BadParameter
 from sketchselect.execution import Block, LocalEngine, PassOptions, Reduction, Source
 from sketchselect.execution.engine import make_plan
 from sketchselect.execution.tasks import Span
