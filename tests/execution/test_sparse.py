@@ -24,7 +24,8 @@ from sketchselect.execution.engine import source_partitions
 from sketchselect.execution.plan import projection
 from sketchselect.execution.tasks import Reduction
 from sketchselect.execution.tree import make_tree
-from sketchselect.linalg.csr import as_csr, is_csr
+from sketchselect.linalg.csr import as_csr
+from sketchselect.linalg.validation import is_csr
 from sketchselect.readers import convert, open_matrix, row_partitions
 from sketchselect.readers.base import even_partitions
 from sketchselect.selectors import VarianceSelector

@@ -15,8 +15,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.selectors import Selection
-from sketchselect.workflow.inspection import selection_lines
-from sketchselect.workflow.tables import selection_json
+from sketchselect.workflow.tables import selection_json, selection_lines
 
 from .commands import cli, refused, start, works
 

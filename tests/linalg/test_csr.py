@@ -17,7 +17,6 @@ from sketchselect.linalg.csr import (
     density,
     finite_rows,
     first_nonfinite_entry,
-    is_csr,
     row_pieces,
     split_columns,
     stays_sparse,
@@ -25,6 +24,7 @@ from sketchselect.linalg.csr import (
     take_rows,
     times_dense,
 )
+from sketchselect.linalg.validation import is_csr
 from sketchselect.readers import open_matrix
 from sketchselect.testing.laws import sparse_variants
 from sketchselect.testing.nasty import nasty_sparse_matrices

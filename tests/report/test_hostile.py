@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.report import render
+from sketchselect.report.page import render
 
 from .certificates import certificate as proof
 from .conftest import agreement, stage

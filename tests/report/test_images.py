@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from sketchselect.report import render
+from sketchselect.report.page import render
 
 
 def decode_png(address):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter
-from sketchselect.report import render
+from sketchselect.report.page import render
 from sketchselect.workflow.tables import plain_value
 
 Make = Callable[..., Any]

@@ -13,7 +13,7 @@ import pytest
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter
-from sketchselect.report import render
+from sketchselect.report.page import render
 
 from .certificates import certificate
 from .conftest import agreement, run_of, stage
@@ -90,7 +90,7 @@ def test_bytes_do_not_depend_on_process_or_user_style(bare_run, tmp_path):
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: red\nsvg.hashsalt: mine\nfont.size: 30\n")
     content = json.dumps(bare_run())
     program = (
-        "from sketchselect.report import render; import hashlib, json, sys;"
+        "from sketchselect.report.page import render; import hashlib, json, sys;"
         "print(hashlib.sha256(render(*json.loads(sys.argv[1])).encode()).hexdigest())"
     )
     digests = {

@@ -40,11 +40,11 @@ def run(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Run a whole job: summarise, select, cluster, certify, report."""
-    from sketchselect import workflow
     from sketchselect.job.load import with_cluster, with_storage
+    from sketchselect.workflow.job import run as run_job
 
     overrides = with_storage(with_cluster(settings or (), cluster), storage)
-    result = workflow.run(job, overrides=overrides, fresh=fresh, progress=True)
+    result = run_job(job, overrides=overrides, fresh=fresh, progress=True)
     return Outcome(result.summary(), result.manifest)
 
 

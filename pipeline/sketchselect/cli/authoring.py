@@ -82,7 +82,7 @@ def init(
     from sketchselect.errors import BadParameter
     from sketchselect.execution import Source
     from sketchselect.job.load import storage_options
-    from sketchselect.linalg.csr import is_csr
+    from sketchselect.linalg.validation import is_csr
     from sketchselect.location import locate, location_of
     from sketchselect.prepare import resolve
     from sketchselect.prepare.fitted import Standardise

@@ -591,7 +591,7 @@ def drift(
             raise type(error)(f"{base}, {file}: {error}") from None
     data = [{"file": str(file), **day.to_dict()} for file, day in zip(today, days, strict=True)]
     if figure is not None:
-        from sketchselect.report import drift_figure
+        from sketchselect.report.page import drift_figure
 
         write_atomically(figure, drift_figure([file.stem for file in today], data).encode())
     alarms = sum(day.exceeded for day in days)

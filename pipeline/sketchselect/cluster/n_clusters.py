@@ -24,12 +24,20 @@ from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.agreement import weighted_adjusted_rand
-from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
+from sketchselect.linalg.csr import densify, row_pieces, take_rows
 from sketchselect.linalg.hashing import approximate_directions, derive_seed, gaussians
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import COST_TIE, LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.linalg.validation import MOST_TIMES, Floats, Labels, as_weights, require_positive, require_seed
+from sketchselect.linalg.validation import (
+    MOST_TIMES,
+    Floats,
+    Labels,
+    as_weights,
+    is_csr,
+    require_positive,
+    require_seed,
+)
 from sketchselect.plots import ClusterRangeDisplay
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 

@@ -20,10 +20,9 @@ from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import LocalEngine, PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fit_steps, summarize_source
-from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.hashing import derive_seed, gaussians, splitmix64, uniforms
 from sketchselect.linalg.kmeans.sample import COST_TIE, WeightedRows, sample_size
-from sketchselect.linalg.validation import Array, Floats, Labels, require_positive, require_seed
+from sketchselect.linalg.validation import Array, Floats, Labels, is_csr, require_positive, require_seed
 from sketchselect.prepare.fitted import PearsonResiduals, TfIdf
 from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Step, UnitRows, place_of, stored
 from sketchselect.readers import open_matrix

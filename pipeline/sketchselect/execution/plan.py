@@ -34,7 +34,7 @@ from sketchselect.execution.tree import MergeTree, Node, partition_of
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
-from sketchselect.readers.views import MatrixMetadata
+from sketchselect.readers.stored import MatrixMetadata
 
 if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import Panels

@@ -13,12 +13,12 @@ from scipy.sparse import csr_array
 from sketchselect import prepare
 from sketchselect._progress import Laps
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
-from sketchselect.linalg.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
-from sketchselect.linalg.validation import Array, Floats, as_weights, canonical, first_nonfinite, global_rows
+from sketchselect.linalg.csr import as_csr, densify, finite_rows, first_nonfinite_entry, take_columns
+from sketchselect.linalg.validation import Array, Floats, as_weights, canonical, first_nonfinite, global_rows, is_csr
 from sketchselect.prepare import Step
 from sketchselect.prepare.steps import stored, with_stored
 from sketchselect.readers.base import Matrix, MatrixView, Vector, finish
-from sketchselect.readers.views import MatrixMetadata
+from sketchselect.readers.stored import MatrixMetadata
 
 
 @dataclass(frozen=True)

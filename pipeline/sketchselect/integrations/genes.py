@@ -18,8 +18,8 @@ from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions, reduce_blocks
 from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
-from sketchselect.linalg.validation import Array, Floats
+from sketchselect.linalg.csr import densify, row_pieces, take_rows
+from sketchselect.linalg.validation import Array, Floats, is_csr
 from sketchselect.prepare.steps import Step, as_floats, stored, with_stored
 from sketchselect.readers import Matrix
 from sketchselect.selectors.highly_variable import combined_order

@@ -13,8 +13,7 @@ from sketchselect.cluster.certificates.certify import affordable_certificate
 from sketchselect.errors import BadParameter, warn
 from sketchselect.execution import summarize
 from sketchselect.integrations.genes import dispersion_columns, residual_columns
-from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import is_csr, require_positive
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.readers.arrays import backing_file, is_anndata
 from sketchselect.readers.views import ChosenColumns

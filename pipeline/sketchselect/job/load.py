@@ -40,10 +40,10 @@ _WIDE = 10**6
 
 def with_current_names(text: JobText) -> JobText:
     """Return the text with the method's parameters under their current names; warn of former names."""
-    from sketchselect import selectors
+    from sketchselect.selectors import METHODS
 
     select = text.values.get("select")
-    cls = selectors.METHODS.get(str(select.get("method"))) if isinstance(select, dict) else None
+    cls = METHODS.get(str(select.get("method"))) if isinstance(select, dict) else None
     if cls is None:
         return text
     values, lines = dict(text.values["select"]), dict(text.lines)

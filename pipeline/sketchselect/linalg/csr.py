@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,6 @@ from sketchselect.linalg.validation import (
 PIECE_VALUES = 1 << 22
 
 _INT32 = np.iinfo(np.int32).max
-
-
-def is_csr(values: Any) -> TypeGuard[csr_array]:
-    """Return whether `values` is a SciPy matrix or array in CSR form."""
-    return not isinstance(values, np.ndarray) and getattr(values, "format", None) == "csr" and issparse(values)
 
 
 def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_array:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.csr import densify, is_csr
-from sketchselect.linalg.validation import Array, Floats
+from sketchselect.linalg.csr import densify
+from sketchselect.linalg.validation import Array, Floats, is_csr
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

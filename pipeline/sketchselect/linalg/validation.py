@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse, vstack
+from scipy.sparse import csr_array, issparse, vstack
 
 from sketchselect.errors import BadBlock, BadParameter, NotFinite, warn
 
@@ -25,6 +25,11 @@ PIECE_ROWS = 2048  # Rows that a kernel upcasts to float64 at a time
 LARGEST = 1e150  # Largest magnitude accepted: squares and sums of squares of larger values leave float64
 
 _NUMERIC = "fiub"
+
+
+def is_csr(values: Any) -> TypeGuard[csr_array]:
+    """Return whether `values` is a SciPy matrix or array in CSR form."""
+    return not isinstance(values, np.ndarray) and getattr(values, "format", None) == "csr" and issparse(values)
 
 
 def canonical(values: ArrayLike, dtype: Any = None) -> Array:
@@ -222,9 +227,14 @@ MOST_TIMES = 10_000
 """Most repetitions, folds or points of a grid: with more, a slip of the pen would run for ever or take all memory."""
 
 
+def is_whole(value: Any, least: int = 1, most: int | None = None) -> bool:
+    """Return whether `value` is a whole number of at least `least` and at most `most`."""
+    return _is_whole(value) and value >= least and (most is None or bool(value <= most))
+
+
 def require_positive(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """Return `value` as an int of at least `least` and at most `most`, or raise `BadParameter`."""
-    if not _is_whole(value) or value < least or (most is not None and value > most):
+    if not is_whole(value, least, most):
         raise BadParameter(f"{name} must be {whole_in_words(least, most)}, got {value!r:.40}")
     return int(value)
 
@@ -232,6 +242,14 @@ def require_positive(name: str, value: Any, least: int = 1, most: int | None = N
 def whole_in_words(least: int, most: int | None = None) -> str:
     """Return the limits of a whole number in words."""
     return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+
+
+def is_number(
+    value: Any, *, above: float = -np.inf, least: float = -np.inf, below: float = np.inf, most: float = np.inf
+) -> bool:
+    """Return whether `value` is a number within these limits, finite where `below` is left out."""
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    return is_real and bool(above < value < below and least <= value <= most)
 
 
 def require_number(
@@ -254,8 +272,7 @@ def require_number(
         ...
     sketchselect.errors.BadParameter: decay must be a number above 0 and at most 1, got 2
     """
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not (above < value < below and least <= value <= most):
+    if not is_number(value, above=above, least=least, below=below, most=most):
         limits = {"above": above, "at least": least, "below": below, "at most": most}
         text = " and ".join(f"{words} {limit:g}" for words, limit in limits.items() if np.isfinite(limit))
         kind = f"a number {text}" if text else "a finite number"
@@ -268,7 +285,7 @@ def require_seed(value: Any, name: str = "seed") -> int:
 
     Draws are hashed from seed and item (`hashing.uniforms`), so a seed must be the same in every process.
     """
-    if not _is_whole(value) or not 0 <= value < 2**64:
+    if not is_whole(value, 0, 2**64 - 1):
         raise BadParameter(f"{name} must be a whole number from 0 to 2^64 - 1, got {value!r:.40}")
     return int(value)
 

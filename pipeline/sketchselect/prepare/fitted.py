@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.validation import Array, Floats
+from sketchselect.linalg.validation import Array, Floats, is_csr
 from sketchselect.prepare.steps import (
     Block,
     Need,

@@ -12,9 +12,8 @@ import numpy as np
 import scipy
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.validation import Array, Floats, pieces
+from sketchselect.linalg.validation import Array, Floats, is_csr, pieces
 from sketchselect.prepare.steps import Block, Need, Step, as_floats, dense, piece_rows, require_count, require_number
 
 PILOT_ROWS = 1000

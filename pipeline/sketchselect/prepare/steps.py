@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg import validation
-from sketchselect.linalg.csr import densify, is_csr
-from sketchselect.linalg.validation import Array, Floats, canonical, pieces, read_only
+from sketchselect.linalg.csr import densify
+from sketchselect.linalg.validation import Array, Floats, canonical, is_csr, pieces, read_only
 
 Block = Any
 """An ndarray, or a canonical `scipy.sparse.csr_array`."""

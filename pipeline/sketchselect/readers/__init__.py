@@ -3,7 +3,8 @@
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect.readers.base import DEFAULT_PARTITION_BYTES, Matrix, MatrixView, Partitions, Vector, row_partitions
 from sketchselect.readers.opening import grouped, open_matrix, open_vector
-from sketchselect.readers.views import FirstRows, MatrixMetadata, in_double, transposed
+from sketchselect.readers.stored import MatrixMetadata
+from sketchselect.readers.views import FirstRows, in_double, transposed
 from sketchselect.readers.writing import convert
 
 __all__ = [

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect._text import table_size
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, NotFinite, SourceError, warn
-from sketchselect.linalg.csr import densify, entry_runs, is_csr, take_columns
+from sketchselect.linalg.csr import densify, entry_runs, take_columns
 from sketchselect.linalg.hashing import digest, fingerprint, words_of
-from sketchselect.linalg.validation import Array, as_block, canonical, with_groups
+from sketchselect.linalg.validation import Array, as_block, canonical, is_csr, with_groups
 
 Nonfinite = Literal["error", "drop_rows", "missing"]
 """Policies for NaN and infinity."""

@@ -299,7 +299,7 @@ def open_matrix(
     """
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
-    kinds = require_encodings(encode)
+    kinds = require_encodings(encode) if encode else frozenset()
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")

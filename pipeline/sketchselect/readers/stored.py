@@ -24,7 +24,6 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import READ_FACTOR, SHARD_FACTOR, Matrix, Nonfinite, Vector, as_entries
-from sketchselect.readers.views import copy_metadata
 
 T = TypeVar("T")
 
@@ -299,3 +298,29 @@ class LoadedMatrix(Matrix):
     def _load(self) -> Matrix:
         address = (getattr(self, field.name) for field in fields(cast(Any, self)))
         return MATRICES.get((type(self).__name__, *address), self._read)
+
+
+class MatrixMetadata(Matrix):
+    """The attributes of a matrix without its rows, small when pickled: what a task knows whose rows are sent apart.
+
+    All attributes but `entry_offsets`, `row_names`, `columns_beside` and `levels`, which may be as long as the matrix.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        copy_metadata(matrix, self)
+
+    def _rows(self, start: int, stop: int) -> Any:
+        raise LookupError(f"{self.axes[0]}s {start} to {stop - 1} of {self.address} were not sent to this task")
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return None: there are no rows to know."""
+        return None
+
+
+_LONG = {"entry_offsets", "row_names", "columns_beside", "levels", "in_memory"}
+
+
+def copy_metadata(matrix: Matrix, target: Matrix) -> None:
+    """Give `target`, which does not hold the rows, the attributes of a matrix that are not as long as its rows."""
+    for name in Matrix.__annotations__.keys() - _LONG:
+        setattr(target, name, getattr(matrix, name))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.csr import as_csr, densify, is_csr, take_columns
+from sketchselect.linalg.csr import as_csr, densify, take_columns
 from sketchselect.linalg.hashing import digest
-from sketchselect.linalg.validation import Array
+from sketchselect.linalg.validation import Array, is_csr
 from sketchselect.readers.base import Matrix, MatrixView, Vector, check_range
 from sketchselect.readers.tables import times_from
 
@@ -173,29 +173,3 @@ def missing_allowed(matrix: Matrix) -> Matrix:
     view = copy.copy(matrix)
     object.__setattr__(view, "nonfinite", "missing")  # some matrices are frozen
     return view
-
-
-class MatrixMetadata(Matrix):
-    """The attributes of a matrix without its rows, small when pickled: what a task knows whose rows are sent apart.
-
-    All attributes but `entry_offsets`, `row_names`, `columns_beside` and `levels`, which may be as long as the matrix.
-    """
-
-    def __init__(self, matrix: Matrix) -> None:
-        copy_metadata(matrix, self)
-
-    def _rows(self, start: int, stop: int) -> Any:
-        raise LookupError(f"{self.axes[0]}s {start} to {stop - 1} of {self.address} were not sent to this task")
-
-    def identity(self, start: int, stop: int) -> str | None:
-        """Return None: there are no rows to know."""
-        return None
-
-
-_LONG = {"entry_offsets", "row_names", "columns_beside", "levels", "in_memory"}
-
-
-def copy_metadata(matrix: Matrix, target: Matrix) -> None:
-    """Give `target`, which does not hold the rows, the attributes of a matrix that are not as long as its rows."""
-    for name in Matrix.__annotations__.keys() - _LONG:
-        setattr(target, name, getattr(matrix, name))

@@ -19,8 +19,8 @@ import numpy as np
 
 from sketchselect._text import listed_names
 from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, SourceChanged, warn
-from sketchselect.linalg.csr import densify, is_csr
-from sketchselect.linalg.validation import Array
+from sketchselect.linalg.csr import densify
+from sketchselect.linalg.validation import Array, is_csr
 from sketchselect.location import Location, is_url, is_within, locate
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions, warn_of_rounding
 from sketchselect.readers.opening import (

@@ -32,7 +32,7 @@ from sketchselect.report.model import headline_of
 
 
 class RunContent:
-    """A run to draw, from the content of three files in its folder; see `sketchselect.report.render`.
+    """A run to draw, from the content of three files in its folder; see `sketchselect.report.page.render`.
 
     Raises `BadParameter` if they contradict each other.
     """

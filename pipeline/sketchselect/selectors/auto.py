@@ -12,9 +12,8 @@ from sketchselect._sklearn import clone
 from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput, warn
 from sketchselect.execution import PassOptions, Source, summarize_source
-from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.sample import row_products, sample_size
-from sketchselect.linalg.validation import Floats, Labels, require_positive
+from sketchselect.linalg.validation import Floats, Labels, is_csr, require_positive
 from sketchselect.prepare.units import outweighing
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.curve import ROUNDING, Curve, CurvePoint, SelectionCurve, Z, best, cluster_means

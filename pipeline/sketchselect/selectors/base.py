@@ -34,9 +34,9 @@ from sketchselect.execution.engine import (
 )
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
-from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.csr import densify, take_columns
 from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import Floats, is_csr
 from sketchselect.plots import SelectionScoresDisplay
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
 from sketchselect.readers.arrays import is_anndata, is_xarray, variable_of

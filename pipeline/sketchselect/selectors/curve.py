@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import Tabular
-from sketchselect.linalg.csr import is_csr, take_columns
+from sketchselect.linalg.csr import take_columns
 from sketchselect.linalg.hashing import derive_seed, gaussians
 from sketchselect.linalg.kmeans.sample import POLISH_ITERATIONS, POLISH_TOL, WeightedRows, row_products
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Floats, Labels
+from sketchselect.linalg.validation import Floats, Labels, is_csr
 from sketchselect.plots import SelectionCurveDisplay
 from sketchselect.selectors.base import Selection
 from sketchselect.summaries import CentroidSums, RowSample

@@ -13,7 +13,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.centering import center_rows
-from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.csr import densify
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
 from sketchselect.linalg.panel_columns import PanelDirections, column_directions
@@ -27,7 +27,7 @@ from sketchselect.linalg.spectrum import (
     symmetric_directions,
 )
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import Floats, is_csr
 from sketchselect.prepare.steps import Block, Step
 from sketchselect.readers import in_double, transposed
 from sketchselect.selectors.base import BaseSelector, Selection, rank, sketch_size

@@ -19,14 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.validation import (
-    MOST_TIMES,
-    require_number,
-    require_positive,
-    require_seed,
-    whole_in_words,
-    with_former_names,
-)
+from sketchselect.linalg.validation import MOST_TIMES, is_number, is_whole, whole_in_words, with_former_names
 
 
 @dataclass(frozen=True)
@@ -38,18 +31,10 @@ class Limits:
     advice: str = ""
 
 
-def _accepted(require: Callable[..., Any], *arguments: Any, **limits: float | None) -> bool:
-    try:
-        require(*arguments, **limits)
-    except BadParameter:
-        return False
-    return True
-
-
 def whole(least: int = 1, advice: str = "", most: int | None = None) -> Limits:
     """Return the limits of a whole number of at least `least` and at most `most`."""
     words = whole_in_words(least, most)
-    return Limits(words, lambda value: _accepted(require_positive, "", value, least=least, most=most), advice)
+    return Limits(words, lambda value: is_whole(value, least, most), advice)
 
 
 def number(**limits: float) -> Limits:
@@ -57,11 +42,11 @@ def number(**limits: float) -> Limits:
     words = {"above": "above", "least": "at least", "below": "below", "most": "at most"}
     text = " and ".join(f"{words[name]} {limit:g}" for name, limit in limits.items())
     joint = "" if text.startswith(("above", "below")) else "of "
-    return Limits(f"a number {joint}{text}", lambda value: _accepted(require_number, "", value, **limits))
+    return Limits(f"a number {joint}{text}", lambda value: is_number(value, **limits))
 
 
 def _is_size(value: Any) -> bool:
-    return _accepted(require_number, "", value, above=0, below=1) or _accepted(require_positive, "", value)
+    return is_number(value, above=0, below=1) or is_whole(value)
 
 
 Count = Annotated[int, whole()]
@@ -72,7 +57,7 @@ Share = Annotated[float, number(above=0, below=1)]
 NotNegative = Annotated[float, number(least=0)]
 Positive = Annotated[float, number(above=0)]
 HalfLife = Positive
-SeedNumber = Annotated[int, Limits("a whole number from 0 to 2^64 - 1", lambda value: _accepted(require_seed, value))]
+SeedNumber = Annotated[int, Limits("a whole number from 0 to 2^64 - 1", lambda value: is_whole(value, 0, 2**64 - 1))]
 
 
 def allows(hint: Any, value: Any) -> bool:

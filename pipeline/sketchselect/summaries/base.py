@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, issparse
 from sketchselect._plugins import Registry
 from sketchselect._text import count, first_names, html_table, table_size
 from sketchselect.errors import BadParameter, Incompatible, NoData
-from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, stays_sparse, take_rows
+from sketchselect.linalg.csr import as_csr, densify, row_pieces, stays_sparse, take_rows
 from sketchselect.linalg.validation import (
     Array,
     Floats,
@@ -29,11 +29,37 @@ from sketchselect.linalg.validation import (
     as_weights,
     canonical,
     global_rows,
+    is_csr,
     require_number,
     require_positive,
     start_of_piece,
     without_groups,
 )
+
+Label = str | bool | int | float
+
+
+def as_classes(classes: Sequence[Any] | Array | None) -> tuple[Label, ...] | None:
+    """Return the classes as a tuple of plain values, all text or all numbers, in their order; None stays None.
+
+    Raises `BadParameter` for fewer than two classes, repeated classes, NaN, or text mixed with numbers.
+    """
+    if classes is None:
+        return None
+    if isinstance(classes, (str, bytes)):
+        raise BadParameter("classes must be a sequence of labels, got a single text")
+    labels = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
+    if len(labels) < 2:
+        raise BadParameter(f"classification needs at least two classes, got {len(labels)}")
+    texts = [isinstance(c, str) for c in labels]
+    if not all(texts) and (any(texts) or not all(isinstance(c, (bool, int, float)) for c in labels)):
+        raise BadParameter("classes must be all text or all numbers")
+    if any(isinstance(c, float) and not np.isfinite(c) for c in labels):
+        raise BadParameter("classes must be finite; leave rows without a label out")
+    if len(set(labels)) < len(labels):
+        raise BadParameter("classes must differ from each other")
+    return labels
+
 
 R = TypeVar("R")
 

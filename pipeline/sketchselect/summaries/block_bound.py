@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.csr import densify
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.kmeans.triangles import Triangles
 from sketchselect.linalg.threads import one_blas_thread
@@ -27,6 +27,7 @@ from sketchselect.linalg.validation import (
     Floats,
     as_labels,
     global_rows,
+    is_csr,
     require_number,
     require_positive,
     require_seed,

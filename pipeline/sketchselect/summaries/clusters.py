@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
 from sketchselect.linalg import agreement
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.csr import as_csr, densify, is_csr, require_ordinary, row_pieces, stays_sparse, take_rows
+from sketchselect.linalg.csr import as_csr, densify, require_ordinary, row_pieces, stays_sparse, take_rows
 from sketchselect.linalg.kmeans.assignment import ClusterSums, farthest, merge_sums, sparse_label_sums
 from sketchselect.linalg.kmeans.lloyd import RowMemory
 from sketchselect.linalg.validation import (
@@ -27,6 +27,7 @@ from sketchselect.linalg.validation import (
     as_weights,
     canonical,
     first_not_whole,
+    is_csr,
     require_positive,
     start_of_piece,
 )

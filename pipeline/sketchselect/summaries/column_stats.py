@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.csr import arrays_of, columns_dense, is_csr, split_columns, without_columns
-from sketchselect.linalg.validation import Array, Floats, first_row, pieces
+from sketchselect.linalg.csr import arrays_of, columns_dense, split_columns, without_columns
+from sketchselect.linalg.validation import Array, Floats, first_row, is_csr, pieces
 from sketchselect.summaries.base import Summary, register
 
 

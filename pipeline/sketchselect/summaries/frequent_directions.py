@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 
 from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.comoments import centered_gram, mean_rounding, merge_means, sparse_gram
-from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.csr import densify
 from sketchselect.linalg.shrink import shrink, shrink_block, shrink_parts
 from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
 from sketchselect.linalg.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import PIECE_ROWS, Array, Floats, require_positive
+from sketchselect.linalg.validation import PIECE_ROWS, Array, Floats, is_csr, require_positive
 from sketchselect.summaries.base import Context, DecayingSummary, Summary, register
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from sketchselect.linalg.validation import (
     require_seed,
     without_groups,
 )
-from sketchselect.summaries.base import Summary, register
-from sketchselect.summaries.moments import as_classes, encode_labels
+from sketchselect.summaries.base import Summary, as_classes, register
+from sketchselect.summaries.moments import encode_labels
 from sketchselect.summaries.partitioned import fold_numbers
 
 ALL_ROWS = -1

@@ -34,8 +34,8 @@ from sketchselect.linalg.comoments import (
     suits_single,
     unmerge_means,
 )
-from sketchselect.linalg.csr import densify, is_csr
-from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, first_row, pieces, start_of_piece
+from sketchselect.linalg.csr import densify
+from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, first_row, is_csr, pieces, start_of_piece
 
 _TILE_NBYTES = 1 << 18
 

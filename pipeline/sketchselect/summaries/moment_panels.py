@@ -21,13 +21,12 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.comoments import comoment_panel, merge_means, panel_edges, piece_rows, sparse_panel
-from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.validation import Array, Floats, require_positive
-from sketchselect.summaries.base import Summary, register
+from sketchselect.linalg.validation import Array, Floats, is_csr, require_positive
+from sketchselect.summaries.base import Summary, as_classes, register
 from sketchselect.summaries.containers import Bundle
 from sketchselect.summaries.frequent_directions import FrequentDirections
 from sketchselect.summaries.moment_forms import MomentsRecord
-from sketchselect.summaries.moments import ClassTargets, Moments, as_classes, n_class_targets
+from sketchselect.summaries.moments import ClassTargets, Moments, n_class_targets
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sketchselect.linalg.comoments import SINGLE_ROUNDING, factor_least_squares
 from sketchselect.linalg.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Array, Floats, as_labels, as_targets
-from sketchselect.summaries.base import DecayingSummary, Summary, register
+from sketchselect.summaries.base import DecayingSummary, Label, Summary, as_classes, register
 from sketchselect.summaries.moment_forms import (
     Factor,
     Form,
@@ -29,30 +29,6 @@ from sketchselect.summaries.moment_forms import (
     polynomial_names,
     recentre,
 )
-
-Label = str | bool | int | float
-
-
-def as_classes(classes: Sequence[Any] | Array | None) -> tuple[Label, ...] | None:
-    """Return the classes as a tuple of plain values, all text or all numbers, in their order; None stays None.
-
-    Raises `BadParameter` for fewer than two classes, repeated classes, NaN, or text mixed with numbers.
-    """
-    if classes is None:
-        return None
-    if isinstance(classes, (str, bytes)):
-        raise BadParameter("classes must be a sequence of labels, got a single text")
-    labels = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
-    if len(labels) < 2:
-        raise BadParameter(f"classification needs at least two classes, got {len(labels)}")
-    texts = [isinstance(c, str) for c in labels]
-    if not all(texts) and (any(texts) or not all(isinstance(c, (bool, int, float)) for c in labels)):
-        raise BadParameter("classes must be all text or all numbers")
-    if any(isinstance(c, float) and not np.isfinite(c) for c in labels):
-        raise BadParameter("classes must be finite; leave rows without a label out")
-    if len(set(labels)) < len(labels):
-        raise BadParameter("classes must differ from each other")
-    return labels
 
 
 def n_class_targets(classes: tuple[Label, ...]) -> int:

@@ -23,9 +23,8 @@ from sketchselect.linalg.validation import (
     require_seed,
     without_groups,
 )
-from sketchselect.summaries.base import Summary, register
+from sketchselect.summaries.base import Summary, as_classes, register
 from sketchselect.summaries.containers import Bundle, Container, MembersRecord
-from sketchselect.summaries.moments import as_classes
 
 MOST_FOLDS = 10 * MOST_TIMES  # `auto` takes several blocks of rows a fold
 

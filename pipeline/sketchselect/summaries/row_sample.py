@@ -12,7 +12,7 @@ from scipy import sparse
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
+from sketchselect.linalg.csr import PIECE_VALUES, densify, first_nonfinite_entry, row_pieces, take_rows
 from sketchselect.linalg.hashing import derive_seed, exponential_keys, smallest_keys
 from sketchselect.linalg.kmeans.assignment import distances_to
 from sketchselect.linalg.validation import (
@@ -20,6 +20,7 @@ from sketchselect.linalg.validation import (
     Floats,
     canonical,
     global_rows,
+    is_csr,
     nonfinite_error,
     require_finite,
     require_number,
@@ -27,8 +28,7 @@ from sketchselect.linalg.validation import (
     require_seed,
     start_of_piece,
 )
-from sketchselect.summaries.base import Summary, register, shared_rows
-from sketchselect.summaries.moments import as_classes
+from sketchselect.summaries.base import Summary, as_classes, register, shared_rows
 from sketchselect.summaries.partitioned import label_numbers
 
 

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock, BadParameter, EmptyInput, Incompatible
-from sketchselect.linalg.csr import arrays_of, as_csr, densify, is_csr, require_ordinary, take_columns
+from sketchselect.linalg.csr import arrays_of, as_csr, densify, require_ordinary, take_columns
 from sketchselect.linalg.validation import (
     Array,
     Floats,
@@ -20,12 +20,12 @@ from sketchselect.linalg.validation import (
     as_targets,
     canonical,
     first_row,
+    is_csr,
     read_only,
     require_finite,
     require_positive,
 )
-from sketchselect.summaries.base import Summary, register
-from sketchselect.summaries.moments import as_classes
+from sketchselect.summaries.base import Summary, as_classes, register
 from sketchselect.summaries.partitioned import label_numbers
 
 _TILE_NBYTES = 1 << 18

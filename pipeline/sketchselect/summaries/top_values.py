@@ -10,8 +10,17 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect._kernels import kernel
-from sketchselect.linalg.csr import arrays_of, densify, is_csr, row_pieces, take_rows
-from sketchselect.linalg.validation import Array, Floats, first_row, pieces, read_only, require_finite, require_positive
+from sketchselect.linalg.csr import arrays_of, densify, row_pieces, take_rows
+from sketchselect.linalg.validation import (
+    Array,
+    Floats,
+    first_row,
+    is_csr,
+    pieces,
+    read_only,
+    require_finite,
+    require_positive,
+)
 from sketchselect.summaries.base import register
 from sketchselect.summaries.column_stats import ColumnRecord, ColumnStats
 

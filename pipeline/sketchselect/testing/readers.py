@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.csr import arrays_of, as_csr, densify, is_csr
-from sketchselect.linalg.validation import Array, as_block
+from sketchselect.linalg.csr import arrays_of, as_csr, densify
+from sketchselect.linalg.validation import Array, as_block, is_csr
 from sketchselect.readers import Matrix, row_partitions
 
 

@@ -19,22 +19,18 @@ from sketchselect.readers import Matrix, open_matrix, open_vector, row_partition
 from sketchselect.readers.opening import is_converted_table
 from sketchselect.readers.tables import ENCODINGS, is_missing_field
 from sketchselect.readers.views import ChosenColumns
-from sketchselect.selectors import Selection, rank
 from sketchselect.selectors.base import in_words
 from sketchselect.selectors.leverage import n_columns_seen
 from sketchselect.summaries import Summary, load
 from sketchselect.workflow.folder import MARKER, read_manifest
 from sketchselect.workflow.stages.model import rates_in_words
-from sketchselect.workflow.tables import read_selection
+from sketchselect.workflow.tables import clean_name, read_selection, selection_lines
 
 MOST_COUNTED = 1 << 14
 """First rows in which the levels of text are counted."""
 
 MOST_LEVELS = 5
 """Levels of text that are named."""
-
-MOST_NAMED = 10
-"""Selected columns that are printed; all are in the selection file."""
 
 
 def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -84,8 +80,8 @@ def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> tup
             return _inspect_vector(location.url, given, of_wide)
     texts, dates = _text_columns(wide), [(wide.feature_names or ())[j] for j in wide.date_columns]
     lines = list(_matrix_lines(matrix))
-    lines += [f"  text column {_clean(name)}: {_levels_in_words(each)}" for name, each in texts.items()]
-    lines += [f"  dates: {first_few(dates, 5, _clean)}"] if dates else []
+    lines += [f"  text column {clean_name(name)}: {_levels_in_words(each)}" for name, each in texts.items()]
+    lines += [f"  dates: {first_few(dates, 5, clean_name)}"] if dates else []
     if texts or dates:
         lines.append(
             f"  text and dates are features by the prepare steps {' and '.join(map(repr, ENCODINGS.values()))}"
@@ -124,7 +120,7 @@ def _levels_in_words(levels: Mapping[str, Any]) -> str:
         return f"no level, all entries are missing{where}"
     if levels["n_levels"] == levels["rows_seen"]:
         return f"a different text in every row{where}, as names of rows do"
-    frequent = [f"{_clean(name)} ({times})" for name, times in levels["most_frequent"].items()]
+    frequent = [f"{clean_name(name)} ({times})" for name, times in levels["most_frequent"].items()]
     more = ", ..." if len(frequent) < levels["n_levels"] else ""
     return f"{counted(levels['n_levels'], 'level')}{where}, the most frequent {', '.join(frequent)}{more}"
 
@@ -152,22 +148,6 @@ def _inspect_vector(url: str, options: Mapping[str, Any], of_matrix: SourceError
 def _begins(path: Path, start: bytes) -> bool:
     with path.open("rb") as stream:
         return stream.read(len(start)) == start
-
-
-def selection_lines(selection: Selection, file: str = "selection.json") -> Iterator[str]:
-    """Yield how many columns were selected, the first of them by rank, and what is known of the choice.
-
-    `file`: Where all of them are listed.
-    """
-    support, names = selection.support, selection.feature_names
-    yield f"selected {support.size} of {counted(selection.scores.size, 'column')} with {selection.method}"
-    if support.size:
-        order = support[rank(selection.scores[support])[: MOST_NAMED + 1]].tolist()
-        first = first_few(order, MOST_NAMED, str if names is None else lambda j: _clean(names[j]))
-        rest = f" (all are in {file})" if support.size > MOST_NAMED else ""
-        yield f"columns by rank: {first}{rest}"
-    if (choice := selection.diagnostics.get("choice")) is not None:
-        yield printable(str(choice))
 
 
 def _summary_data(summary: Any) -> dict[str, Any]:
@@ -199,7 +179,7 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
     names = summary.feature_names
     if names is not None:
-        yield f"{indent}feature names: {first_few(names, 5, _clean)}"
+        yield f"{indent}feature names: {first_few(names, 5, clean_name)}"
     yield from (f"{indent}{printable(line)}" for line in summary.details())
 
 
@@ -213,7 +193,7 @@ def columns_in(summary: Any) -> int:
 def _parameter(value: Any) -> str:
     """Return a parameter in short: a description of a summary by its kind."""
     text = value.kind if isinstance(value, Summary) else repr(value)
-    return _clean(text)
+    return clean_name(text)
 
 
 def _run_lines(content: dict[str, Any]) -> Iterator[str]:
@@ -257,10 +237,4 @@ def _matrix_lines(matrix: Matrix) -> Iterator[str]:
     yield from (f"  note: {text}" for text in matrix.notes)
     names = matrix.feature_names
     if names is not None:
-        yield f"  feature names: {first_few(names, 5, _clean)}"
-
-
-def _clean(name: str) -> str:
-    """Return a name that is safe to show in a terminal."""
-    text = printable(name)
-    return text if len(text) <= 40 else text[:37] + "..."
+        yield f"  feature names: {first_few(names, 5, clean_name)}"

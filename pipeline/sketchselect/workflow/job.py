@@ -24,7 +24,6 @@ from sketchselect.linalg.panel_columns import centered_in_place
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url
-from sketchselect.report import render
 from sketchselect.selectors import Selection
 from sketchselect.summaries import ColumnStats, pick
 from sketchselect.workflow.assignment import ASSIGNMENT_FILE, assignment_json
@@ -40,7 +39,6 @@ from sketchselect.workflow.folder import (
     tree_digest,
     unsealed,
 )
-from sketchselect.workflow.inspection import selection_lines
 from sketchselect.workflow.session import Session, open_session, require_weights
 from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as column_stage
@@ -48,7 +46,7 @@ from sketchselect.workflow.stages.clustering import Clustering, cluster_count, c
 from sketchselect.workflow.stages.columns import sketch_of, view_of
 from sketchselect.workflow.stages.evaluation import Evaluation, JobResults, evaluate, next_size, set_target_bound
 from sketchselect.workflow.stages.model import Model
-from sketchselect.workflow.tables import plain_value
+from sketchselect.workflow.tables import plain_value, selection_lines
 
 _TIMED = 3
 """Stages whose times are listed."""
@@ -452,6 +450,8 @@ PRESET = "# The columns came from a selection file; [select] only describes the 
 def publish_report(folder: OutputFolder, content: Mapping[str, Any], selection: Selection, figures: Any) -> None:
     """Write ``report.json``, the page's own data, and ``report.html``."""
     folder.write(REPORT_FILE, sealed(plain_value(figures)))
+    from sketchselect.report.page import render  # a second of imports
+
     folder.write("report.html", render(content, selection.to_dict(), figures))
 
 
@@ -466,6 +466,8 @@ def draw_again(folder: OutputFolder, content: Mapping[str, Any]) -> Path:
         source = folder.path / "selection.json"
         selection = parsed(source.read_text(encoding="utf-8"))
         source = folder.path / REPORT_FILE
+        from sketchselect.report.page import render  # a second of imports
+
         page = render(content, selection, figures)
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise DamagedFile(f"{source}: damaged ({type(error).__name__}); run the job again") from None
@@ -500,7 +502,7 @@ def _profiles(results: JobResults) -> Floats | None:
 
 
 def page_figures(session: Session, results: JobResults) -> dict[str, Any]:
-    """Return the content of ``report.json``; see `sketchselect.report.render`."""
+    """Return the content of ``report.json``; see `sketchselect.report.page.render`."""
     summary, clustering, evaluation = results.summary, results.clustering, results.evaluation
     sketch, view = sketch_of(summary), view_of(summary)
     figures: dict[str, Any] = {

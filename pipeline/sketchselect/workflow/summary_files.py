@@ -27,10 +27,10 @@ from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoS
 from sketchselect.selectors.registry import require_known
 from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
 from sketchselect.workflow.folder import file_digest
-from sketchselect.workflow.inspection import columns_in, selection_lines
+from sketchselect.workflow.inspection import columns_in
 from sketchselect.workflow.session import n_choices
 from sketchselect.workflow.stages.model import model_json, model_of
-from sketchselect.workflow.tables import selection_json
+from sketchselect.workflow.tables import selection_json, selection_lines
 
 MAGIC = b"\x89SKS"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._text import counted, first_few, printable
 from sketchselect.errors import DamagedFile, SourceError
 from sketchselect.linalg.validation import Array
 from sketchselect.location import is_url
@@ -21,6 +22,10 @@ from sketchselect.selectors import Selection, rank
 from sketchselect.workflow.folder import OutputFolder, parsed
 
 # A semicolon begins a cell too where the comma is the decimal sign; the fullwidth signs compute in some programs.
+MOST_NAMED = 10
+"""Selected columns that are printed; all are in the selection file."""
+
+
 _FORMULA = re.compile(r'((?:^|[;\t])["\s\x00-\x1f\x7f]*)(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])')
 _ROWS_PER_CHUNK = 1 << 20
 _NAMES_AT_ONCE = 1 << 16
@@ -169,3 +174,25 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def selection_lines(selection: Selection, file: str = "selection.json") -> Iterator[str]:
+    """Yield how many columns were selected, the first of them by rank, and what is known of the choice.
+
+    `file`: Where all of them are listed.
+    """
+    support, names = selection.support, selection.feature_names
+    yield f"selected {support.size} of {counted(selection.scores.size, 'column')} with {selection.method}"
+    if support.size:
+        order = support[rank(selection.scores[support])[: MOST_NAMED + 1]].tolist()
+        first = first_few(order, MOST_NAMED, str if names is None else lambda j: clean_name(names[j]))
+        rest = f" (all are in {file})" if support.size > MOST_NAMED else ""
+        yield f"columns by rank: {first}{rest}"
+    if (choice := selection.diagnostics.get("choice")) is not None:
+        yield printable(str(choice))
+
+
+def clean_name(name: str) -> str:
+    """Return a name that is safe to show in a terminal."""
+    text = printable(name)
+    return text if len(text) <= 40 else text[:37] + "..."

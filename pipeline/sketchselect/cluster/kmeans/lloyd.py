@@ -28,12 +28,13 @@ from sketchselect.execution.engine import PassOptions, reduce_blocks, source_par
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summary_reduction
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
+from sketchselect.linalg.csr import densify, row_pieces, take_rows
 from sketchselect.linalg.hashing import derive_seed, fingerprint
 from sketchselect.linalg.kmeans.assignment import distances_to
 from sketchselect.linalg.validation import (
     MOST_TIMES,
     Floats,
+    is_csr,
     require_number,
     require_positive,
     require_seed,

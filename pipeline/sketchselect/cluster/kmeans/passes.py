@@ -21,10 +21,10 @@ from sketchselect.execution.source import Block, CachedBlock, CachedSource, Sour
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
 from sketchselect.execution.tree import Node
-from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.csr import densify
 from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Array, Floats, canonical
+from sketchselect.linalg.validation import Array, Floats, canonical, is_csr
 from sketchselect.prepare.steps import with_stored
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, MatrixView, accepted_size
 from sketchselect.readers.dask import futures_client

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.kmeans.assignment import ClusterSums, as_float_rows, assign_rows, sparse_label_sums, sums_about
 from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, squared_lengths, sweep, takes_dots
-from sketchselect.linalg.validation import Array, Floats, Labels, read_only
+from sketchselect.linalg.validation import Array, Floats, Labels, is_csr, read_only
 
 # Centres move far in the first sweeps, where bounds decide no row.
 _FIRST_PAUSE = 2

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.csr import densify, take_columns
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.assignment import sparse_mean_products, spread_out
 from sketchselect.linalg.kmeans.kernels import lloyd_of_short_rows
-from sketchselect.linalg.validation import Array, Floats, Labels, read_only
+from sketchselect.linalg.validation import Array, Floats, Labels, is_csr, read_only
 
 LEAST_ROWS, ROWS_PER_CLUSTER = 2000, 20  # Of a sample
 MOST_NBYTES = 1 << 29  # Of its rows when dense: one process holds them all

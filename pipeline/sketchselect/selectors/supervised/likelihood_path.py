@@ -18,10 +18,10 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._progress import reporting_steps, steps
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
-from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.csr import densify
 from sketchselect.linalg.likelihood import INTERCEPT, Family, Sums, Terms, likelihood_sums, saturated_loss
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Floats
+from sketchselect.linalg.validation import Floats, is_csr
 from sketchselect.solvers import NetPenalty, newton_step
 from sketchselect.summaries import Bundle, ColumnStats, LikelihoodSums, RowSample, Summary
 from sketchselect.summaries.likelihood import ALL_ROWS

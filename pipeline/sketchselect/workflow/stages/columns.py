@@ -310,7 +310,8 @@ def select(
         if preset is None:
             selector = fit_selector(session, summary)
             selection: Selection = selector.selection_
-            model = model_of(selector, tables.column_name(session.config.input.target))
+            if selector.needs_target:
+                model = model_of(selector, tables.column_name(session.config.input.target))
             if model is not None and model.is_of_codes and "task" in selector.get_params():
                 session.note(
                     'the target has the values 0 and 1 alone: task = "classification" in [select] predicts these as '

@@ -18,9 +18,9 @@ from sketchselect.errors import OutputFailed, SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_columns, take_rows
+from sketchselect.linalg.csr import densify, row_pieces, take_columns, take_rows
 from sketchselect.linalg.hashing import derive_seed, smallest_keys, uniforms
-from sketchselect.linalg.validation import Array, Floats
+from sketchselect.linalg.validation import Array, Floats, is_csr
 from sketchselect.location import unwritable
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.readers.base import Partitions, even_partitions
