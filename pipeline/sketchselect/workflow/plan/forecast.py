@@ -53,6 +53,7 @@ from sketchselect.execution.tasks import read_block
 from sketchselect.execution.tree import FAN_IN, MergeTree
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ClusterSettings, JobConfig
+from sketchselect.linalg.csr import take_columns
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.panel_columns import ROWS_NBYTES
 from sketchselect.linalg.threads import one_blas_thread
@@ -224,7 +225,7 @@ class DryRun(Engine):
         # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
         if remote and work.context.reads_ahead:
             work = replace(work, prefetched=lambda span: None)
-        state, n_tasks = _nbytes(value), len(work.graph(tree.root, {}))
+        state, n_tasks = int(_nbytes(value) / trial.columns_tried), len(work.graph(tree.root, {}))
         slots = self.slots_per_process * (1 + work.context.reads_ahead)
         chain = len(partitions) / tree.n_leaves
         self.last_tree, self.last_state_nbytes = tree, state
@@ -290,6 +291,13 @@ class _Trial:
         self.peak: int | None = None
         self.spent = 0.0
         self.rows = 0
+        # A sketch in panels of columns is tried on as many columns as a panel has, from all over the matrix: the whole
+        # state may be more than this machine has.
+        self.step = 1
+        sketch, n_columns = work.context.reduction.in_panels, work.source.n_columns
+        if sketch is not None:
+            self.step = len(sketch.column_panels(n_columns)) - 1
+        self.columns_tried = len(range(0, n_columns, self.step)) / n_columns
 
     def value(self) -> Any:
         """Run it, and return the state."""
@@ -340,26 +348,29 @@ class _Trial:
         unmerged = value
         if others:
             value, merging = timed(lambda: functools.reduce(reduction.merge, others, unmerged))
-            self.merge = merging / len(others)
+            self.merge = merging / len(others) / self.columns_tried
         peak = peak_nbytes()
         if self.merge is not None and self.merge > max(seconds, SLOW_MERGE):
             # Longer than a leaf, which is rare: again, now that the kernels of a merge are compiled.
             _, merging = timed(lambda: functools.reduce(reduction.merge, others, unmerged))
-            self.merge = min(self.merge, merging / len(others))
+            self.merge = min(self.merge, merging / len(others) / self.columns_tried)
         rows, self.rows = stop - start, stop - first
         full = self.work.partitions[0][1] - self.work.partitions[0][0]
-        if can_reset() and rows >= FEWEST_MEASURED * full:
+        if can_reset() and rows >= FEWEST_MEASURED * full and self.step == 1:
             self.peak = int(max(0, peak - before) * min(full / rows, 1 / FEWEST_MEASURED))
         self.leaf = seconds * self._scale(rows)
         self.read = read * self._decoded(0, full) / self._decoded(start, stop)
         return value
 
     def _block(self, start: int, stop: int) -> Block:
-        return read_block(self.work.source, start, stop, self.work.context.retries)
+        block = read_block(self.work.source, start, stop, self.work.context.retries)
+        if self.step == 1:
+            return block
+        return replace(block, values=take_columns(block.values, np.arange(0, self.work.source.n_columns, self.step)))
 
     def _scale(self, rows: int) -> float:
         first, last = self.work.partitions[0]
-        return (last - first) / max(rows, 1)
+        return (last - first) / max(rows, 1) / self.columns_tried
 
     def _decoded(self, start: int, stop: int) -> int:
         """Return the rows that are decoded for some rows: whole chunks."""
