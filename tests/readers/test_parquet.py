@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sketchselect as sks
 from sketchselect import convert, open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, SourceChanged, SourceError
 from sketchselect.readers import open_vector, row_partitions
@@ -213,6 +214,41 @@ def test_converted_to_a_store(path, table, tmp_path):
     MatrixConformance(out, numbers(table, "a", "b", "c"), ("a", "b", "c")).verify()
     with pytest.warns(UserWarning, match="left out are not in the store"):
         convert(path, tmp_path / "p.zarr", key="-kind")
+
+
+@pytest.mark.parametrize(
+    ("entries", "levels"),
+    [
+        ([30, 10, None, 10], ["z=10", "z=30"]),
+        ([1.5, 0.5, None, 0.5], ["z=0.5", "z=1.5"]),
+        ([True, False, None, False], ["z=False", "z=True"]),
+        (["y", "x", None, "x"], ["z=x", "z=y"]),
+    ],
+)
+def test_categories_are_levels_whatever_they_are_and_wherever_they_are_read(entries, levels, tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "z": pd.Categorical(entries)})
+    frame.to_parquet(tmp_path / "f.parquet")
+    frame.to_parquet(tmp_path / "runs.parquet", row_group_size=2)
+    kinds = pa.table(frame)
+    lazy = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
+    for source in (frame, lazy, kinds, str(tmp_path / "f.parquet"), str(tmp_path / "runs.parquet")):
+        summary = sks.summarize(source, sks.ColumnStats(), prepare=["one-hot"])
+        assert summary.feature_names == ("a", *levels, "z=missing")
+        assert summary.mean.tolist() == [2.5, 0.5, 0.25, 0.25]
+        with pytest.raises(SourceError, match=r"column 'z' is of type (category|Categorical|dictionary).*\"one-hot\""):
+            sks.summarize(source, sks.ColumnStats())
+
+
+def test_categories_of_numbers_are_numbers_as_a_target(tmp_path):
+    pd.DataFrame({"a": [1.0, 2.0], "y": pd.Categorical([20, 10])}).to_parquet(tmp_path / "f.parquet")
+    assert open_vector("y", 2, matrix=f"{tmp_path}/f.parquet").read(0, 2).tolist() == [20, 10]
+
+
+def test_files_of_one_folder_may_have_more_categories_than_others(tmp_path):
+    for name, n in (("a", 3), ("b", 300)):
+        frame = pd.DataFrame({"z": pd.Categorical(np.arange(n) % 3, categories=range(n))})
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    assert sks.summarize(str(tmp_path), sks.ColumnStats(), prepare=["one-hot"]).feature_names == ("z=0", "z=1", "z=2")
 
 
 def test_without_pyarrow_the_extra_is_named(path, monkeypatch):

@@ -292,7 +292,9 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
             values = column.to_numpy()
         except Exception as error:  # each library has errors of its own
             raise not_numeric(name, column.dtype, encode) from error
-        if values.dtype.kind not in "fiub" or values.ndim != 1:
+        # pyarrow gives the numbers of categories; with pandas, and in Parquet, categories are no numbers.
+        is_categories = column.dtype == narwhals.Categorical or column.dtype == narwhals.Enum
+        if is_categories or values.dtype.kind not in "fiub" or values.ndim != 1:
             is_missing = column.null_count() == len(column)
             types = [(other, table.frame[other].dtype) for other in names[len(columns) + 1 :]]
             others = [(other, dtype) for other, dtype in types if not (dtype.is_numeric() or dtype == narwhals.Boolean)]

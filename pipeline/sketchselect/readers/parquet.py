@@ -5,6 +5,7 @@ Columns hold numbers, or lists of one length (embeddings).
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import math
@@ -219,7 +220,7 @@ def read_footers(location: Location) -> Footers:
         version = place.existing_version()
         try:
             with _opened(place) as file:
-                footer, columns = file.metadata, file.schema_arrow
+                footer, columns = file.metadata, _with_categories(file)
         except SourceError:
             raise
         except Exception as error:
@@ -268,6 +269,26 @@ def read_footers(location: Location) -> Footers:
     rising = tuple(name for name, last in largest.items() if last < math.inf)
     parsed = _FOOTER_FACTOR * sum(sorted(sizes)[-FOOTERS.maxsize :])
     return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes, parsed, rising)
+
+
+def _with_categories(file: Any) -> Any:
+    """Return the schema of a file, with columns that its writer had as categories of that type again.
+
+    Arrow does so by itself where the categories are text. Of numbers it gives the numbers, which alone do not tell.
+    """
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    columns = file.schema_arrow
+    written = (file.metadata.metadata or {}).get(b"ARROW:schema")
+    if written is None:
+        return columns
+    for before in pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written))):
+        place = columns.get_field_index(before.name)  # -1 where there is none, or two
+        if types.is_dictionary(before.type) and place >= 0 and not types.is_dictionary(columns.types[place]):
+            values = columns.field(place)
+            columns = columns.set(place, values.with_type(pa.dictionary(pa.int32(), values.type)))
+    return columns
 
 
 def _dictionary_nbytes(column: Any) -> int:
