@@ -309,3 +309,14 @@ def test_a_column_of_other_things_is_no_target(column, tmp_path):
     pq.write_table(pa.table({"a": [1.0, 2.0], "y": column}), tmp_path / "t.parquet")
     with pytest.raises(SourceError, match=r"t\.parquet: column 'y' is of type .*, neither numbers nor text"):
         open_vector("y", 2, matrix=f"{tmp_path}/t.parquet")
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")])
+def test_dates_beyond_the_year_9999_are_read(kind, tmp_path):
+    days = np.array([2932897, 18262])  # 10000-01-01 and 2020-01-01
+    times = pa.array(days.astype("datetime64[D]").astype("datetime64[us]")).cast(kind)
+    table = pa.table({"a": [1.0, 2.0], "c": times})
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert open_matrix(tmp_path / "t.parquet", key="-c").feature_names == ("a",)
+    for source in (str(tmp_path / "t.parquet"), table):
+        assert sks.summarize(source, sks.ColumnStats(), prepare=["dates"]).mean[1] == days.mean()

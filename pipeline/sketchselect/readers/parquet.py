@@ -308,7 +308,10 @@ def _risen_to(statistics: Any, n_values: int, before: float) -> float:
         return before
     if before == math.inf or statistics is None or not statistics.has_min_max or statistics.null_count:
         return math.inf
-    least, most = statistics.min, statistics.max
+    try:
+        least, most = statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        return math.inf  # dates beyond those of Python, the year 9999
     rises = type(least) in (int, float) and least > before and most - least >= n_values - 1 and (most - least) % 1 == 0
     return most if rises else math.inf
 

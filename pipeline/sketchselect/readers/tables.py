@@ -405,7 +405,9 @@ def encoded_narwhals(frame: Any, encode: Collection[str]) -> EncodedFrame:
                 dates.append(name)
         elif is_date:
             if "dates" in encode:
-                columns[name] = column.dt.timestamp("us").cast(narwhals.Float64) / DAY
+                # Not by a cast of narwhals: pyarrow's refuses whole numbers beyond 2^53, dates from 2255 on.
+                days = days_of(column.to_numpy())
+                columns[name] = narwhals.new_series(name, days, narwhals.Float64, backend=frame.implementation)
                 dates.append(name)
         elif is_text and "text" in encode:
             codes, names = codes_of(column.to_list())
