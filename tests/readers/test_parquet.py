@@ -311,6 +311,12 @@ def test_a_column_of_other_things_is_no_target(column, tmp_path):
         open_vector("y", 2, matrix=f"{tmp_path}/t.parquet")
 
 
+def test_text_of_every_type_of_arrow_is_a_target(tmp_path):
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        pq.write_table(pa.table({"a": [1.0, 2.0], "y": pa.array(["u", "v"], kind)}), tmp_path / "t.parquet")
+        assert open_vector("y", 2, matrix=f"{tmp_path}/t.parquet").read(0, 2).tolist() == ["u", "v"]
+
+
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")])
 def test_dates_beyond_the_year_9999_are_read(kind, tmp_path):
     days = np.array([2932897, 18262])  # 10000-01-01 and 2020-01-01

@@ -528,7 +528,7 @@ def numpy_type(kind: Any) -> np.dtype[Any] | None:
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
         numeric: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return numeric
-    if types.is_string(kind) or types.is_large_string(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return np.dtype("U")
     return None
 
