@@ -187,6 +187,11 @@ FORMATS = (
     ),
     PARQUET,
     TEXT,
+    FileFormat(
+        "Arrow IPC (Feather) files",
+        (".feather", ".arrow", ".ipc"),
+        cure='write it as Parquet, with pandas: pd.read_feather({name!r}).to_parquet("OUT.parquet")',
+    ),
     FileFormat("packed files", (".bz2", ".xz", ".zst", ".lz4"), cure="unpack it first"),
     FileFormat(
         "Zip files",

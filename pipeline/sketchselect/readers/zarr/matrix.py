@@ -93,10 +93,11 @@ def find_node(root: ZarrNode | None, location: Location, key: str | None, groups
             location.existing_version()
         if (page := location.page_instead("zarr.json")) is not None:
             raise page
-        raise SourceError(
-            f"{location.address}: not a Zarr array: there is no zarr.json, .zarray or .zgroup; convert the file with: "
-            "sketchselect convert IN OUT.zarr"
-        )
+        if location.is_local and not os.path.isdir(location.url):
+            what = "and no format is known by this ending; write it as .parquet, .npy or .csv"
+        else:
+            what = "nor a Parquet file; give a file such as .parquet or .npy, or a Zarr store"
+        raise SourceError(f"{location.address}: not a Zarr array: there is no zarr.json, .zarray or .zgroup, {what}")
     node = root
     if key is not None:
         if root.kind == "array":
