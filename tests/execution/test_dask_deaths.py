@@ -1,6 +1,8 @@
 """Workers that die, tasks that fail and passes that stand still: the same bits, or an error naming the partition."""
 
+import contextlib
 import os
+import signal
 import time
 
 import dask
@@ -14,11 +16,13 @@ from sketchselect.execution import (
     PassOptions,
     Source,
     local_cluster,
+    reduce_blocks,
     summarize,
     summarize_source,
     watch,
 )
-from sketchselect.execution.dask_engine import ClusterPass
+from sketchselect.execution.dask_engine import ClusterPass, gathering
+from sketchselect.execution.tasks import Reduction
 from sketchselect.summaries import FrequentDirections
 
 from .on_dask import FEW_DEATHS, Killer, Slowly, SlowMatrix, run, spans
@@ -186,3 +190,30 @@ def test_a_result_lost_with_the_last_worker_is_not_waited_for(tiny, monkeypatch)
         monkeypatch.setattr(ClusterPass, "_collect", collect_too_late)
         with pytest.raises(NoWorkers, match="no workers for"):
             run(tiny(100), DaskEngine(client, worker_timeout=1.0), leaf=Slowly(0))
+
+
+def test_a_result_that_takes_long_to_send_is_no_standstill(engine, tiny):
+    class Parcel:
+        def __reduce__(self):
+            time.sleep(3)
+            return int, (7,)
+
+    reduction = Reduction(lambda block: Parcel(), lambda a, b: a)
+    assert reduce_blocks(tiny(10), reduction, PassOptions(engine, "1MB", stall_timeout=1.0)).value == 7
+
+
+def test_results_that_are_given_up_leave_the_client_usable(engine):
+    """Dask fetches at most five batches at a time; a request that is cancelled before its turn would stay for ever."""
+    client = engine.client
+    holder, pid = next(iter(client.run(os.getpid).items()))
+    futures = [client.submit(int, i, pure=False, workers=[holder]) for i in range(8)]
+    client.gather(futures)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with contextlib.ExitStack() as stack:
+            for future in futures:
+                stack.enter_context(gathering(client, [future]))
+                time.sleep(0.2)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert client.gather(client.submit(sum, [1, 2], pure=False), asynchronous=False) == 3

@@ -366,7 +366,7 @@ class ClusterPass(Generic[T]):
         try:
             (result,), pieces = self._gathered([future]), self.pieces.pop(output, [])
             if self.plan.join is not None:
-                result = self.plan.join(result, RemotePieces(self.client, pieces, self.watch.again))
+                result = self.plan.join(result, RemotePieces(self.client, pieces, self.watch.again, self.plan.stage))
             self.ready[output] = result
         except (CancelledError, KilledWorker, OSError, ClusterLost):
             del self.ready[output]
@@ -378,6 +378,8 @@ class ClusterPass(Generic[T]):
         with gathering(self.client, futures) as answer:
             answer.add_done_callback(lambda done: self.watch.events.put(("gathered", None, done)))
             while not answer.done():
+                if are_finished(futures):
+                    self.watch.arriving()
                 self._follow()
             return all_results(answer.result(), futures)
 
@@ -390,14 +392,22 @@ def gathering(client: Any, futures: list[Any]) -> Iterator[concurrent.futures.Fu
     """
 
     async def gather() -> list[Any]:
-        # Where it raises errors, tasks that it leaves behind when it is given up log tracebacks.
-        return list(await client.gather(futures, errors="skip", asynchronous=True))
+        # Where it raises errors, tasks that it leaves behind when it is given up log tracebacks. It goes on when it is
+        # given up: cancelled, it would leave the client a request that later ones wait for.
+        coming = asyncio.ensure_future(client.gather(futures, errors="skip", asynchronous=True))
+        coming.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return list(await asyncio.shield(coming))
 
     answer = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
     try:
         yield answer
     finally:
         answer.cancel()
+
+
+def are_finished(futures: list[Any]) -> bool:
+    """Return whether all results are there, on workers."""
+    return all(future.status == "finished" for future in futures)
 
 
 def all_results(results: list[Any], futures: list[Any]) -> list[Any]:
@@ -409,16 +419,20 @@ def all_results(results: list[Any], futures: list[Any]) -> list[Any]:
     return results
 
 
+SELECTING = "selecting columns"
+"""Stage of the answers of panels."""
+
+
 class RemotePieces:
     """Pieces on workers."""
 
-    def __init__(self, client: Any, futures: list[Any], watched: Callable[[str], ClusterWatch]) -> None:
-        self._client, self._futures, self._watched = client, futures, watched
+    def __init__(self, client: Any, futures: list[Any], watched: Callable[[str], ClusterWatch], stage: str) -> None:
+        self._client, self._futures, self._watched, self._stage = client, futures, watched, stage
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the pieces, each of which is released."""
         while self._futures:
-            yield from gather_watched(self._client, [self._futures.pop(0)], self._watched)
+            yield from gather_watched(self._client, [self._futures.pop(0)], self._watched, self._stage)
 
     def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> RemotePanels:
         """Return the panels, which stay on their workers."""
@@ -509,10 +523,10 @@ class RemotePanels(Panels):
             ) from error
 
     def _gather(self, futures: list[Any]) -> list[Any]:
-        return gather_watched(self._client, futures, self._watched)
+        return gather_watched(self._client, futures, self._watched, SELECTING)
 
     def _await(self, futures: list[Any]) -> None:
-        watch_until(lambda seconds: self._are_done(futures, seconds), self._watched)
+        watch_until(lambda seconds: self._are_done(futures, seconds), futures, self._watched, SELECTING)
 
     def _are_done(self, futures: list[Any], seconds: float) -> bool:
         """Return whether futures are done within some seconds, successfully or not."""
@@ -527,22 +541,26 @@ class RemotePanels(Panels):
         return bool(self._client.sync(wait))
 
 
-def gather_watched(client: Any, futures: list[Any], watched: Callable[[str], ClusterWatch]) -> list[Any]:
+def gather_watched(client: Any, futures: list[Any], watched: Callable[[str], ClusterWatch], stage: str) -> list[Any]:
     """Return the results of futures; raise what a watch of the workers raises where they cannot come."""
     with gathering(client, futures) as answer:
-        watch_until(lambda seconds: bool(concurrent.futures.wait([answer], seconds).done), watched)
+        watch_until(lambda seconds: bool(concurrent.futures.wait([answer], seconds).done), futures, watched, stage)
         return all_results(answer.result(), futures)
 
 
-def watch_until(is_done: Callable[[float], bool], watched: Callable[[str], ClusterWatch]) -> None:
-    """Wait for what `is_done` says within some seconds, and watch the workers where it is late."""
+def watch_until(
+    is_done: Callable[[float], bool], futures: list[Any], watched: Callable[[str], ClusterWatch], stage: str
+) -> None:
+    """Wait for what `is_done` says of futures within some seconds, and watch the workers where it is late."""
     if not is_done(LOOK_SECONDS):
-        with contextlib.closing(watched("selecting columns")) as watch:
+        with contextlib.closing(watched(stage)) as watch:
             while not is_done(POLL_SECONDS):
                 # Panels that were lost are computed again, which reports partitions.
                 while not watch.events.empty():
                     if watch.events.get()[0] == "report":
                         watch.progressed()
+                if are_finished(futures):
+                    watch.arriving()
                 watch.check()
 
 

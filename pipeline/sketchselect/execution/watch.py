@@ -121,6 +121,11 @@ class ClusterWatch:
         self._last_progress = self._clock.now()
         self._reprieved = False
 
+    def arriving(self) -> None:
+        """Results are on their way: however long that takes is no standstill, unless a worker is silent."""
+        if not self._quiet:
+            self.progressed()
+
     def check(self) -> None:
         """Raise `ClusterLost`, `NoWorkers` or `Stalled` where it is time to."""
         self.require_scheduler()

@@ -680,11 +680,11 @@ def _misspelt_first(vectors: Sequence[Any], place: str, columns: Callable[[], An
 
 
 def _require_spelt(vectors: Sequence[Any], columns: Any) -> None:
-    """Raise for a target that is neither a column of a data frame nor a file, where a column has a name near it."""
+    """Raise for a target or weight that is no column of a frame and no file, where a column has a name near it."""
     names = [name for name in columns if isinstance(name, str)]
     for text in local_names(vectors):
         if text not in names and not os.path.exists(text) and (nearest := _nearest(text, names)):
-            raise SourceError(f"target: {_no_column(text, 'the data frame', nearest, names)}")
+            raise SourceError(_no_column(text, "the data frame", nearest, names))
 
 
 def _vector_beside(

@@ -21,11 +21,10 @@ from sketchselect.location import is_url
 from sketchselect.selectors import Selection, rank
 from sketchselect.workflow.folder import OutputFolder, parsed
 
-# A semicolon begins a cell too where the comma is the decimal sign; the fullwidth signs compute in some programs.
 MOST_NAMED = 10
 """Selected columns that are printed; all are in the selection file."""
 
-
+# A semicolon begins a cell too where the comma is the decimal sign; the fullwidth signs compute in some programs.
 _FORMULA = re.compile(r'((?:^|[;\t])["\s\x00-\x1f\x7f]*)(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])')
 _ROWS_PER_CHUNK = 1 << 20
 _NAMES_AT_ONCE = 1 << 16

@@ -496,7 +496,10 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 "counted": with_rows,
             }
         return replace(
-            selection, method=self.method, parameters=self._resolved(task=self.target_task), diagnostics=diagnostics
+            selection,
+            method=self.method,
+            parameters=self._resolved(task=self.target_task, cv=self.n_folds),
+            diagnostics=diagnostics,
         )
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:
