@@ -15,7 +15,7 @@ import pytest
 import sketchselect
 from sketchselect import _kernel_cache
 
-from .commands import cli, refused, works
+from .commands import cli, refused, start, works
 
 
 def test_bad_job_files(job_file: Callable[..., Path], tmp_path: Path) -> None:
@@ -260,3 +260,20 @@ def test_a_user_without_a_home_gets_a_temporary_folder(monkeypatch: pytest.Monke
     _kernel_cache.ensure_writable()
     assert os.path.isabs(os.environ[_kernel_cache.VARIABLE])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.share(1)
+def test_a_report_is_drawn_whatever_backend_is_named(job_file: Callable[..., Path], tmp_path: Path) -> None:
+    done = start("run", job_file(output={"report": True}), "--quiet", env={**os.environ, "MPLBACKEND": "nope"})
+    _, lines = done.communicate()
+    assert done.returncode == 0, lines
+    assert (tmp_path / "out" / "manifest.json").exists()
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.share(1)
+def test_a_number_of_threads_that_numba_refuses_is_named(job_file: Callable[..., Path]) -> None:
+    refusing = start("run", job_file(), env={**os.environ, "NUMBA_NUM_THREADS": "0"})
+    _, lines = refusing.communicate()
+    assert refusing.returncode == 2
+    assert lines == "error: NUMBA_NUM_THREADS must be at least 1, got '0'; correct it, or unset it\n"

@@ -51,6 +51,9 @@ EXIT_MESSAGE_SECONDS = 0.5
 DASK_CONFIG_ERROR = "A dask config file at"
 """How the `ValueError` begins that importing Dask ends with where a file of its configuration cannot be read."""
 
+NUMBA_THREADS_ERROR = "Number of threads specified must be > 0"
+"""How the `ValueError` begins that importing Numba ends with where its number of threads is no positive one."""
+
 SHARED_OPTIONS = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, the result alone.")],
@@ -254,6 +257,9 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
                 raise
             if str(error).startswith(DASK_CONFIG_ERROR):
                 _fail([f"{_one_line(error)}; correct the file (DASK_CONFIG, ~/.config/dask or /etc/dask)"], 2, as_json)
+            if str(error).startswith(NUMBA_THREADS_ERROR):
+                given = os.environ.get("NUMBA_NUM_THREADS", "")
+                _fail([f"NUMBA_NUM_THREADS must be at least 1, got {given!r:.40}; correct it, or unset it"], 2, as_json)
             if is_out_of_threads(error):
                 _fail([NO_MORE_THREADS], 1, as_json)
             kind = type(error).__name__
