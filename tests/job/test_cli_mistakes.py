@@ -277,3 +277,10 @@ def test_a_number_of_threads_that_numba_refuses_is_named(job_file: Callable[...,
     _, lines = refusing.communicate()
     assert refusing.returncode == 2
     assert lines == "error: NUMBA_NUM_THREADS must be at least 1, got '0'; correct it, or unset it\n"
+
+
+def test_a_working_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    refused(cli("inspect", "rows.npy"), 1, "the working folder was deleted or moved; change to a folder that exists")

@@ -303,9 +303,19 @@ def _end(error: BaseException, as_json: bool, interrupted: str) -> NoReturn:
         prefix = f"{error.filename}: " if error.filename else ""
         cure = "; raise the limit of open files (ulimit -n)" if error.errno == errno.EMFILE else ""
         lines = [f"{prefix}{error.strerror or _one_line(error)}{cure}"]
+        if error.errno == errno.ENOENT and not prefix and _working_folder_is_gone():
+            lines = ["the working folder was deleted or moved; change to a folder that exists"]
     else:
         lines = [f"{type(error).__name__}: {_one_line(error)}"]
     _fail(lines, code, as_json)
+
+
+def _working_folder_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _fail(lines: list[str], code: int, as_json: bool) -> NoReturn:
