@@ -308,3 +308,24 @@ def test_a_job_with_dates_has_points_at_the_ends_of_periods(job: Job, tmp_path: 
         sks.run(by_date({"period": "month"}))
     with pytest.raises(ConfigError, match=r"select\.window.*timeline\.window"):
         sks.run(by_date({"dates": "when"}, window=50))
+
+
+def test_a_window_longer_than_any_source_is_of_all_rows(job: Job, drift: Path) -> None:
+    select = {"method": "greedy", "n_features": 2}
+    lines = []
+    for name, window in (("all", None), ("long", 99_999_999_999_999_999_999)):
+        given = {"points": 4} if window is None else {"points": 4, "window": window}
+        whole = job(input={"url": str(drift)}, cluster=None, timeline=given, output={"dir": str(drift.parent / name)})
+        sks.run({**whole, "select": select})
+        lines.append((drift.parent / name / "timeline.csv").read_text())
+    assert lines[0] == lines[1]
+
+
+def test_a_half_life_is_a_float_however_it_is_written(job: Job, drift: Path) -> None:
+    def select(half_life: float) -> Any:
+        whole = job(input={"url": str(drift)}, cluster=None)
+        return sks.run({**whole, "select": {"method": "greedy", "n_features": 2, "half_life": half_life}}, fresh=True)
+
+    assert np.array_equal(select(99_999_999_999_999_999_999).selection.scores, select(1e20).selection.scores)
+    with pytest.raises(ConfigError, match="half_life: expected a number above 0"):
+        select(10**400)

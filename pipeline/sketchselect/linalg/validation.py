@@ -244,11 +244,20 @@ def whole_in_words(least: int, most: int | None = None) -> str:
     return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
 
 
+def is_beyond_floats(value: Any) -> bool:
+    """Return whether a number is too large to be a float."""
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
+
+
 def is_number(
     value: Any, *, above: float = -np.inf, least: float = -np.inf, below: float = np.inf, most: float = np.inf
 ) -> bool:
     """Return whether `value` is a number within these limits, finite where `below` is left out."""
-    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    is_real = isinstance(value, Real) and not isinstance(value, bool) and not is_beyond_floats(value)
     return is_real and bool(above < value < below and least <= value <= most)
 
 

@@ -732,7 +732,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     def _require_half_life(self, summary: Any) -> None:
         """Raise `Incompatible` if the summary of the rows seen so far has another half-life than this selector."""
         before = getattr(summary, "half_life", None)
-        if before != self.half_life:
+        # The summary's is a float, which not every whole number is.
+        if before != (self.half_life and float(self.half_life)):
             were = "have no half_life" if before is None else f"have half_life {before:g}"
             raise Incompatible(
                 f"the rows seen so far {were}, but half_life is {self.half_life}; set it to match, or start a new "

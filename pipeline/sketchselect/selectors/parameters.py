@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -72,7 +71,7 @@ def allows(hint: Any, value: Any) -> bool:
     if hint is int:
         return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if hint is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+        return _accepted(require_number, "", value)
     if hint is bool:
         return isinstance(value, (bool, np.bool_))
     if isinstance(origin, type) and issubclass(origin, Iterable):

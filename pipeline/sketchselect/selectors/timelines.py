@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -281,8 +282,8 @@ def point_spans(partitions: Partitions, points: int | None, window: int | None) 
     stops = _ends(n, points)
     if window is None:
         return [(0, stop) for stop in stops]
-    edges = np.asarray(partitions.edges)
-    firsts = [int(np.searchsorted(edges, max(edges[stop] - window, 0), side="right")) - 1 for stop in stops]
+    edges = partitions.edges  # Whole numbers of Python, which a long window does not overflow
+    firsts = [bisect_right(edges, max(edges[stop] - window, 0)) - 1 for stop in stops]
     return list(zip(firsts, stops, strict=True))
 
 
