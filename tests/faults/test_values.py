@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sketchselect as sks
 from sketchselect.cluster import cluster_range
 from sketchselect.cluster.certificates.labels import _first_rows
 from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
-from sketchselect.errors import BadBlock, BadParameter, ConfigError, EmptyInput
+from sketchselect.errors import BadBlock, BadParameter, ConfigError, EmptyInput, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.hashing import words_of
 from sketchselect.summaries import CentroidSums, codec
@@ -272,3 +273,9 @@ def test_rows_of_weights_without_digits_are_in_no_certificate_or_index(size: flo
     partition = _Partition(rows[:2], clusters.cluster_means, clusters.cluster_weights, clusters.within)
     (sums,) = np.atleast_2d(_sums_of_rows([partition], rows[:2] + 1.0, np.full(2, size)))
     np.testing.assert_array_equal(sums, 0.0)
+
+
+def test_a_data_frame_names_all_columns_of_text() -> None:
+    rows = pd.DataFrame({"a": [1.0, 2.0], "ward": ["x", "y"], "n": np.array([1, 2], dtype=object), "unit": ["m", "s"]})
+    with pytest.raises(SourceError, match=r"column 'ward' is of type \w+, and 'unit' is text too; .*: leave them out"):
+        sks.VarianceSelector(1).fit(rows)

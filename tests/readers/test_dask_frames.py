@@ -50,6 +50,8 @@ def test_a_column_of_text_is_named(frames):
     _, lazy = frames
     with pytest.raises(SourceError, match="column 'kind' is of type"):
         open_matrix(lazy.assign(kind="text"))
+    with pytest.raises(SourceError, match=r"column 'kind' is of type \w+, and 'unit' is text too; .*: leave them out"):
+        open_matrix(lazy.assign(kind="text", unit="kg"))
 
 
 def test_a_series_is_no_matrix(frames):

@@ -315,15 +315,20 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
 def require_numbers(frame: Any, encode: Collection[str] = ()) -> None:
     """Raise the error of the first column of a data frame of pandas that has another's name, or holds no numbers."""
     _require_distinct(frame.columns)
-    for place, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
-        kind = getattr(dtype, "kind", "O")
-        if kind in "mM":
-            raise not_numeric(name, dtype, encode)
-        if kind == "O":
-            try:
-                frame.iloc[:, place].to_numpy(dtype=float, na_value=np.nan)
-            except (TypeError, ValueError):
-                raise not_numeric(name, dtype, encode) from None
+    places = [place for place, dtype in enumerate(frame.dtypes) if not _holds_numbers(frame.iloc[:, place], dtype)]
+    if places:
+        first, *others = [(frame.columns[place], frame.dtypes.iloc[place]) for place in places]
+        raise not_numeric(*first, encode, others=others)
+
+
+def _holds_numbers(column: Any, dtype: Any) -> bool:
+    kind = getattr(dtype, "kind", "O")
+    if kind == "O":
+        try:
+            column.to_numpy(dtype=float, na_value=np.nan)
+        except (TypeError, ValueError):
+            return False
+    return kind not in "mM"
 
 
 def _require_distinct(names: Iterable[Any]) -> None:

@@ -96,9 +96,9 @@ def frame_rows(frame: Any) -> Any:
     Raises `SourceError` if a column is not numeric, `ChunkReadError` if a partition cannot be computed.
     """
     types = dict(frame.dtypes) if frame.ndim == 2 else {frame.name: frame.dtype}
-    for name, dtype in types.items():
-        if getattr(dtype, "kind", "O") not in "fiub":
-            raise not_numeric(name, dtype)
+    refused = [(name, dtype) for name, dtype in types.items() if getattr(dtype, "kind", "O") not in "fiub"]
+    if refused:
+        raise not_numeric(*refused[0], others=refused[1:])
     is_plain = all(isinstance(dtype, np.dtype) for dtype in types.values())
     if frame.ndim == 2 and (len(set(types.values())) > 1 or not is_plain):
         frame = frame.map_partitions(_with_warning, meta=frame._meta)
