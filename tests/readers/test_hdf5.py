@@ -92,3 +92,22 @@ def test_damage_is_named(cells, tmp_path):
     (tmp_path / "bad.h5").write_bytes(b"\x89HDF")
     with pytest.raises(SourceError, match="not an HDF5 file"):
         open_matrix(tmp_path / "bad.h5")
+
+
+def test_records_and_single_values_are_no_matrix(tmp_path):
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["X"] = np.zeros((3, 4), dtype=[("a", "f8"), ("b", "f8")])
+        file["one"] = 3.0
+    with pytest.raises(SourceError, match="no matrix of rows in this file; write a dataset of numbers"):
+        open_matrix(tmp_path / "b.h5")
+    with pytest.raises(SourceError, match=r"'X' is a table of records, not a matrix; write a dataset of numbers"):
+        open_matrix(tmp_path / "b.h5", key="X")
+    with pytest.raises(
+        SourceError, match=r"one: a matrix has two dimensions .* has 0: it is a single value; write an array"
+    ):
+        open_matrix(tmp_path / "b.h5", key="one")
+    with h5py.File(tmp_path / "b.h5", "a") as file:
+        file["Y"] = np.ones((3, 4))
+    assert open_matrix(tmp_path / "b.h5").shape == (3, 4)
+    with pytest.raises(SourceError, match=r"'X' is a table of records, not a matrix; matrices there: Y"):
+        open_matrix(tmp_path / "b.h5", key="X")

@@ -46,7 +46,12 @@ _HINTS = {
 def require_matrix(shape: tuple[int, ...], dtype: np.dtype[Any], address: str, type_name: str = "") -> None:
     """Raise `SourceError` unless this is a two-dimensional array of real numbers, `EmptyInput` if it has no entries."""
     if len(shape) != 2:
-        text = " x ".join(map(str, shape)) or "no"
+        if not shape:
+            raise SourceError(
+                f"{address}: a matrix has two dimensions (rows x columns), this array has 0: it is a single value; "
+                "write an array of rows x columns"
+            )
+        text = " x ".join(map(str, shape))
         raise SourceError(
             f"{address}: a matrix has two dimensions (rows x columns), this array has {len(shape)} (shape {text}); "
             + ("reshape it to one column, X[:, None]" if len(shape) == 1 else "reshape it to rows x columns")

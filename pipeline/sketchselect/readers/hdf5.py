@@ -254,6 +254,9 @@ def hdf5_columns_of_rows(location: Location, key: str | None) -> list[str]:
         return columns_of_rows(root, key)
 
 
+_A_MATRIX = "write a dataset of numbers, rows x columns"
+
+
 def _find_matrix(root: Hdf5Node, key: str | None) -> Hdf5Node:
     """Return the dataset, or group of a sparse matrix, at `key`: by default ``X``, or the only one of two dimensions.
 
@@ -268,7 +271,7 @@ def _find_matrix(root: Hdf5Node, key: str | None) -> Hdf5Node:
         (key,) = matrices
     there = first_few(matrices, 12) or "none"
     if key is None and not matrices:
-        cure = "convert a file of 10x Genomics by scanpy.read_10x_h5(...).write_h5ad(...)"
+        cure = f"{_A_MATRIX}, or convert a file of 10x Genomics by scanpy.read_10x_h5(...).write_h5ad(...)"
         raise SourceError(f"{address}: there is no matrix of rows in this file; {cure}")
     if key is None:
         raise SourceError(f"{address}: choose one of its matrices with key= (or --key): {there}")
@@ -278,7 +281,8 @@ def _find_matrix(root: Hdf5Node, key: str | None) -> Hdf5Node:
         raise SourceError(f"{address}: no matrix {key!r:.80} in this file{hint}")
     if node.kind == "table" or (node.kind == "group" and encoding(node) not in SPARSE):
         kind = "a group" if node.kind == "group" else "a table of records"
-        raise SourceError(f"{address}: {key!r:.80} is {kind}, not a matrix; matrices there: {there}")
+        cure = f"matrices there: {there}" if matrices else _A_MATRIX
+        raise SourceError(f"{address}: {key!r:.80} is {kind}, not a matrix; {cure}")
     return node
 
 
@@ -288,11 +292,16 @@ def _matrices(root: Hdf5Node) -> list[str]:
 
     def visit(path: str, item: Any) -> None:
         node = Hdf5Node(item, root.location, root.version)
-        if encoding(node) in SPARSE if node.kind == "group" else len(item.shape or ()) == 2:
+        if encoding(node) in SPARSE if node.kind == "group" else _is_matrix(node):
             paths.append(path)
 
     root.item.visititems(visit)
     return paths
+
+
+def _is_matrix(node: Hdf5Node) -> bool:
+    """Return whether a dataset has two dimensions, and numbers, not records."""
+    return node.kind == "array" and len(node.item.shape or ()) == 2
 
 
 def _anndata_around(root: Hdf5Node, path: str) -> tuple[Hdf5Node, list[str]]:
