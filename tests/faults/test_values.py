@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
 import sketchselect as sks
 from sketchselect.cluster import cluster_range
 from sketchselect.cluster.certificates.labels import _first_rows
 from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
-from sketchselect.errors import BadBlock, BadParameter, ConfigError, EmptyInput, SourceError
+from sketchselect.errors import BadBlock, BadParameter, ConfigError, EmptyInput, NotFinite, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.hashing import words_of
 from sketchselect.summaries import CentroidSums, codec
@@ -273,6 +274,18 @@ def test_rows_of_weights_without_digits_are_in_no_certificate_or_index(size: flo
     partition = _Partition(rows[:2], clusters.cluster_means, clusters.cluster_weights, clusters.within)
     (sums,) = np.atleast_2d(_sums_of_rows([partition], rows[:2] + 1.0, np.full(2, size)))
     np.testing.assert_array_equal(sums, 0.0)
+
+
+def test_infinity_is_named_where_nan_is_a_missing_value() -> None:
+    rows = pd.DataFrame(np.random.default_rng(9).standard_normal((30, 4)), columns=list("abcd"))
+    rows.iloc[3, 0], rows.iloc[17, 2], rows.iloc[20, 1] = np.nan, np.inf, -np.inf
+    says = r"^X: 2 infinite values, the first at row 17, column 'c'; leave such rows out, or write NaN"
+    with pytest.raises(NotFinite, match=says):
+        sks.VarianceSelector(2).fit(rows, prepare=["impute"])
+    with pytest.raises(NotFinite, match=says):
+        sks.KMeans(2).fit(rows, prepare=["impute"])
+    with pytest.raises(NotFinite, match=says.replace("'c'", "2")):
+        sks.VarianceSelector(2).fit(csr_array(rows.to_numpy()), prepare=["impute"])
 
 
 def test_a_data_frame_names_all_columns_of_text() -> None:

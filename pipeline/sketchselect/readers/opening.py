@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
-from sketchselect._text import did_you_mean, first_names, listed_names, name_list
+from sketchselect._text import counted, did_you_mean, first_names, listed_names, name_list
 from sketchselect.errors import BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
@@ -780,14 +780,27 @@ def key_of_others(columns: Sequence[str], key: str | None) -> str | None:
     return name_list(word for word in listed_names(key) if word not in columns)
 
 
-def require_finite(estimator: Any, values: Any) -> None:
-    """Raise `NotFinite`, naming the first NaN or infinity of X by row and column."""
-    bad = first_nonfinite(values) if isinstance(values, np.ndarray) else first_nonfinite_entry(values)
+def require_finite(estimator: Any, values: Any, *, allows_nan: bool = False) -> None:
+    """Raise `NotFinite`, naming the first NaN or infinity of X, or only the first infinity, by row and column."""
+    first: Any = first_nonfinite if isinstance(values, np.ndarray) else first_nonfinite_entry
+    bad = first(values)
+    if bad is not None and allows_nan:
+        if not bad[3]:
+            return
+        values = values.copy()
+        entries = values if isinstance(values, np.ndarray) else values.data
+        entries[np.isnan(entries)] = 0.0
+        bad = first(values)
     if bad is not None:
         row, column, n_nan, n_inf = bad
         names = getattr(estimator, "feature_names_in_", None)
         where = column if names is None else f"{names[column]!r}"
         cure = "leave such rows out"
+        if allows_nan:
+            raise NotFinite(
+                f"X: {counted(n_inf, 'infinite value')}, the first at row {row}, column {where}; {cure}, or write NaN, "
+                "which is a missing value here"
+            )
         if isinstance(values, np.ndarray) and np.isnan(values[:, column]).all():
             cure = "leave this column out, which has no values"
         raise NotFinite(
@@ -833,11 +846,9 @@ def open_features(
                 require_numbers(rows, encode)
             _require_spelt(vectors, X.columns)
         finite = checks.pop("ensure_all_finite", True)
-        values = validate_data(
-            estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=finite is not True and finite, **checks
-        )
-        if finite is True:
-            require_finite(estimator, values)
+        values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=False, **checks)
+        if finite:
+            require_finite(estimator, values, allows_nan=finite == "allow-nan")
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
         if table is not None:
