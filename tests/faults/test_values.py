@@ -17,7 +17,9 @@ from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
 from sketchselect.errors import BadBlock, BadParameter, ConfigError, EmptyInput, NotFinite, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.hashing import words_of
+from sketchselect.readers import open_vector
 from sketchselect.summaries import CentroidSums, codec
+from sketchselect.workflow.plan.forecast import forecast_job
 
 DESCRIPTION = {
     "stats": sks.ColumnStats(),
@@ -292,3 +294,20 @@ def test_a_data_frame_names_all_columns_of_text() -> None:
     rows = pd.DataFrame({"a": [1.0, 2.0], "ward": ["x", "y"], "n": np.array([1, 2], dtype=object), "unit": ["m", "s"]})
     with pytest.raises(SourceError, match=r"column 'ward' is of type \w+, and 'unit' is text too; .*: leave them out"):
         sks.VarianceSelector(1).fit(rows)
+
+
+def test_a_warning_of_small_classes_is_a_note_of_a_job(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    rows = rng.standard_normal((90, 4))
+    y = np.array(["low", "high"])[(rows[:, 1] > 0).astype(int)]
+    y[0] = "mid"
+    np.save(tmp_path / "x.npy", rows)
+    np.save(tmp_path / "y.npy", y)
+    given = {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")}
+    job = {"input": given, "select": {"method": "logistic", "cv": 5}, "output": {"dir": str(tmp_path / "out")}}
+    with pytest.warns(UserWarning, match="class 'mid' has 1 row") as caught:
+        sks.selectors.LogisticPath(cv=5).fit(rows, open_vector(given["target"], 90))
+    [sentence] = [str(w.message) for w in caught if "class 'mid'" in str(w.message)]
+    assert f"logistic: {sentence}" in sks.run(job).manifest["notes"]
+    assert "class &#39;mid&#39; has 1 row, fewer than" in (tmp_path / "out" / "report.html").read_text()
+    assert f"logistic: {sentence}" in forecast_job(job, calibrate=False).notes

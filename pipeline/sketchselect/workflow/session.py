@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -139,6 +140,19 @@ def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     return LocalEngine(engine.n_slots, memory_limit=memory) if nbytes <= CACHED_SHARE * memory else engine
 
 
+@contextlib.contextmanager
+def noted_warnings(session: Session, subject: str) -> Iterator[None]:
+    """Make notes of the run of warnings for its user, with the subject before them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            session.note(f"{subject}: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
 @dataclass(frozen=True, eq=False)
 class SampledStart:
     """Clusters of a sample of the rows."""
@@ -218,7 +232,8 @@ class Session:
     @cached_property
     def selector(self) -> BaseSelector:
         """The unfitted estimator of the job's method, which has inspected the classes of its target."""
-        return estimator(self.config, self.target)
+        with noted_warnings(self, self.config.select.method):
+            return estimator(self.config, self.target)
 
     @cached_property
     def target(self) -> Vector | None:

@@ -872,6 +872,6 @@ class _Walk:
             select_seconds=self.select_seconds if self.calibrate else None,
             calibration_seconds=seconds if self.calibrate else None,
             missing_share=self.session.matrix.missing_share,
-            notes=tuple(dict.fromkeys((*self.session.matrix.notes, *self.notes))),
+            notes=tuple(dict.fromkeys((*self.session.notes, *self.notes))),
         )
         return replace(plan, warnings=tuple(warnings_of(plan)))

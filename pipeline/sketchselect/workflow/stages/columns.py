@@ -5,9 +5,6 @@ Each publishes its own files, and is skipped if an earlier run published the sam
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -32,7 +29,7 @@ from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summ
 from sketchselect.summaries.frequent_directions import PanelledDirections
 from sketchselect.workflow import tables
 from sketchselect.workflow.folder import file_digest
-from sketchselect.workflow.session import Session, column_partition_bytes, names_digest, require_weights
+from sketchselect.workflow.session import Session, column_partition_bytes, names_digest, noted_warnings, require_weights
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
 
@@ -356,19 +353,6 @@ def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; its warnings are notes of the run."""
     with noted_warnings(session, session.selector.method), reporting_steps(session.progress):
         return session.selector.fit_summary(summary)
-
-
-@contextlib.contextmanager
-def noted_warnings(session: Session, subject: str) -> Iterator[None]:
-    """Make notes of the run of warnings for its user, with the subject before them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for warning in caught:
-        if issubclass(warning.category, UserWarning):
-            session.note(f"{subject}: {warning.message}")
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def write_selected(
