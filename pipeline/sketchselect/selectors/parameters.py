@@ -71,7 +71,7 @@ def allows(hint: Any, value: Any) -> bool:
     if hint is int:
         return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if hint is float:
-        return _accepted(require_number, "", value)
+        return is_number(value)
     if hint is bool:
         return isinstance(value, (bool, np.bool_))
     if isinstance(origin, type) and issubclass(origin, Iterable):
