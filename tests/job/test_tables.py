@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sketchselect as sks
-from sketchselect.errors import SourceError
+from sketchselect.errors import SketchSelectError, SourceError
 from sketchselect.job.load import load_job
 from sketchselect.readers import convert, open_vector
 
@@ -85,6 +85,36 @@ def test_identifiers_come_back_and_mixed_units_are_noted(table: np.ndarray, tmp_
     assert mixed.nmi < 0.5 < better.nmi
     lines = (better.folder / "labels.csv").read_text().splitlines()
     assert lines == ["patient,cluster", *(f"P{i},{label}" for i, label in enumerate(better.labels))]
+
+
+@pytest.mark.filterwarnings("ignore:.*columns (is|are) text")
+@pytest.mark.parametrize("column", ["town", "ward"], ids=["first column", "another"])
+def test_words_for_a_missing_value_are_no_classes_of_a_text_file(tmp_path: Path, column: str) -> None:
+    """As an empty cell is none; None may be a class, and NA the name of a row, or a class of a Parquet file."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"town": list("ab") * 30, "ward": list("xy") * 30, "age": rng.uniform(size=60)})
+    frame["dose"] = rng.uniform(size=60)
+    select = {"method": "univariate", "task": "classification"}
+    for words in (["NA", "n/a", "nan", "NULL"], ["", "", "", ""]):
+        frame.loc[5:8, column] = words
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        frame[[column]].to_csv(tmp_path / "y.csv", index=False)
+        convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+        for target in (f"obs/{column}", str(tmp_path / "y.csv")):
+            source = {"url": str(tmp_path / "t.zarr"), "target": target}
+            job = {"input": source, "select": select, "output": {"dir": str(tmp_path / "out")}}
+            with pytest.raises(SketchSelectError, match="4 entries are missing, the first at row 5; leave these rows"):
+                sks.run(job | {"execution": {"cluster": "serial"}})
+    frame.loc[5:8, column] = ["NA", "None", "none", "NA"]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+    matrix = sks.open_matrix(tmp_path / "t.zarr")
+    labels = open_vector(f"obs/{column}", 60, matrix=matrix)
+    assert labels.read(5, 9).tolist() == ["", "None", "none", ""]
+    names = open_vector(f"obs/{column}", 60, matrix=matrix, name="row_names")
+    assert names.read(5, 9).tolist() == ["NA", "None", "none", "NA"]
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert open_vector(column, 60, matrix=str(tmp_path / "t.parquet")).read(5, 7).tolist() == ["NA", "None"]
 
 
 @pytest.mark.filterwarnings("ignore:.*columns (is|are) text", "ignore:.*fields are missing")

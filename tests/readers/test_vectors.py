@@ -208,7 +208,9 @@ def test_missing_entries_of_numbers_in_a_text_file_are_nan(tmp_path, missing, he
 @pytest.mark.parametrize("missing", ["NA", "none", "nan", "NaN"])
 def test_labels_that_are_missing_but_for_the_first_have_no_heading(tmp_path, missing):
     (tmp_path / "y.csv").write_text(f"yes\n{missing}\n{missing}\n")
-    assert open_vector(tmp_path / "y.csv", 3).read(0, 3).tolist() == ["yes", missing, missing]
+    as_labels = ["yes", missing, missing] if missing == "none" else ["yes", "", ""]
+    assert open_vector(tmp_path / "y.csv", 3).read(0, 3).tolist() == as_labels
+    assert open_vector(tmp_path / "y.csv", 3, name="row_names").read(0, 3).tolist() == ["yes", missing, missing]
 
 
 @pytest.mark.parametrize("absent", [None, float("nan")])

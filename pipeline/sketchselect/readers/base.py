@@ -515,6 +515,8 @@ class Vector(ABC):
         True where the object holds the data itself.
     name : str or None
         The name of the column of the store that it is; None of a file of its own.
+    holds_fields : bool
+        Whether the entries are text as a text file had it, some of which may stand for missing ones ("NA").
     """
 
     shape: tuple[int, ...]
@@ -522,6 +524,7 @@ class Vector(ABC):
     address: str = "array"
     in_memory: bool = False
     name: str | None = None
+    holds_fields: bool = False
 
     @property
     def n_rows(self) -> int:

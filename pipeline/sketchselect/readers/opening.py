@@ -75,6 +75,7 @@ from sketchselect.readers.parquet import (
 from sketchselect.readers.tables import (
     OF_FRAMES,
     FieldColumn,
+    Labels,
     WithFields,
     column_of_times,
     doubts_of,
@@ -221,6 +222,9 @@ def format_by_ending(name: str) -> FileFormat | None:
     endings = (".".join(words[i:]) for i in range(len(words)))
     return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)
 
+
+ROW_NAMES = "row_names"
+"""What messages call the names of rows, which are read as they are written."""
 
 _FIRST_NAMES = 1 << 16
 _ROLE = "it is named as the target, labels, weights, dates or row names"
@@ -561,6 +565,8 @@ def open_vector(
         vector = source
     elif isinstance(source, (str, os.PathLike)):
         vector = _vector_at(os.fspath(source), n_rows, matrix, storage_options, missing, name)
+        if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
+            vector = Labels(vector)
     elif is_dask(source := frame_rows(source) if is_dask_frame(source) else unwrapped(source)):
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)

@@ -183,6 +183,30 @@ def is_missing_field(field: str) -> bool:
     return field.strip().lower() in _ABSENT
 
 
+class Labels(Vector):
+    """Fields of a text file as labels of rows: those that stand for a missing value are empty.
+
+    "None" may be the name of a class, such as a degree of illness, and stays.
+
+    `fields`: A vector whose `holds_fields` is true.
+    """
+
+    def __init__(self, fields: Vector) -> None:
+        self.fields = fields
+        self.shape, self.dtype, self.address, self.name = fields.shape, fields.dtype, fields.address, fields.name
+        self.in_memory = fields.in_memory
+
+    def _entries(self, start: int, stop: int) -> Array:
+        entries = self.fields.read(start, stop)
+        absent = [text for text in set(entries.tolist()) if is_missing_field(text) and text.strip().lower() != "none"]
+        return np.where(np.isin(entries, absent), "", entries) if absent else entries
+
+    def identity(self) -> str | None:
+        """Return the fingerprint of the fields as labels."""
+        inner = self.fields.identity()
+        return None if inner is None else f"{inner}/labels"
+
+
 _TRUTH = {spelt: str(truth) for truth in (False, True) for spelt in (str(truth).lower(), str(truth).upper())}
 
 

@@ -517,7 +517,7 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     `location`: A local file; ``.gz`` is decompressed on the way.
     `n_rows`: Entries expected: one more line holds the column's name.
     `name`: Column of a table with several; its singular ("label") and "cluster" are tried too.
-    Missing entries of numbers, as `CsvRows` has them, are NaN.
+    Missing entries of numbers, as `CsvRows` has them, are NaN; those of text stand as they are, see `tables.Labels`.
     Raises `SourceError` if the file is no text, a line is cut off or empty, or no column of a table has the name.
     """
     with _opened(location) as file:
@@ -556,7 +556,9 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     if not entries:
         raise EmptyInput(f"{name} {location.address}: no entries under the line of column names")
     if not all(numbers) or all(map(is_missing_field, entries)):
-        return ArrayVector(np.array(entries), location.address)
+        texts = ArrayVector(np.array(entries), location.address)
+        texts.holds_fields = True
+        return texts
     values = np.array([np.nan if is_missing_field(entry) else float(entry) for entry in entries])
     whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
     return ArrayVector(values.astype(np.int64) if whole else values, location.address)

@@ -23,6 +23,7 @@ from sketchselect.linalg.kmeans.assignment import distances_to
 from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url, locate
 from sketchselect.readers import Matrix, open_vector
+from sketchselect.readers.opening import ROW_NAMES
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
@@ -191,10 +192,10 @@ def names_of_rows(
     """
     if given is None and (name := rules.get("row_names")) is not None:
         with contextlib.suppress(SourceError):
-            return open_vector(name, matrix.shape[0], matrix=matrix, name="row_names"), column_name(name)
+            return open_vector(name, matrix.shape[0], matrix=matrix, name=ROW_NAMES), column_name(name)
     if given is None:
         return matrix.row_names, getattr(matrix.row_names, "name", None)
-    names = open_vector(given, matrix.shape[0], matrix=matrix, storage_options=options, name="row_names")
+    names = open_vector(given, matrix.shape[0], matrix=matrix, storage_options=options, name=ROW_NAMES)
     return names, None if locate(given).version() is not None else column_name(given)
 
 

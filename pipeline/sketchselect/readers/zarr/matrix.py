@@ -28,7 +28,7 @@ from sketchselect.readers.anndata_layout import (
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, as_names, require_matrix
 from sketchselect.readers.stored import StoredMatrix
 from sketchselect.readers.zarr.array import ZarrArray, scan
-from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata, read_document
+from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, parse_metadata, read_document
 
 ATTRIBUTE = "feature_names"
 """Attribute with the names of the columns."""
@@ -187,8 +187,17 @@ def open_zarr_vector(location: Location, missing_chunks: MissingPolicy) -> Vecto
 
     Raises `SourceError` if there is neither, or its entries are neither numbers nor text.
     """
-    vector = vector_of(find_node(read_node(location), location, None, COLUMNS), missing_chunks, scanned=True)
+    vector = _vector_at(find_node(read_node(location), location, None, COLUMNS), missing_chunks)
     assert vector is not None
+    return vector
+
+
+def _vector_at(node: ZarrNode, missing_chunks: MissingPolicy) -> Vector | None:
+    """Return the vector of a node, scanned; None where it is none."""
+    vector = vector_of(node, missing_chunks, scanned=True)
+    if vector is not None and vector.dtype.kind == "U":
+        # Of the text columns with our marker all are from `convert`, which writes none but those of text files.
+        vector.holds_fields = node.kind == "array" and MARKER in node.attributes
     return vector
 
 
@@ -199,7 +208,7 @@ def zarr_vector_beside(matrix: Location, key: str, missing_chunks: MissingPolicy
     place: Location | None = matrix
     while place is not None and (node := read_node(place)) is not None:
         inside = node.child(key) if node.kind == "group" else None
-        if inside is not None and (vector := vector_of(inside, missing_chunks, scanned=True)) is not None:
+        if inside is not None and (vector := _vector_at(inside, missing_chunks)) is not None:
             return vector
         place = place.parent()
     return None
