@@ -311,6 +311,7 @@ def test_labels_are_read_from(kind: str, tmp_path: Path) -> None:
         (["a,b", *("1,2" for _ in LABELS)], "none of them called 'labels'"),
         (["x", *LABELS, 7], "has shape (91,), the matrix has 90 rows"),
         ([*WORDS[:89], "other"], "more than 3 different values"),
+        (["x", *WORDS[:87], "NA", '""', "nan"], "3 entries are missing, the first at row 87; only a clustering of all"),
         ([*LABELS[:89], 3], "row 89 has the label 3, but labels of 3 clusters are below 3"),
         ([*(LABELS[:89] + 1), 2.5], "row 89 has the label 2.5"),
     ],

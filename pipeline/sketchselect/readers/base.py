@@ -135,12 +135,12 @@ def are_missing(labels: Array) -> NDArray[np.bool_]:
     return (labels == "") | (labels == "nan") if labels.dtype.kind == "U" else np.zeros(labels.shape, dtype=bool)
 
 
-def missing_in_words(n_missing: int, row: int) -> str:
+def missing_in_words(
+    n_missing: int, row: int, cure: str = "leave these rows out, or give them a text of their own"
+) -> str:
     """Return in words how many entries of text are missing, and what to do; `row` has the first."""
     are = "entry is" if n_missing == 1 else "entries are"
-    return (
-        f"{n_missing:,} {are} missing, the first at row {row}; leave these rows out, or give them a text of their own"
-    )
+    return f"{n_missing:,} {are} missing, the first at row {row}; {cure}"
 
 
 def warn_beyond_double(values: Array, address: str) -> None:

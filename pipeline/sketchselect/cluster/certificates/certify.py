@@ -268,7 +268,7 @@ def certify_labels(
     Raises
     ------
     BadParameter
-        If a row that was read has a negative label: only a clustering of all rows can be certified.
+        If a row that was read has a negative label, or none: only a clustering of all rows can be certified.
     SourceError, BadBlock
         As `kmeans_objective`.
 

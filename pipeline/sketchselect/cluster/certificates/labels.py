@@ -17,16 +17,21 @@ from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.validation import Array, Floats, as_weights, first_not_whole
 from sketchselect.readers import Vector
+from sketchselect.readers.base import are_missing, missing_in_words
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
 _ENTRIES = 1 << 20  # Labels read at a time
+_ALL_ROWS = (
+    "only a clustering of all rows can be certified; give them a cluster, or leave the rows out of the source too"
+)
 
 
 def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
     """Return labels as numbers from 0: text by its sorted values, and numbers from 1 to `n_clusters` less one.
 
     Reads the labels once. Invalid labels are returned unchanged: the pass then names the row and the fault.
-    Raises `BadParameter` if text labels have more than `n_clusters` different values.
+    Raises `BadParameter` if text labels have more than `n_clusters` different values, or naming the first row whose
+    label is missing.
     """
     if len(labels.shape) != 1 or labels.dtype.kind not in "fiuU":
         return labels
@@ -34,6 +39,10 @@ def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
     is_text = labels.dtype.kind == "U"
     for start in range(0, labels.n_rows, _ENTRIES):
         part = labels.read(start, min(start + _ENTRIES, labels.n_rows))
+        if (missing := is_text & are_missing(part)).any():
+            n_missing = int(missing.sum()) + _n_missing(labels, start + _ENTRIES)
+            words = missing_in_words(n_missing, start + int(missing.argmax()), _ALL_ROWS)
+            raise BadParameter(f"labels {labels.address}: {words}")
         if not is_text and part.size and not (part.min() >= 1 and part.max() <= n_clusters):
             return labels
         # Of numbers it matters alone whether the last is there.
@@ -46,6 +55,12 @@ def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
         return _Numbered(labels, np.array(sorted(values)))
     # Labels from 1 on that leave the last cluster empty cannot be told from labels from 0 on that leave out the first.
     return _Numbered(labels, np.arange(1.0, n_clusters + 1.0)) if n_clusters in values else labels
+
+
+def _n_missing(labels: Vector, start: int) -> int:
+    """Return how many labels are missing from row `start` on."""
+    starts = range(start, labels.n_rows, _ENTRIES)
+    return sum(int(are_missing(labels.read(a, min(a + _ENTRIES, labels.n_rows))).sum()) for a in starts)
 
 
 @dataclass(frozen=True)
@@ -105,10 +120,7 @@ def _require_none(left_out: float, n_rows: int, weighted: bool) -> None:
     """Raise `BadParameter` if rows are left out: a bound of more rows than the objective would prove too much."""
     if left_out:
         rows = f"rows of weight {left_out:g} have" if weighted else f"{left_out:.0f} of {n_rows} rows have"
-        raise BadParameter(
-            f"labels: {rows} a negative label, and only a clustering of all rows can be certified; give them a "
-            "cluster, or leave the rows out of the source too"
-        )
+        raise BadParameter(f"labels: {rows} a negative label, and {_ALL_ROWS}")
 
 
 def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool:
