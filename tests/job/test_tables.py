@@ -85,6 +85,9 @@ def test_identifiers_come_back_and_mixed_units_are_noted(table: np.ndarray, tmp_
     assert mixed.nmi < 0.5 < better.nmi
     lines = (better.folder / "labels.csv").read_text().splitlines()
     assert lines == ["patient,cluster", *(f"P{i},{label}" for i, label in enumerate(better.labels))]
+    by_name = pd.read_csv(better.paths["labels.csv"], index_col=0)["cluster"]
+    assert by_name.index.name == "patient"
+    assert by_name["P7"] == better.labels[7]
 
 
 @pytest.mark.filterwarnings("ignore:.*columns (is|are) text")

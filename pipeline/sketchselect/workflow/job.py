@@ -63,7 +63,8 @@ class RunResult:
     selection : Selection
         Selected columns and scores.
     labels : array of shape (n_rows,) or None
-        Cluster of each row, -1 where the row was dropped; None where the job clusters nothing.
+        Cluster of each row, -1 where the row was dropped; None where the job clusters nothing. Where the rows have
+        names, ``pd.read_csv(result.paths["labels.csv"], index_col=0)`` has the clusters by name.
     centers : array of shape (n_clusters, n_selected) or None
         Centres in the prepared, selected columns.
     inertia, objective : float or None
