@@ -68,4 +68,6 @@ def test_every_method_has_the_same_bits_on_every_engine(
             ones.add(tree_digest(out / file) if (out / file).exists() else None)
     assert {file for file, ones in digests.items() if len(ones) > 1} == set()
     assert None not in digests["selection.json"] | digests["labels.zarr"]
-    assert [check for check in verify_run(out) if check.holds is False] == []
+    # On threads, but for one: a cluster that only verifies takes as long to start as all four jobs.
+    cluster = {} if method == "greedy" else {"cluster": "threads"}
+    assert [check for check in verify_run(out, execution=cluster) if check.holds is False] == []

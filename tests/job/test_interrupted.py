@@ -84,7 +84,7 @@ def run_in_panels(folder: Path, out: Path, cluster: str) -> subprocess.Popen[str
 def job_in_panels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a job and, in `whole`, what it gives undisturbed."""
     folder, rng = tmp_path_factory.mktemp("panels"), np.random.default_rng(0)
-    sparse.save_npz(folder / "rows.npz", sparse.random_array((15_000, 900), density=0.02, format="csr", rng=rng))
+    sparse.save_npz(folder / "rows.npz", sparse.random_array((6_000, 900), density=0.02, format="csr", rng=rng))
     execution = {"partition_bytes": 120_000, "checkpoint_seconds": 0}
     select = {"method": "greedy", "n_features": 4, "sketch_size": 12}
     job = {"input": {"url": "rows.npz"}, "select": select, "execution": execution, "output": {"report": False}}
