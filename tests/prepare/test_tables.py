@@ -220,6 +220,27 @@ def test_missing_rare_unknown_and_odd_levels(values, entry, later, names, rows):
     assert one(values, entry, later) == ([f"c={name}" for name in names], rows)
 
 
+def test_levels_that_are_left_out_are_named():
+    frame = pd.DataFrame(
+        {"x": np.arange(6.0) / 2, "c": list("bbcaac"), "d": ["u"] * 6, "e": [*"zzz", None, *"\u00e9z"]}
+    )
+
+    def last_note(options, names=tuple(frame)):
+        (step,) = sks.fit_prepare(frame, [f"one-hot({options})"]).steps
+        return step.notes(names)[-1]
+
+    start = (
+        "prepare, one-hot: drop = \"first\" left out 'c=a', 'e=z'; where all columns of a text column are 0, the entry"
+    )
+    assert last_note("drop=first") == f"{start} is the level left out or one that the rows of the fit did not have"
+    assert last_note("drop=first,unknown=error") == f"{start} is the level left out"
+    assert last_note("drop=first,unknown=error,missing=zero") == f"{start} is the level left out or missing"
+    # Of the first text column all levels are rare: it keeps its one column.
+    assert "left out 'e=other';" in last_note("drop=first,min_frequency=5")
+    assert "'column 1=a', 'column 3=z'" in last_note("drop=first", None)
+    assert "left out" not in last_note("min_frequency=1")
+
+
 def test_what_cannot_be_encoded_is_refused(tmp_path):
     with pytest.raises(BadBlock, match=r"row 1, column .c.: a missing entry"):
         one(["a", None], "one-hot(missing=error)")

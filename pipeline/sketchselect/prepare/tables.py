@@ -47,7 +47,9 @@ class OneHot(Step):
         where there are none), or an error.
     drop : {"first"}, optional
         Leave the first level of every column of at least two out, so that its columns do not add up to 1 in every row,
-        as of scikit-learn's `OneHotEncoder`. Zero in all columns is then that level.
+        as of scikit-learn's `OneHotEncoder`. Zero in all columns is then that level: by ``unknown="zero"`` a level that
+        the rows of the fit did not have is read as it, and by ``missing="zero"`` a missing entry. The notes of a job
+        name the levels left out.
 
     Notes
     -----
@@ -107,6 +109,7 @@ class OneHot(Step):
         """
         levels: list[dict[float, int]] = []
         labels: list[list[str]] = []
+        left_out: list[str] = []
         others = np.full(summary.n_features, _NONE)
         for column in range(summary.n_features):
             frequent, rare, has_missing = self._chosen(summary, column)
@@ -123,10 +126,9 @@ class OneHot(Step):
                 # The output of the first level becomes _NONE.
                 outputs = {code: output - 1 for code, output in outputs.items()}
                 others[column] = max(others[column] - 1, _NONE)
-                del of_column[0]
+                left_out.append(of_column.pop(0))
             levels.append(dict(sorted(outputs.items())))
             labels.append(of_column)
-        texts = [label.encode() for of_column in labels for label in of_column]
         return {
             "places": summary.places,
             "codes": np.array([code for of_column in levels for code in of_column], dtype=np.float64),
@@ -134,8 +136,8 @@ class OneHot(Step):
             "n_codes": np.array([len(of_column) for of_column in levels], dtype=np.int64),
             "n_outputs": np.array([len(of_column) for of_column in labels], dtype=np.int64),
             "others": others.astype(np.int64),
-            "text": np.frombuffer(b"".join(texts), dtype=np.uint8),
-            "ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
+            **_packed([label for of_column in labels for label in of_column]),
+            **({f"left_out_{name}": part for name, part in _packed(left_out).items()} if self.drop else {}),
         }
 
     def _chosen(self, summary: Any, column: int) -> tuple[list[tuple[str, float]], list[tuple[str, float]], bool]:
@@ -182,7 +184,28 @@ class OneHot(Step):
                 f"prepare, {self.name}: more than {MANY_LEVELS} levels in {first_few(of, 8)}; leave out what names the "
                 "rows, and put rare levels of others together with min_frequency or max_categories"
             )
-        return notes
+        return notes + ([] if (left_out := self._left_out(names)) is None else [left_out])
+
+    def _left_out(self, names: Sequence[str] | None) -> str | None:
+        """Return the note on the levels that `drop` left out; None where it left out none."""
+        if self.drop is None or not self.value("left_out_ends").size:
+            return None
+        ends = np.cumsum(self.value("n_codes"))
+        spans = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+        has = [bool((self.value("outputs")[start:end] == _NONE).any()) for start, end in spans]
+        places = self.value("places")[has].tolist()
+        columns = [f"column {place}" if names is None else names[place] for place in places]
+        levels = _unpacked(self.value("left_out_text"), self.value("left_out_ends"))
+        listed = first_names([f"{column}={level}" for column, level in zip(columns, levels, strict=True)], 8)
+        entries = ["the level left out"]
+        if self.unknown == "zero" or (self.unknown == "other" and (self.value("others") == _NONE).any()):
+            entries.append("one that the rows of the fit did not have")
+        if self.missing == "zero":
+            entries.append("missing")
+        return (
+            f'prepare, {self.name}: drop = "{self.drop}" left out {listed}; where all columns of a text column are 0, '
+            f"the entry is {' or '.join(entries)}"
+        )
 
     def n_columns(self, n_columns: int) -> int:
         """Return the number of columns after the step; before it is fitted, that of the table."""
@@ -224,8 +247,7 @@ class OneHot(Step):
 
     def _labels(self) -> list[str]:
         """Return the names of the levels, of one text column after the other."""
-        raw, ends = self.value("text").tobytes(), self.value("ends").tolist()
-        return [raw[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
+        return _unpacked(self.value("text"), self.value("ends"))
 
     def _n_outputs(self) -> dict[int, int]:
         """Return the number of columns that each text column became."""
@@ -270,6 +292,19 @@ class OneHot(Step):
             raise BadEntry(int(refused.argmax()), place, problem)
         if self.unknown == "other" and other != _NONE:
             out[unknown, other] = 1.0
+
+
+def _packed(texts: Sequence[str]) -> dict[str, Array]:
+    """Return texts as one run of bytes, and where each ends."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    return {"text": np.frombuffer(b"".join(encoded), dtype=np.uint8), "ends": ends}
+
+
+def _unpacked(text: Array, ends: Array) -> list[str]:
+    """Return the texts that `_packed` took."""
+    raw = text.tobytes()
+    return [raw[a:b].decode() for a, b in zip([0, *ends.tolist()], ends.tolist(), strict=False)]
 
 
 def _free(label: str, levels: set[str]) -> str:
