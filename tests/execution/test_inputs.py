@@ -105,7 +105,15 @@ def test_a_part_says_how_much_it_holds():
     assert sizeof(Result(3)) < 1000
 
 
-@pytest.mark.parametrize(("given", "named"), [("moments", "str"), (sks.Moments, "the class Moments"), (5, "int")])
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["moments"], "str"),
+        ([sks.Moments], "the class Moments"),
+        ([5], "int"),
+        ([], "none; sketchselect.summaries has"),
+    ],
+)
 def test_what_is_no_summary_is_told_what_is(given, named):
-    with pytest.raises(BadParameter, match=rf"such as sketchselect\.Moments\(\).*got {named}"):
-        sks.summarize(np.eye(4), given)
+    with pytest.raises(BadParameter, match=rf"such as .*sketchselect\.Moments\(\).*got {named}"):
+        sks.summarize(np.eye(4), *given)

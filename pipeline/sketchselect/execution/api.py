@@ -51,7 +51,7 @@ from sketchselect.summaries.moment_panels import assemble
 
 def summarize(
     source: Any,
-    summary: Summary[Any] | Mapping[str, Summary[Any]],
+    summary: Summary[Any] | Mapping[str, Summary[Any]] | None = None,
     *,
     y: Any = None,
     prepare: Sequence[Any] | None = None,
@@ -72,7 +72,7 @@ def summarize(
     source : path, URL, array or Matrix
         Whatever `open_matrix` takes, of shape (n_rows, n_features).
     summary : Summary or mapping of str to Summary
-        What to compute; a mapping gives a `Bundle` computed in one pass.
+        What to compute; a mapping gives a `Bundle` computed in one pass. There is no default.
     y : array or path, optional
         Targets of shape (n_rows,) or (n_rows, n_targets).
     prepare : sequence of str, mapping or Step, optional
@@ -124,8 +124,9 @@ def summarize(
     if not isinstance(description, Summary):
         given = f"the class {summary.__name__}" if isinstance(summary, type) else type(summary).__name__
         raise BadParameter(
-            "summary must be a summary, such as sketchselect.Moments() or sketchselect.ColumnStats(), or a mapping of "
-            f"names to summaries, got {given}"
+            "summary must be a summary, such as sketchselect.ColumnStats(), sketchselect.Moments() or "
+            "sketchselect.FrequentDirections(64), or a mapping of names to summaries, got "
+            f"{'none' if summary is None else given}; sketchselect.summaries has them all"
         )
     steps = prepare_steps.resolve(prepare)
     source = open_source(source, y, sample_weight, steps)
