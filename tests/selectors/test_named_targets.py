@@ -107,7 +107,9 @@ def test_a_name_that_is_no_column_is_refused(frame, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     group = zarr.open_group("array", mode="w")
     group.create_array("y", data=np.arange(60.0))
-    with pytest.raises(SourceError, match=r"target: .*other.* no such file.*column in the object in memory"):
+    with pytest.raises(
+        SourceError, match=r"target: no column 'other' in the data frame, and no file.*columns: 'a', 'b'"
+    ):
         sks.LassoPath().fit(frame, "other")
     # An array in memory has nothing beside it, whatever is in the working directory.
     with pytest.raises(SourceError, match="no such file"):
@@ -149,12 +151,29 @@ def test_a_target_named_to_a_method_without_one_is_said_to_be_unused(method, tmp
             method.fit(source, "outcom")
 
 
+@pytest.mark.parametrize("fit", [sks.LassoPath().fit, sks.KMeans(2).fit], ids=["selector", "k-means"])
+def test_a_misspelt_weight_is_called_one(fit, tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).uniform(size=(50, 3)), columns=["price", "area", "weight"])
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.assign(town="x").to_parquet(tmp_path / "text.parquet")
+    y = {} if fit.__self__.__class__ is sks.KMeans else {"y": "price"}
+    for source in (frame, frame.assign(town="x"), tmp_path / "t.parquet", tmp_path / "text.parquet"):
+        with pytest.raises(SourceError, match=r"^sample_weight: no column 'wieght' in .*did you mean 'weight'"):
+            fit(source, sample_weight="wieght", **y)
+    with pytest.raises(
+        SourceError, match=r"^sample_weight: no column 'sales' in .*; columns: 'price', 'area', 'weight'"
+    ):
+        fit(frame, sample_weight="sales", **y)
+
+
 def test_a_misspelt_target_of_a_frame_of_numbers_is_told_what_was_meant(tmp_path, monkeypatch):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)), columns=["price", "area", "age"])
     with pytest.raises(SourceError, match=r"no column 'pricee' in the data frame.*did you mean 'price'.*'area'"):
         sks.LassoPath().fit(frame, "pricee")
-    with pytest.raises(SourceError, match="no such file or folder"):
+    with pytest.raises(SourceError, match=r"target: no column 'unlike' in the data frame.*; columns: 'price', 'area'"):
         sks.LassoPath().fit(frame, "unlike")
+    with pytest.raises(SourceError, match=r"target: .*unlike\.npy: no such file or folder"):
+        sks.LassoPath().fit(frame, "unlike.npy")
     # A file of that name is the target.
     monkeypatch.chdir(tmp_path)
     np.save("price.npy", frame["area"].to_numpy())

@@ -117,7 +117,7 @@ def certify(
     if (labels is None) == (inertia is None):
         raise ConfigError("give either --labels (each row's cluster) or --inertia (what the clustering costs)")
     encode = encodings(resolve(prepare))
-    matrix = open_matrix(target, **inputs, vectors=(labels, weight), encode=encode)
+    matrix = open_matrix(target, **inputs, vectors={"labels": labels, "sample_weight": weight}, encode=encode)
     vector = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
     weights = None if weight is None else vector(weight, name="sample_weight")
     progress, asked = make_progress(True), ExecutionSettings(**runs_on)

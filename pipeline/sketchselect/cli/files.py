@@ -181,7 +181,7 @@ def summarize(
         storage_options=options,
         missing_chunks=config.input.missing_chunks,
         nonfinite="missing" if missing else config.input.nonfinite,
-        vectors=(label,),
+        vectors={"target" if batches is None else "batches": label},
         feature_names=feature_names,
         encode=encodings(steps),
     )

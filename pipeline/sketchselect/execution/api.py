@@ -141,7 +141,8 @@ def summarize(
 
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Step], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
-    matrix = readers.open_matrix(rows, vectors=(y, sample_weight), encode=prepare_steps.encodings(steps))
+    beside = {target_name: y, "sample_weight": sample_weight}
+    matrix = readers.open_matrix(rows, vectors=beside, encode=prepare_steps.encodings(steps))
     warn_of_doubts(matrix.doubts)
     open_beside = partial(readers.open_vector, n_rows=matrix.shape[0], matrix=matrix)
     target = None if y is None else open_beside(y, name=target_name)

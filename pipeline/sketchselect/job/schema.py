@@ -167,9 +167,9 @@ class InputSettings(Section):
     max_dropped: float = Field(default=0.2, ge=0, le=1, description="a share of the rows, from 0 to 1")
 
     @property
-    def vectors(self) -> tuple[str | None, ...]:
-        """Names of values per row, which may be columns of the same source that are then not features."""
-        return self.target, self.cv_groups, self.labels, self.row_names
+    def vectors(self) -> dict[str, str | None]:
+        """Keys that name values per row, which may be columns of the same source that are then not features."""
+        return {name: getattr(self, name) for name in ("target", "cv_groups", "labels", "row_names")}
 
 
 Steps = list[str | dict[str, Any]]

@@ -238,7 +238,7 @@ def open_matrix(
     missing_chunks: str = "error",
     nonfinite: str = "error",
     source_id: str | None = None,
-    vectors: Sequence[Any] = (),
+    vectors: Sequence[Any] | Mapping[str, Any] = (),
     feature_names: str | os.PathLike[str] | Sequence[str] | None = None,
     encode: Collection[str] = (),
 ) -> Matrix:
@@ -272,9 +272,9 @@ def open_matrix(
         (``ColumnStats``, ``Moments(missing="pairwise")``); applied when blocks are made.
     source_id : str or None
         Names the content of a Dask array, so that work on it can be checkpointed: same name, same values.
-    vectors : sequence
+    vectors : sequence, or mapping of str
         Sources of targets, weights and labels, as for `open_vector`: a column of the source among them is no feature,
-        in a store, a data frame, or an opened matrix.
+        in a store, a data frame, or an opened matrix. The keys of a mapping are what messages call them.
     feature_names : path or sequence of str, optional
         Names of the columns, instead of those of the source: a local text file with one name a line, or the names.
         For ``.npy``, ``.npz`` and Matrix Market files, and for arrays, which have none.
@@ -326,7 +326,7 @@ def open_matrix(
                 _require_columns(left_out, matrix, location)
             matrix = _features(matrix, [*named, *left_out])
             if kinds:
-                no_features = [*vectors, *(f"obs/{name}" for name in left_out)]
+                no_features = [*_sources(vectors), *(f"obs/{name}" for name in left_out)]
                 matrix = _with_fields(matrix, location, kinds, no_features, missing)
         else:
             parquet = vectors if known is PARQUET else ()
@@ -669,8 +669,22 @@ def _nearest(text: str, names: Sequence[str]) -> str:
     return next(filter(None, (did_you_mean(name, names) for name in (text, bare, f"obs/{bare}"))), "")
 
 
+Vectors = Sequence[Any] | Mapping[str, Any]
+"""Targets, weights and labels, perhaps by what messages call them."""
+
+
+def _sources(vectors: Vectors) -> Sequence[Any]:
+    return list(vectors.values()) if isinstance(vectors, Mapping) else vectors
+
+
+def _called(text: str, vectors: Vectors) -> str:
+    """Return what messages call the vector that is given as this text, with a colon; empty where that is not known."""
+    names = vectors.items() if isinstance(vectors, Mapping) else ()
+    return next((f"{name}: " for name, source in names if isinstance(source, str) and source == text), "")
+
+
 @contextlib.contextmanager
-def _misspelt_first(vectors: Sequence[Any], place: str, columns: Callable[[], Any]) -> Iterator[None]:
+def _misspelt_first(vectors: Vectors, place: str, columns: Callable[[], Any]) -> Iterator[None]:
     """Raise, for a refusal of a table, that of a misspelt target, which may be the column that is refused."""
     try:
         yield
@@ -681,16 +695,17 @@ def _misspelt_first(vectors: Sequence[Any], place: str, columns: Callable[[], An
                 names = [name for name in columns() if isinstance(name, str)]
         for text in texts:
             if text not in names and (nearest := _nearest(text, names)):
-                raise SourceError(_no_column(text, place, nearest, names)) from None
+                raise SourceError(_called(text, vectors) + _no_column(text, place, nearest, names)) from None
         raise
 
 
-def _require_spelt(vectors: Sequence[Any], columns: Any) -> None:
-    """Raise for a target or weight that is no column of a frame and no file, where a column has a name near it."""
+def _require_spelt(vectors: Vectors, columns: Any) -> None:
+    """Raise for a target or weight that is no column of a frame, and no path of a file, where columns have names."""
     names = [name for name in columns if isinstance(name, str)]
-    for text in local_names(vectors):
-        if text not in names and not os.path.exists(text) and (nearest := _nearest(text, names)):
-            raise SourceError(_no_column(text, "the data frame", nearest, names))
+    for text in local_names(vectors) if names else ():
+        nearest = _nearest(text, names)
+        if text not in names and not os.path.exists(text) and (nearest or not os.path.splitext(text)[1]):
+            raise SourceError(_called(text, vectors) + _no_column(text, "the data frame", nearest, names))
 
 
 def _vector_beside(
@@ -766,13 +781,13 @@ def _features(matrix: Matrix, named: Sequence[str]) -> Matrix:
     return ChosenColumns(matrix, [j for j, name in enumerate(names) if name not in named]) if named else matrix
 
 
-def local_names(vectors: Sequence[Any]) -> list[str]:
+def local_names(vectors: Vectors) -> list[str]:
     """Return the vectors that may be named by a column: texts that are no URL, and no file; a file goes first."""
-    names = [name for name in vectors if isinstance(name, str) and name and not is_url(name)]
+    names = [name for name in _sources(vectors) if isinstance(name, str) and name and not is_url(name)]
     return [name for name in dict.fromkeys(names) if locate(name).version() is None]
 
 
-def _vector_columns(vectors: Sequence[Any], is_column: Callable[[str], bool]) -> list[str]:
+def _vector_columns(vectors: Vectors, is_column: Callable[[str], bool]) -> list[str]:
     """Return the columns of a source that vectors are named by."""
     return [name for name in local_names(vectors) if is_column(name)]
 
@@ -821,7 +836,7 @@ def open_features(
     *,
     reset: bool,
     nonfinite: Nonfinite = "error",
-    vectors: Sequence[Any] = (),
+    vectors: Vectors = (),
     encode: Collection[str] = (),
     **checks: Any,
 ) -> Matrix:

@@ -547,7 +547,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         steps = prepare.resolve(run.get("prepare"), self.prepare_steps())
         self._fills_missing = any(step.fills_missing for step in steps)
         self._encode = prepare.encodings(steps)
-        matrix = self._open(X, reset=True, vectors=(y, sample_weight))
+        matrix = self._open(X, reset=True, vectors={"target": y, "sample_weight": sample_weight})
         require_several_rows(matrix)
         changing = next((step for step in steps if step.n_columns(matrix.shape[1]) != matrix.shape[1]), None)
         if changing is not None and changing.encodes is None:
@@ -664,7 +664,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         if before is not None:
             self._require_half_life(before)
             self._require_same_window()
-        matrix = self._open(X, reset=before is None, vectors=(y,))
+        matrix = self._open(X, reset=before is None, vectors={"target": y})
         target = self._open_target(y, matrix)
         steps = prepare.resolve(self.prepare_steps())
         labels = prepare.labels(steps)
@@ -794,17 +794,19 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
                 "small to be squared (below 1e-160): there is nothing to select"
             )
 
-    def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
+    def _open(self, X: Any, *, reset: bool, vectors: Mapping[str, Any] | None = None) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""
         missing = self._takes_nan
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
-        vectors_of_rows = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
+        inside = {"groups": getattr(self, "_groups", None), "partition": getattr(self, "_partition", None)}
         encode = getattr(self, "_encode", ())
         if encode and not reset:
             encode = prepare.encodings(getattr(self, "steps_", ()), getattr(self, "feature_names_in_", None)) or encode
-        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors_of_rows, encode=encode, **checks)
+        return open_features(
+            self, X, reset=reset, nonfinite=policy, vectors={**(vectors or {}), **inside}, encode=encode, **checks
+        )
 
     @property
     def _takes_nan(self) -> bool:

@@ -188,7 +188,9 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         return summary.with_context(prepare=(), feature_names=None if names is None else tuple(map(str, names)))
 
     def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
-        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), dtype=[np.float64, np.float32])
+        matrix = open_features(
+            self, X, reset=reset, vectors={"sample_weight": sample_weight}, dtype=[np.float64, np.float32]
+        )
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")

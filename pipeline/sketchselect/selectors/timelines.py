@@ -471,7 +471,8 @@ def timeline(
         # Before the column of dates that was meant is refused as a feature.
         hint = did_you_mean(dates, names, f"; columns: {first_names(names, 8)}")
         raise SourceError(f"dates: no column {dates!r:.80} in the data frame, and no file of that name{hint}")
-    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight, dates), encode=encode)
+    beside = {"target": y, "sample_weight": sample_weight, "dates": dates}
+    matrix = open_matrix(source, nonfinite=policy, vectors=beside, encode=encode)
     target = weight = None
     if unfitted.uses_target:
         if y is None:

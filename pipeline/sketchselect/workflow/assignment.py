@@ -58,7 +58,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "feature_names": session.matrix.feature_names,
         "no_features": [
             name
-            for name in (*inputs.vectors, session.dates)
+            for name in (*inputs.vectors.values(), session.dates)
             if name is not None and not os.path.isabs(name) and not is_url(name)
         ],
         "row_names": None if column_name(inputs.row_names) is None else inputs.row_names,

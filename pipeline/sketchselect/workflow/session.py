@@ -209,7 +209,11 @@ class Session:
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
             feature_names=inputs.feature_names,
-            vectors=(*inputs.vectors, self.dates, self.config.select.parameters.get("partition")),
+            vectors={
+                **inputs.vectors,
+                "timeline.dates": self.dates,
+                "partition": self.config.select.parameters.get("partition"),
+            },
             # Not `steps`: those of the method depend on the target, which may be a column of this matrix.
             encode=encodings(resolve(self.config.prepare.entries)),
         )
@@ -674,7 +678,7 @@ def require_apart(config: JobConfig) -> None:
         if place is not None and is_within(place, source):
             raise ConfigError(f"{key}: {without_credentials(place)} is in the source; choose a place outside of it")
     ours = set() if out is None else {out / name for name in ("checkpoints", *PUBLISHED)}
-    for file in (source, *filter(None, config.input.vectors)):
+    for file in (source, *filter(None, config.input.vectors.values())):
         inner = local_path(file)
         if inner is not None and os.path.exists(inner) and ours & {inner, *inner.parents}:
             raise ConfigError(

@@ -536,7 +536,7 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         if any(step.fills_missing for step in steps) and not isinstance(X, readers.Matrix):
             checks |= {"nonfinite": "missing", "ensure_all_finite": "allow-nan"}
         encode = prepare.encodings(steps, None if reset else getattr(self, "feature_names_in_", None))
-        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), encode=encode, **checks)
+        matrix = open_features(self, X, reset=reset, vectors={"sample_weight": sample_weight}, encode=encode, **checks)
         weight = None
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):

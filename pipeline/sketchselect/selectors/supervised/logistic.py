@@ -498,7 +498,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
             return super().score(X, y, sample_weight, **run)
         from sklearn.metrics import d2_tweedie_score
 
-        matrix = self._open(X, reset=False, vectors=(y,))
+        matrix = self._open(X, reset=False, vectors={"target": y})
         target = open_vector(y, matrix.shape[0], matrix=matrix, name="target").read(0, matrix.shape[0])
         return float(d2_tweedie_score(target, self.predict(matrix, **run), sample_weight=sample_weight, power=1))
 

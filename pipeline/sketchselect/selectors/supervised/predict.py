@@ -234,7 +234,7 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         from sklearn.metrics import accuracy_score, r2_score
 
         self._check_fitted()
-        matrix = self._open(X, reset=False, vectors=(y,))
+        matrix = self._open(X, reset=False, vectors={"target": y})
         n_rows = matrix.shape[0]
         target = open_vector(y, n_rows, matrix=matrix, name="target").read(0, n_rows)
         predicted = self.predict(matrix, **run)
