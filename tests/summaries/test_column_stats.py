@@ -1,7 +1,11 @@
-"""Column statistics where the first row is a bad point of reference."""
+"""Column statistics where the first row is a bad point of reference, and the memory that they take."""
+
+import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from sketchselect.summaries import ColumnStats
 
@@ -39,3 +43,37 @@ def test_a_column_that_is_all_missing():
     s = ColumnStats().from_block(X)
     assert s.missing.tolist() == [2, 0]
     assert s.variance.tolist() == [0.0, 1.0]
+
+
+def _tall(rng: np.random.Generator) -> Any:
+    return rng.standard_normal((20_000, 1000))
+
+
+def _gaps(rng: np.random.Generator) -> Any:
+    X = rng.standard_normal((20, 200_000))
+    return np.where(X > 1.0, np.nan, X)
+
+
+def _about_a_billion(rng: np.random.Generator) -> Any:
+    X = 1e9 + _tall(rng)
+    X[0] = 0.0  # so that it is swept again
+    return X
+
+
+def _words(rng: np.random.Generator) -> Any:
+    return sparse.random_array((20, 200_000), density=0.1, format="csr", rng=rng)
+
+
+@pytest.mark.parametrize("rows", [_tall, _gaps, _about_a_billion, _words])
+def test_memory_stays_below_the_projection(rows):
+    X = rows(np.random.default_rng(1))
+    n, p = X.shape
+    a = ColumnStats().from_block(X)
+    bound = a.projected_nbytes(p) + a.working_nbytes(p) + 8 * n  # their weights count as a column of the block
+    for call in (lambda: ColumnStats().from_block(X), lambda: a.merge(a)):
+        tracemalloc.start()
+        try:
+            call()
+            assert tracemalloc.get_traced_memory()[1] <= bound
+        finally:
+            tracemalloc.stop()

@@ -131,7 +131,7 @@ class ColumnStats(Summary[ColumnRecord]):
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` or `merge`."""
-        return 512 * n_features + 1024
+        return 256 * n_features + 1024
 
     def _empty(self, n_features: int, n_targets: int) -> ColumnRecord:
         zeros = np.zeros(n_features)
@@ -193,13 +193,23 @@ class ColumnStats(Summary[ColumnRecord]):
         return ColumnRecord(n, **statistics)
 
     def _combine(self, left: ColumnRecord, right: ColumnRecord) -> ColumnRecord:
+        # In few arrays: of very many columns these are the memory of a merge.
         weight = left.weight + right.weight
         safe = np.where(weight > 0, weight, 1.0)
         difference = np.where((left.weight > 0) & (right.weight > 0), right.mean - left.mean, 0.0)
+        between = right.weight / safe
+        between *= left.weight
+        scatter = difference * difference
+        scatter *= between
+        scatter += left.scatter + right.scatter
+        del between
         # From the mean of the heavier side, as `merge_means`.
         from_right = right.weight > left.weight
-        base = np.where(from_right, right.mean, left.mean)
-        step = np.where(from_right, -left.weight, right.weight) / safe
+        mean = np.where(from_right, -left.weight, right.weight)
+        mean /= safe
+        mean *= difference
+        mean += np.where(from_right, right.mean, left.mean)
+        del safe, difference
         return ColumnRecord(
             n_rows=left.n_rows + right.n_rows,
             weight=weight,
@@ -207,8 +217,8 @@ class ColumnStats(Summary[ColumnRecord]):
             nonzero=left.nonzero + right.nonzero,
             low=np.minimum(left.low, right.low),
             high=np.maximum(left.high, right.high),
-            mean=base + difference * step,
-            scatter=left.scatter + right.scatter + difference * difference * (left.weight * (right.weight / safe)),
+            mean=mean,
+            scatter=scatter,
         )
 
     # --- answers -----------------------------------------------------------------------------------------------
