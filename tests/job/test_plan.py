@@ -356,6 +356,20 @@ def test_the_time_is_that_of_the_workers_with_its_bottleneck_and_price(job_file:
     assert passes[2]["bottleneck"] == "partitions"
 
 
+def test_no_worker_is_started_to_plan_for_one_partition(job_file: Path, monkeypatch) -> None:
+    from sketchselect.workflow.plan import forecast
+
+    measured: list[int] = []
+    monkeypatch.setattr(forecast, "idle_worker_nbytes", lambda: measured.append(1) or 2**28)
+    one = forecast_job(job_file, n_workers=2, overrides=["execution.partition_bytes=1GiB"])
+    assert not measured
+    assert {each.partitions for each in one.passes} == {1}
+    assert one.seconds is not None
+    assert one.expected_nbytes is None
+    assert "expected" not in one.text()
+    assert forecast_job(job_file, n_workers=2).idle_nbytes == 2**28
+
+
 def test_a_merge_that_compiles_is_timed_again(job_file: Path, monkeypatch) -> None:
     from sketchselect.workflow.plan import forecast
 

@@ -569,7 +569,8 @@ def forecast_job(
     `n_workers`: Workers to plan for (threads, where the job runs on threads); what the job says, or one per core, by
         default.
     `calibrate`: Whether to time about one partition of every pass on one thread, for at most about
-        `CALIBRATION_SECONDS`, and to measure memory; without, there are no estimates of either.
+        `CALIBRATION_SECONDS`, and to measure memory, that of workers where there are several partitions; without,
+        there are no estimates of either.
 
     `price`: Of a worker for an hour, in any currency; with it the plan has a cost.
 
@@ -846,8 +847,11 @@ class _Walk:
         """Return the plan."""
         execution = self.config.execution
         idle: int | None = None
-        if self.calibrate:
-            idle = idle_worker_nbytes() if self.engine.kind == "dask" else self.base_nbytes
+        if self.calibrate and self.engine.kind != "dask":
+            idle = self.base_nbytes
+        elif self.calibrate and any(one.partitions > 1 for one in self.engine.passes):
+            # Of one partition a worker is seldom asked for, and to start one takes longer than all passes.
+            idle = idle_worker_nbytes()
         cluster = ClusterSpec(
             address=execution.cluster,
             kind=self.engine.kind,
