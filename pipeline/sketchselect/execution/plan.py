@@ -23,7 +23,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import _kernel_cache, prepare
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._memory import peak_nbytes
+from sketchselect._memory import mapped_nbytes, peak_nbytes
 from sketchselect._progress import Progress, Result
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import PartitionFailed, WillNotFit
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PROCESS_NBYTES = 248 * 2**20
 """A worker with Python, the libraries and compiled kernels loaded, and what its allocator does not give back."""
 
-MAIN_NBYTES = 296 * 2**20
+MAIN_NBYTES = 320 * 2**20
 """The same of the process that a job is started in, which also selects and writes the results."""
 
 SCHEDULER_NBYTES = 80 * 2**20
@@ -51,6 +51,10 @@ SCHEDULER_NBYTES = 80 * 2**20
 
 COMPILING_NBYTES = 192 * 2**20
 """What a process that compiles the kernels takes beside: about 5 MiB for each, and LLVM."""
+
+LLVM_NBYTES = 36 * 2**20, 70 * 2**20
+"""What of this is LLVM's library: as it is loaded, and when kernels run. Where its file lies in large blocks in the
+system's cache, as after an installation, a process maps more than that of it at once."""
 
 SPLIT_FACTOR = 3.0
 """Bytes of the copies that kernels make of a sparse block, over its entries x 16: columns that are at least a quarter
@@ -150,7 +154,17 @@ def process_nbytes(matrix: Matrix, kind: str) -> int:
 def library_nbytes(kind: str) -> int:
     """Return what such a process needs before it opens a source; more where no kernel is compiled yet."""
     compiling = COMPILING_NBYTES if _kernel_cache.is_empty() else 0
-    return (PROCESS_NBYTES if kind == "dask" else MAIN_NBYTES) + compiling
+    return (PROCESS_NBYTES if kind == "dask" else MAIN_NBYTES) + compiling + _mapped_in_large_blocks()
+
+
+@functools.cache
+def _mapped_in_large_blocks() -> int:
+    """Return how much more of LLVM's library this process has mapped than is usual, and so will workers."""
+    import llvmlite.binding  # noqa: F401  # what every pass loads
+
+    loaded, used = LLVM_NBYTES
+    mapped = mapped_nbytes("libllvmlite")
+    return mapped - loaded if mapped > used else 0
 
 
 def projection(

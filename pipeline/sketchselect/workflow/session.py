@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchselect._blas_kernel import VARIABLE
 from sketchselect._byte_sizes import format_bytes
+from sketchselect._memory import trim
 from sketchselect._progress import (
     LOG,
     METRICS_HEAD,
@@ -492,6 +493,7 @@ class Session:
         entry: dict[str, Any] = {"name": name, "seconds": 0.0, "reused": False}
         began = time.perf_counter()
         yield entry
+        trim()  # or what threads have freed in heaps of their own adds up from stage to stage
         entry["seconds"] = round(time.perf_counter() - began, 3)
         is_again = name in {earlier["name"] for earlier in self.stages}
         self.stages.append(entry)

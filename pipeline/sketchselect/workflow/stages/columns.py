@@ -418,7 +418,7 @@ def _state_projection(session: Session, source: Source, description: Summary[Any
             "times; `sketchselect convert --chunks` makes a store that is not"
         )
     times = f"; {n_passes} passes, each over all rows" if n_passes > 1 else ""
-    session.progress.note(f"memory: at most {format_bytes(memory.nbytes)} per process{times}")
+    session.progress.note(f"memory to summarize: at most {format_bytes(memory.nbytes)} per process{times}")
     give_detail(session.progress, f"summarize: {memory.sentence()}")
 
 
