@@ -144,6 +144,7 @@ def test_in_panels_is_whole_to_rounding(monkeypatch, data, weighted, dtype):
     assert type(tiled) is Moments
     assert (tiled.n_rows, tiled.n_targets, tiled.weight) == (plain.n_rows, 2, plain.weight)
     assert tiled.record.squared_weight == plain.record.squared_weight
+    assert tiled.n_weighted_rows == plain.n_weighted_rows == (np.count_nonzero(w) if weighted else len(X))
     C, D = tiled.record.comoment, plain.record.comoment
     scale = np.sqrt(np.outer(D.diagonal(), D.diagonal()))
     # Untiled products of float32 columns are made in float32.

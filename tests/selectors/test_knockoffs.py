@@ -69,6 +69,29 @@ def test_merged_files_of_sites_and_streams_select_what_all_rows_do(tmp_path: Any
         np.testing.assert_allclose(other.statistics_, whole.statistics_, rtol=1e-6, atol=1e-9)
 
 
+def test_weights_are_inverse_variances_and_each_row_of_positive_weight_is_one_row() -> None:
+    X, y = problem(n=110)
+    rng = np.random.default_rng(1)
+    w = np.exp(rng.standard_normal(110))
+    plain = KnockoffSelector().fit(X, y)
+    assert plain.selection_.parameters["knockoffs"] == "fixed"
+    # Fewer effective rows than 2 p + 1
+    assert sks.summarize(X, Moments(), y=y, sample_weight=w).n_effective < 81
+    for weights in (w, np.full(110, 3.0)):
+        fixed = KnockoffSelector(knockoffs="fixed").fit(X, y, sample_weight=weights)
+        auto = KnockoffSelector().fit(X, y, sample_weight=weights)
+        np.testing.assert_array_equal(auto.statistics_, fixed.statistics_)
+    np.testing.assert_array_equal(auto.support_, plain.support_)
+    without = np.arange(110) >= 10
+    zeros = KnockoffSelector().fit(X, y, sample_weight=np.where(without, w, 0.0))
+    fewer = KnockoffSelector().fit(X[without], y[without], sample_weight=w[without])
+    np.testing.assert_allclose(zeros.statistics_, fewer.statistics_, rtol=1e-6, atol=1e-9)
+    with pytest.raises(BadParameter, match=r"at least 2 n_features \+ 1 = 81 rows, got 80 of positive weight; take"):
+        KnockoffSelector(knockoffs="fixed").fit(X, y, sample_weight=np.where(np.arange(110) >= 30, w, 0.0))
+    with pytest.raises(BadParameter, match=r"rows, got 80; take"):
+        KnockoffSelector(knockoffs="fixed").fit(X[:80], y[:80], sample_weight=w[:80])
+
+
 def test_units_of_columns_and_target_and_constant_columns_change_nothing() -> None:
     X, y = problem()
     whole = KnockoffSelector().fit(X, y)

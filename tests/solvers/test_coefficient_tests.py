@@ -1,5 +1,6 @@
 """Tests of least-squares coefficients from moments: NIST's Longley, the rows themselves, and what has no tests."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from scipy import stats
 
 from sketchselect.selectors import ThresholdedOLS
 from sketchselect.solvers import coefficient_tests, standardize
+from sketchselect.summaries import Moments
 
 LONGLEY = Path(__file__).parents[1] / "papers" / "nist" / "longley.txt"
 # NIST StRD, Longley: certified standard deviations of the estimates of B1 to B6
@@ -48,6 +50,29 @@ def test_one_column_is_the_regression_line_of_scipy() -> None:
     np.testing.assert_allclose(tests.pvalues, expected.pvalue, rtol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 50.0])
+@pytest.mark.parametrize("weightless", [0, 9])
+def test_weighted_rows_have_the_errors_of_weighted_least_squares(scale: float, weightless: int) -> None:
+    rng = np.random.default_rng(4)
+    n, p = 40, 3
+    X, w = rng.standard_normal((n, p)), scale * np.exp(1.5 * rng.standard_normal(n))
+    w[:weightless] = 0.0
+    y = X[:, 0] + rng.standard_normal(n)
+    parts = [Moments().from_block(X[i::4], y[i::4], sample_weight=w[i::4]) for i in range(4)]
+    sites = ThresholdedOLS(1).fit_summary(functools.reduce(Moments.merge, parts))
+    # Least squares of the rows times the roots of their weights
+    root = np.sqrt(w[weightless:, None])
+    A = root * np.column_stack([np.ones(n - weightless), X[weightless:]])
+    coef, rss, _, _ = np.linalg.lstsq(A, root[:, 0] * y[weightless:])
+    freedom = n - weightless - p - 1
+    errors = np.sqrt(np.diag(np.linalg.inv(A.T @ A)) * rss / freedom)[1:]
+    half = errors * stats.t.ppf(0.975, freedom)
+    for selector in (ThresholdedOLS(1).fit(X, y, sample_weight=w), sites):
+        np.testing.assert_allclose(selector.standard_errors_, errors, rtol=1e-10)
+        np.testing.assert_allclose(selector.pvalues_, 2 * stats.t.sf(np.abs(coef[1:] / errors), freedom), rtol=1e-9)
+        np.testing.assert_allclose(selector.confint_, np.column_stack([coef[1:] - half, coef[1:] + half]), rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_intervals_cover_and_p_values_of_noise_are_uniform() -> None:
     rng = np.random.default_rng(1)
@@ -63,7 +88,7 @@ def test_intervals_cover_and_p_values_of_noise_are_uniform() -> None:
     assert stats.kstest(noise, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("case", ["few rows", "copies", "classes", "two targets", "degree"])
+@pytest.mark.parametrize("case", ["few rows", "copies", "classes", "two targets", "degree", "fading"])
 def test_what_has_no_honest_test_has_none(case: str) -> None:
     rng = np.random.default_rng(2)
     X = rng.standard_normal((40, 5))
@@ -76,9 +101,13 @@ def test_what_has_no_honest_test_has_none(case: str) -> None:
         y, options = (y > 0).astype(int), {"task": "classification"}
     elif case == "two targets":
         y = np.column_stack([y, y**2])
-    else:
+    elif case == "degree":
         options = {"degree": 2}
-    selector = ThresholdedOLS(2, **options).fit(X, y)
+    selector = ThresholdedOLS(2, **options)
+    if case == "fading":
+        selector.fit_summary(Moments(half_life=20).from_block(X, y))
+    else:
+        selector.fit(X, y)
     assert np.isnan(selector.pvalues_).all()
     assert np.isnan(selector.confint_).all()
     assert selector.selection_.columns == {}

@@ -32,9 +32,11 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
         for member in members:
             if member.kind in ("folds", "groups"):
                 member = member.total
+            w = golden.weights() if kind in ("moments", "decayed-moments") and version == 4 else np.ones(len(X))
             if member.kind in ("frequent-directions", "moments", "column-stats", "top-values"):
-                assert np.allclose(member.mean, X.mean(axis=0), rtol=1e-13, atol=1e-13)
-                scatter = ((X - X.mean(axis=0)) ** 2).sum(axis=0)
+                mean = np.average(X, axis=0, weights=w)
+                assert np.allclose(member.mean, mean, rtol=1e-13, atol=1e-13)
+                scatter = w @ (X - mean) ** 2
                 assert np.allclose(member.centered_column_squared_norms, scatter, rtol=1e-12)
             if member.kind == "frequent-directions":
                 gap = np.linalg.eigvalsh(X.T @ X - member.sketch.T @ member.sketch)
@@ -51,8 +53,10 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
                 for j, bins_of_column in enumerate(np.minimum(bins, 7).T):
                     assert (member.counts[j] == np.histogram2d(bins_of_column, y, (range(9), range(4)))[0]).all()
             if member.kind == "decayed-moments":
-                weights = 0.5 ** np.arange(len(X))[::-1]
+                weights = w * 0.5 ** np.arange(len(X))[::-1]
                 assert np.allclose(member.mean, weights @ X / weights.sum(), rtol=1e-13, atol=1e-13)
+            if member.kind in ("moments", "decayed-moments"):
+                assert member.n_weighted_rows == np.count_nonzero(w)
             if member.kind == "decayed-directions":
                 A = X * np.sqrt(0.5) ** np.arange(len(X))[::-1, None]
                 gap = np.linalg.eigvalsh(A.T @ A - member.sketch.T @ member.sketch)
@@ -108,6 +112,7 @@ def test_every_form_of_moments_has_a_golden_file_that_loads():
 # The members of the bundle's file are of an older version than those that are written now.
 WRITTEN = {name: golden.descriptions()[name].written_version for name in set(golden.descriptions()) - {"bundle"}}
 OTHER_FORMS = [("decayed-moments", 3), ("moments", 3), ("likelihood-sums", 1), ("likelihood-sums", 2)]
+OTHER_FORMS += [("decayed-moments", 4), ("moments", 4)]
 
 
 @pytest.mark.parametrize(("name", "version"), sorted(WRITTEN.items()) + OTHER_FORMS)
@@ -133,9 +138,10 @@ def test_only_what_older_versions_cannot_read_names_a_newer_one(monkeypatch):
     assert few.few_rows is None  # so few columns that they would be a matrix
     assert np.allclose(few.covariance(), sks.load(golden.path_of("moments", 2)).covariance(), rtol=1e-12, atol=1e-12)
     squares = sks.Moments(degree=2, products=False).from_block(np.eye(3))
+    weightless = sks.Moments().from_block(np.eye(3), sample_weight=[1.0, 0.0, 2.0])
     monkeypatch.setattr(sks.Moments, "format_version", 2)
-    for new in (few, squares):
-        with pytest.raises(DamagedFile, match=r"version 3.*install a newer version"):
+    for new, version in ((few, 3), (squares, 3), (weightless, 4)):
+        with pytest.raises(DamagedFile, match=f"version {version}.*install a newer version"):
             codec.decode(codec.encode(new))
 
 

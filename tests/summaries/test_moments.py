@@ -29,10 +29,24 @@ def test_equal_to_numpy_for_blocks_weights_and_several_targets(form, weighted):
     assert np.allclose(m.y_mean, np.average(y, axis=0, weights=weights), rtol=1e-13)
     total = w.sum() if weighted else len(X)
     assert m.n_effective == pytest.approx(total**2 / (w**2).sum() if weighted else len(X))
+    assert m.n_weighted_rows == len(X)
     assert np.allclose(m.covariance(ddof=1), whole[:6, :6] * total / (total - 1), rtol=1e-11, atol=1e-11)
     if form != "pairwise":
         A = X * np.sqrt(w)[:, None] if weighted else X
         assert np.allclose(m.gram(), A.T @ A, rtol=1e-11)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_of_weight_zero_are_counted_and_not_among_the_weighted(form):
+    X, y, w = some_rows()
+    w[::3] = 0.0
+    parts = blocks(FORMS[form], X, y, w)
+    m = merged([decode(encode(part)) for part in parts])
+    assert (m.n_rows, m.n_weighted_rows) == (400, np.count_nonzero(w))
+    if form != "qr":
+        assert m.unmerge(parts[0]).n_weighted_rows == m.n_weighted_rows - parts[0].n_weighted_rows
+    if form in ("degree 2", "squares"):
+        assert m.expanded().n_weighted_rows == m.n_weighted_rows
 
 
 @pytest.mark.parametrize("half_life", [None, 20.0])

@@ -70,12 +70,14 @@ class CoefficientTests:
     intervals: Floats
 
 
-def coefficient_tests(problem: Problem) -> CoefficientTests | None:
+def coefficient_tests(problem: Problem, n_rows: int | None = None) -> CoefficientTests | None:
     """Return least squares of one target on all columns with tests of the coefficients; None where there are none.
 
     ``var(b_j) = s^2 (S^-1)_jj`` with ``s^2 = (yy - c'b) / (n - p - 1)``, exact for a target that is linear in the
     columns, with Gaussian errors of one variance (or, with weights, of variances inverse to them). There are none for
     several targets, fewer than p + 2 rows, or columns in a linear relation. Cost: p^3.
+
+    `n_rows`: Number n of rows of positive weight; by default that of the problem, which of weighted rows is effective.
 
     Examples
     --------
@@ -87,7 +89,7 @@ def coefficient_tests(problem: Problem) -> CoefficientTests | None:
     ([2.0], [0.1])
     """
     active = np.flatnonzero(problem.active)
-    freedom = problem.n - active.size - 1.0
+    freedom = (problem.n if n_rows is None else n_rows) - active.size - 1.0
     if problem.n_targets != 1 or freedom < 1.0 or not active.size:
         return None
     correlation, xy = problem.correlation[np.ix_(active, active)], problem.xy[active, 0]

@@ -200,6 +200,7 @@ class MomentsRecord:
     end: int | None = None  # Global index after the last row, at which decaying weights are valid
     # Sum of squares, about the means of their blocks, of the columns whose products were computed in float32
     single_scatter: float = 0.0
+    n_weightless: int | None = None  # Rows of weight 0, which `n_rows` counts; None where there are none
 
     @property
     def n_features(self) -> int:
@@ -433,6 +434,11 @@ def squared_weight(block: Array, weights: Floats | None) -> float:
     return float(block.shape[0]) if weights is None else float(weights @ weights)
 
 
+def count_weightless(weights: Floats | None) -> int | None:
+    """Return the number of rows of weight 0; None where there are none."""
+    return None if weights is None else int(np.count_nonzero(weights == 0)) or None
+
+
 def added(left: MomentsRecord, right: MomentsRecord, sign: int = 1) -> MomentsRecord:
     """Return `left` with the rows and weights of `right` added or subtracted; its moments are those of `left`."""
     return replace(
@@ -440,6 +446,7 @@ def added(left: MomentsRecord, right: MomentsRecord, sign: int = 1) -> MomentsRe
         n_rows=left.n_rows + sign * right.n_rows,
         weight=max(left.weight + sign * right.weight, 0.0),
         squared_weight=max(left.squared_weight + sign * right.squared_weight, 0.0),
+        n_weightless=((left.n_weightless or 0) + sign * (right.n_weightless or 0)) or None,
         # Rounding is not undone by subtracting rows.
         single_scatter=left.single_scatter + right.single_scatter,
     )

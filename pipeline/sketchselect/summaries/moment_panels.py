@@ -25,7 +25,7 @@ from sketchselect.linalg.validation import Array, Floats, is_csr, require_positi
 from sketchselect.summaries.base import Summary, as_classes, register
 from sketchselect.summaries.containers import Bundle
 from sketchselect.summaries.frequent_directions import FrequentDirections
-from sketchselect.summaries.moment_forms import MomentsRecord
+from sketchselect.summaries.moment_forms import MomentsRecord, count_weightless
 from sketchselect.summaries.moments import ClassTargets, Moments, n_class_targets
 
 
@@ -39,6 +39,7 @@ class ComomentPanelRecord:
     squared_weight: float
     mean: Floats
     comoment: Floats
+    n_weightless: int = 0  # Rows of weight 0, which `n_rows` counts
 
     @property
     def n_features(self) -> int:
@@ -75,6 +76,7 @@ class ComomentPanel(ClassTargets[ComomentPanelRecord]):
     """
 
     kind = "comoment-panel"
+    format_version = 2
     record_type = ComomentPanelRecord
     accepts_sparse = True
 
@@ -119,7 +121,8 @@ class ComomentPanel(ClassTargets[ComomentPanelRecord]):
         else:
             weight, mean, comoment = comoment_panel(block, targets, rows, weights, start)
         squared = float(block.shape[0]) if weights is None else float(weights @ weights)
-        return ComomentPanelRecord(block.shape[0], targets.shape[1], weight, squared, mean, comoment)
+        weightless = count_weightless(weights) or 0
+        return ComomentPanelRecord(block.shape[0], targets.shape[1], weight, squared, mean, comoment, weightless)
 
     def _combine(self, left: ComomentPanelRecord, right: ComomentPanelRecord) -> ComomentPanelRecord:
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
@@ -128,7 +131,9 @@ class ComomentPanel(ClassTargets[ComomentPanelRecord]):
         comoment += left.comoment
         comoment += right.comoment
         squared = left.squared_weight + right.squared_weight
-        return ComomentPanelRecord(left.n_rows + right.n_rows, left.n_targets, weight, squared, mean, comoment)
+        weightless = left.n_weightless + right.n_weightless
+        n_rows = left.n_rows + right.n_rows
+        return ComomentPanelRecord(n_rows, left.n_targets, weight, squared, mean, comoment, weightless)
 
     # --- answers -----------------------------------------------------------------------------------------------
 
@@ -152,7 +157,13 @@ def moments_of_panels(moments: Moments, first: ComomentPanel, comoment: Floats) 
     """Return `moments` of the rows of the panel `first`, with the co-moment assembled from all panels (not copied)."""
     panel = first.record
     record = MomentsRecord(
-        panel.n_rows, panel.n_targets, panel.weight, panel.squared_weight, panel.mean, comoment=comoment
+        panel.n_rows,
+        panel.n_targets,
+        panel.weight,
+        panel.squared_weight,
+        panel.mean,
+        comoment=comoment,
+        n_weightless=panel.n_weightless or None,
     )
     return moments._with(record, first.context)
 

@@ -23,6 +23,7 @@ from sketchselect.summaries.moment_forms import (
     Pairwise,
     Products,
     RowsOrComoment,
+    count_weightless,
     n_polynomial,
     pair_indices,
     pairs_of,
@@ -147,7 +148,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     kind = "moments"
     decayed_kind = "decayed-moments"
-    format_version = 3
+    format_version = 4
     record_type = MomentsRecord
     later_parameters: ClassVar[Mapping[str, Any]] = {"products": True}
 
@@ -205,7 +206,9 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     @property
     def written_version(self) -> int:
-        """The format version in files: 3 of centred rows and of squares without products, which 2 did not have."""
+        """The version in files: 4 with rows of weight 0, else 3 of centred rows and squares without products, or 2."""
+        if self.has_data and self.record.n_weightless is not None:
+            return 4
         as_rows = self.has_data and self.record.factor is not None and isinstance(self._form, RowsOrComoment)
         return 3 if as_rows or not self.products else 2
 
@@ -235,10 +238,12 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         return scaled + self._form.working_nbytes(*self._n_joint(n_features, n_targets))
 
     def _empty_like(self, record: Any) -> MomentsRecord:
-        if not isinstance(self._form, RowsOrComoment):
-            return self._empty(record.n_features, record.n_targets)
         columns = self._n_joint(record.n_features, record.n_targets)
-        return self._timed(self._form.empty_as(record.factor is not None, *columns))
+        if isinstance(self._form, RowsOrComoment):
+            empty = self._form.empty_as(record.factor is not None, *columns)
+        else:
+            empty = self._form.empty(*columns)
+        return replace(self._timed(empty), n_weightless=None if record.n_weightless is None else 0)
 
     def _empty(self, n_features: int, n_targets: int) -> MomentsRecord:
         return self._timed(self._form.empty(*self._n_joint(n_features, n_targets)))
@@ -247,9 +252,11 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         return replace(empty, end=0) if self.decays else empty
 
     def _summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        # Before weights decay: how many of old rows become 0 depends on the block.
+        n_weightless = count_weightless(weights)
         end, weights = self._row_weights(start, block.shape[0], weights)
         record = self._form.summarise(block, targets, start, weights)
-        return record if end is None else replace(record, end=end)
+        return replace(record, end=end, n_weightless=n_weightless)
 
     def _combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         return self._form.combine(*self._aligned(left, right))
@@ -317,6 +324,11 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         """Effective number of rows, ``(sum w)^2 / sum w^2``; 0 without weight."""
         squared = self.record.squared_weight
         return self.weight * (self.weight / squared) if squared > 0 else 0.0
+
+    @property
+    def n_weighted_rows(self) -> int:
+        """Number of rows of positive weight; files that were written before version 4 count all rows."""
+        return self.record.n_rows - (self.record.n_weightless or 0)
 
     @property
     def n_targets(self) -> int:
@@ -555,7 +567,15 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             squares = p + np.flatnonzero(first == second)
             columns = np.concatenate([np.arange(p), squares, np.arange(n_polynomial(p), moved.size)])
             moved, comoment = moved[columns], comoment[np.ix_(columns, columns)]
-        plain = MomentsRecord(record.n_rows, record.n_targets, record.weight, record.squared_weight, moved, comoment)
+        plain = MomentsRecord(
+            record.n_rows,
+            record.n_targets,
+            record.weight,
+            record.squared_weight,
+            moved,
+            comoment,
+            n_weightless=record.n_weightless,
+        )
         moments = Moments(classes=self.classes)._with(plain, self.context)
         return moments.with_context(
             prepare=self.prepare, feature_names=polynomial_names(self.feature_names, p, with_products)

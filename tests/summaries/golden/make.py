@@ -89,14 +89,22 @@ def descriptions() -> dict[str, Summary]:
     return {laws.description.kind: laws.description for laws in reversed(LAWS.values())} | listed
 
 
-def build(description: Summary) -> Summary:
+def weights() -> np.ndarray:
+    """Return the weights of the rows in files that have a row of weight 0."""
+    return (np.arange(ROWS) != 3).astype(float)
+
+
+def build(description: Summary, sample_weight: np.ndarray | None = None) -> Summary:
     """Return the summary of the data in two blocks, labelled."""
     # Products of all columns would make a file of megabytes.
     X = data()[:, :5] if getattr(description, "degree", 1) == 2 else data()
     y = (np.arange(ROWS) % 4).astype(int if description.kind == "centroid-sums" else float)
     if getattr(description, "classes", None):
         y = np.array(description.classes)[np.arange(ROWS) % len(description.classes)]
-    parts = [description.from_block(X[a:b], y[a:b], start=a) for a, b in ((0, 10), (10, ROWS))]
+    parts = []
+    for a, b in ((0, 10), (10, ROWS)):
+        part = None if sample_weight is None else sample_weight[a:b]
+        parts.append(description.from_block(X[a:b], y[a:b], sample_weight=part, start=a))
     return parts[0].merge(parts[1]).with_context(prepare=("l2",), feature_names=NAMES[: X.shape[1]])
 
 
@@ -108,6 +116,7 @@ def path_of(name: str, version: int) -> Path:
 if __name__ == "__main__":
     sys.path.insert(0, str(FOLDER.parents[2]))
     summaries = [(name, build(description)) for name, description in descriptions().items()]
+    summaries += [(name, build(descriptions()[name], weights())) for name in ("moments", "decayed-moments")]
     # Few rows of so many columns that they stay rows would make a large file.
     moment_forms.is_few = lambda n_rows, width: True
     summaries += [(name, build(descriptions()[name])) for name in ("moments", "decayed-moments")]

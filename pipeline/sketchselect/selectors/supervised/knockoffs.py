@@ -44,9 +44,9 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         at once (``2 / fdr`` with several draws), or none is.
     knockoffs : {"auto", "fixed", "model"}
         "fixed": nothing is assumed of the columns, and the target is linear in them, with Gaussian errors of one
-        variance; needs ``n_samples >= 2 n_features + 1``. "model": nothing is assumed of the target given the columns,
-        and the rows are Gaussian with the covariance estimated from them. "auto": "fixed" for a numeric target and
-        enough rows, else "model".
+        variance; needs ``n_samples >= 2 n_features + 1``, of positive weight. "model": nothing is assumed of the target
+        given the columns, and the rows are Gaussian with the covariance estimated from them. "auto": "fixed" for a
+        numeric target and enough rows, else "model".
     draws : int, default 1
         Number of draws of knockoffs. A selection by one draw is random: another `random_state` may select other
         columns. By several (25, say) it is stable, from their mean e-values, and takes ``2 / fdr`` columns at once.
@@ -83,7 +83,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     -----
     Guarantee: ``E[false / selected] <= fdr`` under the assumptions named at `knockoffs`: exactly for "fixed"; for
     "model" exactly if the covariance is that of the rows' law, else more by at most the error of the estimate.
-    Sample weights must be inverse variances of the errors.
+    Sample weights must be inverse variances of the errors: each row of positive weight is one row for "fixed", and for
+    "model" there are `Moments.n_effective` rows.
     Cost after the pass: some p^3 once, and 8 p^3 a draw (the lasso path of 2 p columns).
     Source: Barber and Candes 2015; Candes, Fan, Janson and Lv 2018; Spector and Janson 2022 (gaps); Ren and Barber 2024
     (several draws); Barber, Candes and Samworth 2020 (errors of the covariance).
@@ -138,13 +139,17 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
                 "these moments have products in float32, whose rounding no bound on false columns covers; summarise "
                 'the rows as float64: open_matrix(..., dtype="float64"), or `sketchselect summarize --for knockoffs`'
             )
-        # Weights are inverse variances: rows of weight 0 do not count, and rows of one weight count as they are.
-        n = int(moments.n_effective * (1 + 1e-12))
+        effective = int(moments.n_effective * (1 + 1e-12))
+        # Weights are inverse variances: rows of weight 0 do not count, and all others count as they are.
+        n = effective if moments.decays else moments.n_weighted_rows
         problem = standardize(
             moments.covariance(), moments.xy, moments.yy, mean=moments.mean, y_mean=moments.y_mean, n=float(n)
         )
         active = np.flatnonzero(problem.active)
         kind = self._kind(moments, n, active.size)
+        if kind == "model":
+            # The covariance of weighted rows is as close to that of their law as the covariance of so many rows.
+            n = effective
         statistics, threshold = np.zeros(moments.n_features), float("inf")
         varies = bool((problem.yy.diagonal() > 0).any())
         if active.size and varies and n > 2:
@@ -184,9 +189,10 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         if moments.classes is not None:
             raise BadParameter(_NOT_FOR_CLASSES)
         if n < 2 * n_active + 1:
+            which = " effective ones" if moments.decays else " of positive weight" if n < moments.n_rows else ""
             raise BadParameter(
-                f'knockoffs="fixed" takes at least 2 n_features + 1 = {2 * n_active + 1} rows, got {n}; take "model", '
-                "or fewer columns"
+                f'knockoffs="fixed" takes at least 2 n_features + 1 = {2 * n_active + 1} rows, got {n}{which}; take '
+                '"model", or fewer columns'
             )
         return "fixed"
 

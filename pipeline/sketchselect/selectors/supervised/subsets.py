@@ -82,7 +82,8 @@ class ThresholdedOLS(SizedSelector):
     Notes
     -----
     Guarantee: least squares on the selected columns, exact to rounding; p-values and intervals are exact if the target
-    is linear in the columns, with Gaussian errors of one variance, or of variances inverse to the sample weights.
+    is linear in the columns, with Gaussian errors of one variance, or of variances inverse to the sample weights, of
+    which only the ratios matter: those of weighted least squares on the rows of positive weight.
     Cost after the pass: one Cholesky factorisation, p^3 / 3, and an eigendecomposition for the p-values.
     Source: Sun, Guo and Barbu 2019, Algorithm 1 and Proposition 2, on standardised columns.
 
@@ -115,7 +116,9 @@ class ThresholdedOLS(SizedSelector):
         p = selection.scores.size
         tests = None
         if self.degree == 1 and self.task == "regression" and self.half_life is None and self.missing is None:
-            tests = coefficient_tests(design_of(summary, self.task, 1, with_folds=False).problem)
+            design = design_of(summary, self.task, 1, with_folds=False)
+            if not design.moments.decays:
+                tests = coefficient_tests(design.problem, design.moments.n_weighted_rows)
         if tests is None:
             self.pvalues_ = self.standard_errors_ = np.full(p, np.nan)
             self.confint_ = np.full((p, 2), np.nan)
