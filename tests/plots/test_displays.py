@@ -15,6 +15,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
+from sklearn.feature_selection import chi2
 from tests.documentation.pages import python
 
 import sketchselect as sks
@@ -202,14 +203,15 @@ def test_clusters_are_drawn_on_the_principal_components_of_the_rows(form, tmp_pa
     drawn(axes)
 
 
-def test_top_features_are_those_of_most_lift():
+def test_top_features_are_those_of_the_largest_chi_square_above_the_mean():
     digits = load_digits().data
     km = sks.KMeans(10).fit(digits)
     for cluster, top in enumerate(km.top_features(3)):
         members = digits[km.labels_ == cluster].mean(axis=0)
         mean = digits.mean(axis=0)
         lift = np.divide(members, mean, out=np.zeros(64), where=mean > 0)
-        assert np.allclose([value for _, value in top], np.sort(lift)[::-1][:3])
+        statistics = np.where(lift > 1, chi2(digits, km.labels_ == cluster)[0], 0.0)
+        assert [j for j, _ in top] == np.argsort(-statistics)[:3].tolist()
         assert np.allclose([lift[j] for j, _ in top], [value for _, value in top])
     centred = sks.KMeans(4).fit(X - X.mean(axis=0))
     for cluster, top in enumerate(centred.top_features(3)):  # low columns distinguish a cluster, too
@@ -219,6 +221,10 @@ def test_top_features_are_those_of_most_lift():
     words = np.array([[1.0, 3.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 4.0], [0.0, 0.0, 4.0]])
     first, _ = sks.KMeans(2, init=words[1:3]).fit(words).top_features(2)
     assert first == [(1, 2.0), (0, 2.0)]  # of equal lifts the larger mean
+    topics = np.repeat([[3.0, 0.0, 1.0, 0.0], [0.0, 3.0, 1.0, 0.0]], 50, axis=0)
+    topics[0, 3], topics[50, 0] = 1.0, 1.0  # a word of one row alone, and one that is seldom elsewhere
+    first, _ = sks.KMeans(2, init=topics[[1, 51]]).fit(topics).top_features(2)
+    assert first == [(0, pytest.approx(2 * 150 / 151)), (3, 2.0)]  # though the lift of the other is larger
     with pytest.raises(BadParameter, match="stream"):
         sks.KMeans(2).partial_fit(X).top_features()
 

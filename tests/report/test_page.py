@@ -304,6 +304,28 @@ def test_clusters_name_their_highest_columns_by_lift(full_run, parse):
     assert "beryl (+1.5 sd) 1" in section(parse, render(*run), "clusters"), "negative values have no lift"
 
 
+def test_a_rare_column_of_one_cluster_is_not_before_those_of_the_whole_cluster(full_run, parse):
+    centres = np.zeros((3, 6))
+    centres[2, 1], centres[:, 4] = 0.01, [0.1, 0.1, 3.0]
+    run = full_run(cluster_weights=[20, 10, 10], centres=centres, profiles=[[-0.5, -0.5], [-0.5, -0.5], [0.6, 1.5]])
+    # The lift of the first is 40 / 10, as large as any; the mean of the second is 0.825.
+    assert "2 10 25.0 % ember (3.6 ×), beryl (4.0 ×)" in section(parse, render(*run), "clusters")
+
+
+def test_profiles_have_columns_of_every_cluster(full_run, parse):
+    away = np.zeros((3, 40))
+    away[0] = 5.0 + np.arange(40)[::-1] / 100
+    away[1, [20, 21, 22]] = [0.5, 0.7, 0.6]
+    away[2, 30] = -1.0
+    fields = {"n_columns": 40, "scores": np.ones(40), "support": range(40), "feature_names": None, "image_shape": None}
+    html = render(*full_run(**fields, profiles=away))
+    names = re.findall(r"<th><bdi>column (\d+)</bdi>", html[html.index('id="profiles"') :])
+    assert len(names) == 15
+    assert {"0", "21", "22", "20", "30"} <= set(names)
+    assert names[0] == "0"
+    assert [name for name in names if name in {"20", "21", "22"}] == ["21", "22", "20"]
+
+
 def test_the_curve_marks_the_proved_number_of_columns(full_run, parse):
     curve = {"method": ["greedy"] * 3, "n_features": [1, 2, 4], "ratio": [1.5, 1.1, 1.0], "low": [1.4, 1.0, 1.0]}
     curve["high"] = [1.6, 1.2, 1.0]

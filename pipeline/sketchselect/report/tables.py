@@ -313,19 +313,20 @@ HIGH = 0.5
 
 
 def top_columns(run: RunContent) -> list[str]:
-    """Return for each cluster the `MAX_TOP` high selected columns of most lift: the mean in it over that of all rows.
+    """Return for each cluster the `MAX_TOP` high selected columns of largest chi-square, with their lift.
 
-    Lift needs values that are not negative; of others, the columns that are most standard deviations above the mean.
+    Lift, the mean in the cluster over that of all rows, needs values that are not negative; of others, the columns that
+    are most standard deviations above the mean.
     """
     away, centres, sizes, support = run.profiles, run.centres, run.sizes, run.support
     if away is None or centres is None or sizes is None or not away.size:
         return []
     means = centres[:, support]
     of_means = lift_of(means, sizes)
-    has_lift, lift = of_means is not None, away if of_means is None else of_means
+    has_lift, (lift, score) = of_means is not None, of_means or (away, away)
     texts = []
     for cluster in range(len(away)):
-        high = [j for j in np.argsort(-lift[cluster], kind="stable") if away[cluster, j] >= HIGH][:MAX_TOP]
+        high = [j for j in np.argsort(-score[cluster], kind="stable") if away[cluster, j] >= HIGH][:MAX_TOP]
         marks = (f"{lift[cluster, j]:.1f} ×" if has_lift else f"{away[cluster, j]:+.1f} sd" for j in high)
         texts.append(", ".join(f"{_column_name(run, j)} ({mark})" for j, mark in zip(high, marks, strict=True)) or "–")
     return texts
@@ -338,14 +339,21 @@ def _column_name(run: RunContent, position: int) -> str:
 
 
 def profile_table(run: RunContent) -> dict[str, Any] | None:
-    """Return the selected columns in which clusters differ most from all rows, and those differences."""
+    """Return the selected columns in which each cluster differs most from all rows, and those differences.
+
+    The columns are the first of each cluster, the second of each, and so on; those of a cluster stand together.
+    """
     if run.profiles is None or run.sizes is None:
         return None
     away, support = run.profiles, run.support
     if not away.size:
         return None
     clusters = np.sort(np.argsort(-run.sizes, kind="stable")[:MAX_PROFILES])
-    columns = np.argsort(-np.abs(away[clusters]).max(axis=0), kind="stable")[:MAX_PROFILED]
+    differences = np.abs(away[clusters])
+    places = np.argsort(np.argsort(-differences, axis=1, kind="stable"), axis=1)  # of each column in each cluster
+    best = places.min(axis=0)
+    columns = np.lexsort((-differences.max(axis=0), best))[:MAX_PROFILED]
+    columns = columns[np.lexsort((best[columns], places[:, columns].argmin(axis=0)))]
     largest = max(float(np.abs(away[np.ix_(clusters, columns)]).max()), 1e-300)
     rows = [
         (

@@ -445,11 +445,13 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     def top_features(self, n: int = 10) -> list[list[tuple[Any, float]]]:
         """Return for each cluster the columns that distinguish it most, the first most of all: (name or index, lift).
 
-        The lift of a column is its mean in the cluster over that of all rows; lifts of 1 or less are left out, and of
-        equal ones the column of the larger mean is first. Where a centre has a negative entry, as in standardised rows,
-        there is no lift, and the differences from the mean of all rows stand for it, those of largest absolute value
-        first: the larger, the more the column contributes to the distance of the centre from the mean of all rows. A
-        negative one says that the column is low in the cluster; with "standardise" they are standard deviations.
+        The lift of a column is its mean in the cluster over that of all rows; lifts of 1 or less are left out. The
+        order is that of the chi-square statistic of the column for the cluster against the other rows (scikit-learn's
+        `chi2`), so that a word of one row alone does not come before those of the whole cluster. Where a centre has a
+        negative entry, as in standardised rows, there is no lift, and the differences from the mean of all rows stand
+        for it, those of largest absolute value first: the larger, the more the column contributes to the distance of
+        the centre from the mean of all rows. A negative one says that the column is low in the cluster; with
+        "standardise" they are standard deviations.
 
         Parameters
         ----------
@@ -470,12 +472,14 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         centers, weights = self.cluster_centers_, getattr(self, "cluster_weights_", None)
         if weights is None:
             raise BadParameter("top_features needs the weights of the clusters, which a stream does not have; use fit")
-        lift, least = lift_of(centers, weights), 1.0
-        if lift is None:
-            lift, least = centers - weights @ centers / weights.sum(), 0.0
-        size = np.abs(lift)
-        equal = np.round(size / max(float(size.max()), 1e-300), 12)  # a word of one document has the lift of the best
-        order = np.lexsort((-centers, -equal), axis=1)
+        of_means, least = lift_of(centers, weights), 1.0
+        if of_means is None:
+            lift = centers - weights @ centers / weights.sum()
+            score, least = np.abs(lift), 0.0
+        else:
+            lift, score = of_means
+        equal = np.round(score / max(float(score.max()), 1e-300), 12)  # of equal columns the first, whatever rounding
+        order = np.argsort(-equal, axis=1, kind="stable")
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             names = prepare.names_after(getattr(self, "_steps", ()), tuple(names.tolist()), self.n_features_in_)

@@ -206,18 +206,36 @@ def principal_plane(rows: Any, others: Floats) -> tuple[Floats, Floats]:
     return points, (others - mean) @ axes
 
 
-def lift_of(means: Floats, weights: Floats) -> Floats | None:
-    """Return the means of clusters, shape (k, p), over those of all rows; None where a mean is negative.
+_ROUNDING = 1e-12  # Share of the largest mean of a column up to which a negative one is taken for 0
 
-    `weights` of shape (k,): Of the clusters. A column that is 0 everywhere has a lift of 0.
+
+def lift_of(means: Floats, weights: Floats) -> tuple[Floats, Floats] | None:
+    """Return the means of clusters over those of all rows, and their residuals; None where a mean is negative.
+
+    A residual is the difference from the mean of all rows over that mean's root: its square is proportional to the
+    chi-square statistic of the column for the cluster against all other rows, and a rare column of one cluster alone,
+    whose lift is as large as any, has a small one. A column that is 0 everywhere has 0 for both.
+
+    Parameters
+    ----------
+    means, weights
+        Of the clusters, of shapes (k, p) and (k,).
 
     Examples
     --------
-    >>> lift_of(np.array([[4.0, 1.0], [0.0, 1.0]]), np.array([1.0, 1.0]))
+    >>> lift, residuals = lift_of(np.array([[8.0, 1.0], [0.0, 1.0]]), np.array([1.0, 1.0]))
+    >>> lift
     array([[2., 1.],
            [0., 1.]])
+    >>> residuals
+    array([[ 2.,  0.],
+           [-2.,  0.]])
+    >>> float(lift_of(np.array([[8.0], [-1e-18]]), np.array([1.0, 1.0]))[0][1, 0])
+    0.0
     """
-    if not (means >= 0).all():
+    if not (means >= -_ROUNDING * np.abs(means).max(axis=0, initial=0.0)).all():
         return None
+    means = np.maximum(means, 0.0)  # sums of rows that came and went may be -1e-18
     of_all = weights @ means / max(float(weights.sum()), 1e-300)
-    return np.divide(means, of_all, out=np.zeros_like(means), where=of_all > 0)
+    lift = np.divide(means, of_all, out=np.zeros_like(means), where=of_all > 0)
+    return lift, (means - of_all) / np.sqrt(np.where(of_all > 0, of_all, 1.0))
