@@ -1,6 +1,7 @@
 """Selection by knockoffs: rows, merged files and streams; what is proved is said, what is not is refused."""
 
 import functools
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.execution import Source
+from sketchselect.readers import open_matrix
 from sketchselect.selectors import KnockoffSelector, MRMRSelector
 from sketchselect.summaries import Moments
 
@@ -175,3 +178,17 @@ def test_too_few_columns_for_any_selection_are_said() -> None:
     assert selector.threshold_ == np.inf
     assert "at least 20 columns" in selector.selection_.diagnostics["choice"]
     assert KnockoffSelector(task="regression", fdr=0.2).fit(X, np.full(len(X), 3.0)).support_.size == 0
+
+
+@pytest.mark.parametrize("parameters", [{}, {"draws": 3}, {"knockoffs": "model"}, {"statistic": "ridge"}])
+def test_selecting_takes_no_more_memory_than_is_said(parameters: dict[str, Any]) -> None:
+    X, y = problem(n=900, p=300)
+    moments = Moments().from_block(X, y)
+    selector = KnockoffSelector(**parameters)
+    said = selector.selecting_nbytes(Source(open_matrix(X)))
+    tracemalloc.start()
+    try:
+        selector.fit_summary(moments)
+        assert tracemalloc.get_traced_memory()[1] <= said
+    finally:
+        tracemalloc.stop()

@@ -9,6 +9,7 @@ columns, 50 of them selected) to 3.5 times (2,000 columns, 100 selected), and al
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -308,13 +309,8 @@ def homotopy_path(
     unit = float(np.sqrt(problem.yy[target, target])) or 1.0
     xy = problem.xy[:, target] / unit
     total = float(problem.yy[target, target] / unit / unit)
-    state = HomotopyState(problem.correlation, xy, problem.active, l2)
     out = PathBuilder(problem.n_features)
-    limit = 20 * problem.n_features + 100
-    for n_breaks in range(limit):
-        columns, values = state.solution()
-        if columns.size > most:
-            break
+    for n_breaks, (state, columns, values) in enumerate(_breakpoints(problem, xy, most, l2)):
         residual = state.residual()
         size = np.abs(values)
         rss = max(total - float(values @ (xy[columns] + residual[columns])), 0.0)
@@ -324,18 +320,42 @@ def homotopy_path(
         explained, quadratic = float(values @ xy[columns]), l2 * float(size @ size)
         gap = duality_gap(rss, total, explained, quadratic, state.alpha * float(size.sum()), norms, level)
         out.add(state.alpha * unit, columns, values * unit, rss * unit * unit, gap, gap <= tol, n_breaks)
+    return out.build(tol)
+
+
+def entry_penalties(problem: Problem) -> Floats:
+    """Return the largest penalty at which each column enters the lasso path of the first target; 0 if it never does.
+
+    Nothing is held of the path, whose models of many columns would take more memory than the problem.
+    """
+    unit = float(np.sqrt(problem.yy[0, 0])) or 1.0
+    entered, before = np.zeros(problem.n_features), 0.0
+    for state, columns, _ in _breakpoints(problem, problem.xy[:, 0] / unit, problem.n_features, 0.0):
+        # A column enters at the breakpoint before the first model that has it.
+        entered[columns] = np.maximum(entered[columns], before)
+        before = state.alpha * unit
+    return entered
+
+
+def _breakpoints(problem: Problem, xy: Floats, most: int, l2: float) -> Iterator[tuple[HomotopyState, Ints, Floats]]:
+    """Yield the state at every breakpoint, and its solution: columns and their coefficients."""
+    state = HomotopyState(problem.correlation, xy, problem.active, l2)
+    limit = 20 * problem.n_features + 100
+    for _ in range(limit):
+        columns, values = state.solution()
+        if columns.size > most:
+            return
+        yield state, columns, values
         if state.alpha <= 0.0:
-            break
+            return
         state.enter()
         if columns.size == most and state.size > most:
-            break
+            return
         state.advance()
-    else:
-        warn(
-            f"the path ended after {limit} breakpoints, from rounding; set l2 above 0",
-            RuntimeWarning,
-        )
-    return out.build(tol)
+    warn(
+        f"the path ended after {limit} breakpoints, from rounding; set l2 above 0",
+        RuntimeWarning,
+    )
 
 
 class Design:

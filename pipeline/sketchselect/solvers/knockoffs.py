@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.validation import Floats
-from sketchselect.solvers.homotopy import homotopy_path
+from sketchselect.solvers.homotopy import entry_penalties
 from sketchselect.solvers.problem import Problem
 
 _PANEL = 64
@@ -216,11 +216,7 @@ def entry_statistics(moments: Augmented, template: Problem, seed: int) -> Floats
             y_mean=np.zeros(1),
             active=gram.diagonal() > 0,
         )
-        path = homotopy_path(problem)
-        # A column enters at the breakpoint before the first model that has it.
-        for i in range(len(path) - 1, 0, -1):
-            columns = order[path.support(i)]
-            entered[columns] = np.maximum(entered[columns], path.alphas[i - 1])
+        entered[order] = np.maximum(entered[order], entry_penalties(problem))
     return signed_maximum(entered)
 
 

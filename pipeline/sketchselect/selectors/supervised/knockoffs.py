@@ -8,6 +8,7 @@ import numpy as np
 
 from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible, warn
+from sketchselect.execution import Source
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.tables import OneHot
@@ -132,6 +133,10 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         """Return the moments of columns and target."""
         return Moments(classes=self.seen_classes)
 
+    def selecting_nbytes(self, source: Source) -> int:
+        """Return the bytes of the construction and of one draw, which are matrices of 2 n_features rows and columns."""
+        return 28 * 8 * source.n_columns**2
+
     def _select(self, summary: Any, n_select: int) -> Selection:
         moments = one_target(summary)
         if moments.single_rounding > 0:
@@ -215,8 +220,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
                 f"{n_dependent} columns depend linearly on others and are not selected, because nothing tells them "
                 f"apart: columns {_dependent(active[construction.gaps == 0].tolist(), summary)}",
             )
-        drawn = []
-        for i in range(int(self.draws)):
+
+        def draw(i: int) -> Floats:
             seed = derive_seed(int(self.random_state), self.method, i)
             if kind == "fixed":
                 moments = draw_fixed(construction, correlation, xy[:, 0], rss, left, seed)
@@ -225,7 +230,10 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             differences = (
                 ridge_statistics(moments) if self.statistic == "ridge" else entry_statistics(moments, problem, seed)
             )
-            drawn.append(differences * (construction.gaps > 0))
+            statistics: Floats = differences * (construction.gaps > 0)
+            return statistics
+
+        drawn = [draw(i) for i in range(int(self.draws))]
         fdr = float(self.fdr)
         if len(drawn) == 1:
             return drawn[0], knockoff_threshold(drawn[0], fdr)

@@ -526,6 +526,9 @@ CALIBRATION_SECONDS = 10.0
 SLOW_MERGE = 0.1
 """Seconds above which a merge that takes longer than a leaf is timed again."""
 
+MOST_SELECTING_NBYTES = 2**28
+"""Memory beyond which columns are not selected for a plan: knockoffs of 2,500 columns take minutes."""
+
 ASSUMED_SHARE = 10
 """One in this number of columns is assumed to be selected if neither the job nor a few rows tell."""
 
@@ -709,7 +712,9 @@ class _Walk:
         n_columns, asked = session.n_columns, self.config.select.n_features
         n_features = asked if isinstance(asked, int) else None
         support: NDArray[np.int64] | None = None
-        if summary is not None:
+        if summary is not None and session.selector.selecting_nbytes(session.source) > MOST_SELECTING_NBYTES:
+            self.notes.append("selecting is too much to be tried here: the time estimated is without it")
+        elif summary is not None:
             with self.stage("collect"):
                 n_before = len(self.engine.passes)
                 columns = column_stage.collect(session, summary)
