@@ -135,7 +135,7 @@ def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     sp.save_npz("words.npz", counts)
     works("init", "words.npz", "-o", "words.toml")
     job = tomllib.loads(Path("words.toml").read_text())
-    assert job["prepare"]["steps"] == ["tf-idf", "l2"]
+    assert job["prepare"]["steps"] == ["tf-idf(sublinear=true)", "l2"]
     assert job["select"] == {"method": "greedy", "n_features": 40}
     works("run", "words.toml", "--set", "execution.cluster=serial")
     again = cli("init", "words.npz", "-o", "words.toml")

@@ -125,7 +125,7 @@ def init(
     if sparse_counts and obs is not None:
         method, number, of_counts = HighlyVariableGenes.method, _GENES, ["library-size", "log1p"]
     elif sparse_counts:
-        method, number, of_counts = GreedySelector.method, _WORDS, ["tf-idf", "l2"]
+        method, number, of_counts = GreedySelector.method, _WORDS, ["tf-idf(sublinear=true)", "l2"]
     steps += ["impute"] if n_missing else of_counts
     advice = f'or "auto"; for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
     if method != GreedySelector.method:
@@ -172,7 +172,10 @@ def init(
         n_features=str(max(1, min(number, n_columns // 2)) if number else '"auto"').ljust(19),
         n_columns=n_columns,
         normalize="" if sparse_counts else NORMALIZE,
-        fewest="" if number else "; as few as its search finds within 5 % of clustering on all of them, or a number",
+        fewest={
+            AutoSelector.method: "; as few as its search finds within 5 % of clustering on all of them, or a number",
+            GreedySelector.method: f', or "auto" with method = "{AutoSelector.method}"',
+        }.get(method, ""),
         cluster=cluster,
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
