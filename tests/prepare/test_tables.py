@@ -19,6 +19,7 @@ import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, SourceError
 from sketchselect.prepare import apply_steps
 from sketchselect.readers import open_matrix
+from sketchselect.workflow.plan.forecast import forecast_job
 
 RNG = np.random.default_rng(3)
 N, N_OLD = 900, 600
@@ -475,7 +476,54 @@ def test_init_writes_the_steps_that_a_table_needs(tmp_path):
     DATED.to_csv(tmp_path / "t.csv", index=False)
     works("convert", tmp_path / "t.csv", tmp_path / "t.zarr")
     works("init", tmp_path / "t.zarr", "-o", tmp_path / "csv.toml")
-    assert '# 2 columns of text or dates become features by "one-hot", "dates"' in (tmp_path / "csv.toml").read_text()
+    assert tomllib.loads((tmp_path / "csv.toml").read_text())["prepare"]["steps"] == ["one-hot", "dates"]
+
+
+def csv_job(table, tmp_path, **sections):
+    """Convert a table of text, and return the first job that is written for it, with fewer clusters."""
+    table.to_csv(tmp_path / "t.csv", index=False)
+    works("convert", tmp_path / "t.csv", tmp_path / "t.zarr")
+    works("init", tmp_path / "t.zarr", "-o", tmp_path / "job.toml")
+    job = tomllib.loads((tmp_path / "job.toml").read_text())
+    job["input"]["url"], job["cluster"]["n_clusters"] = str(tmp_path / "t.zarr"), 2
+    return job | {"execution": {"cluster": "serial"}, "output": {"dir": str(tmp_path / "out")}} | sections
+
+
+@pytest.mark.filterwarnings("ignore:.*columns are text:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*missing; the prepare step:UserWarning")
+def test_a_first_job_leaves_out_columns_that_its_steps_would_refuse(tmp_path):
+    rows = np.arange(2400)
+    table = pd.DataFrame({"x": rows % 7 + 0.5, "kind": np.array(["a", "b", "c"])[rows % 3]})
+    table["serial"] = [f"s{max(i, 1)}" for i in range(2400)]  # the first rows have two equal ones: no names of rows
+    table["day"] = ["2024-03-31", *["soon"] * 2399]
+    job = csv_job(table, tmp_path)
+    text = (tmp_path / "job.toml").read_text()
+    assert "# left out by the key: 'day' begins with a date and has other text too; 'serial' has more than 1" in text
+    assert (job["input"]["key"], job["prepare"]["steps"]) == ("-day,serial", ["one-hot"])
+    assert sks.run(job).selection.feature_names == ("x", "kind=a", "kind=b", "kind=c")
+
+
+@pytest.mark.filterwarnings("ignore:.*columns are text:UserWarning")
+def test_a_job_notes_text_and_dates_that_it_does_not_use(tmp_path):
+    job = csv_job(DATED.reset_index(drop=True)[["area", "town", "sold"]], tmp_path)
+    note = (
+        "2 columns of text and dates are not used: 'town', 'sold'; "
+        'the prepare steps "one-hot" and "dates" take them, first in prepare.steps'
+    )
+    for changes, expected in (
+        ({}, []),
+        ({"prepare": {"steps": []}}, [note]),
+        (
+            {"prepare": {"steps": ["dates"]}},
+            [f"1 column of text is not used: 'town'; the prepare step \"one-hot\" takes it, {note[-22:]}"],
+        ),
+        ({"prepare": {"steps": ["one-hot"]}}, []),  # dates are levels then
+        ({"prepare": {"steps": []}, "input": {**job["input"], "labels": "obs/town", "key": "-sold"}}, []),
+    ):
+        changed = job | changes | {"select": {"method": "variance", "n_features": 1}}
+        result, forecast = sks.run(changed, fresh=True), forecast_job(changed, calibrate=False)
+        assert [text for text in result.manifest["notes"] if "used:" in text] == expected
+        assert [text for text in forecast.notes if "used:" in text] == expected
 
 
 def test_a_first_job_takes_text_of_its_own_for_every_row_as_row_names(tmp_path):
@@ -523,7 +571,7 @@ def test_a_first_job_for_a_converted_table_speaks_of_no_cells(tmp_path):
     assert tomllib.loads(text)["input"]["row_names"] == "obs/sample"
     assert '# labels = "obs/town"' in text
     assert "# the table's other columns: obs/sample, obs/town" in text
-    assert "# 1 column of text or dates" in text
+    assert tomllib.loads(text)["prepare"]["steps"] == ["one-hot"]
     assert "anndata" not in text
     assert "columns of obs" not in text
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sketchselect._text import counted, did_you_mean, table_size
+from sketchselect._text import did_you_mean, table_size
 from sketchselect.cli.shell import FeatureNames, JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
 from sketchselect.errors import SketchSelectError
 
@@ -61,6 +61,7 @@ THREADS = """\
 cluster = "threads"              # for one partition of rows; "local" starts worker processes"""
 
 _SAMPLE_ROWS = 1000
+_ROWS_AT_ONCE = 1 << 16
 _LISTED = 20
 _GENES = 2000  # as scanpy takes by default
 _WORDS = 1000
@@ -86,7 +87,7 @@ def init(
     from sketchselect.location import locate, location_of
     from sketchselect.prepare import resolve
     from sketchselect.prepare.fitted import Standardise
-    from sketchselect.readers import open_matrix
+    from sketchselect.prepare.tables import MOST_LEVELS
     from sketchselect.readers.opening import format_of, is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes, TargetAutoSelector
@@ -97,15 +98,27 @@ def init(
     matrix, encode = _opened(source, key=key, **given)
     if output.exists():
         raise BadParameter(f"{output}: exists already; choose another name with -o")
+    location = location_of(os.path.expanduser(source))
+    place = location if options is None else locate(source, options)
+    if is_table := is_converted_table(place):
+        matrix, encode = _opened(source, is_table, key=key, **given)
+    refused = _mixed_dates(matrix)
+    if 0 < len(refused) < matrix.shape[1]:
+        key = key_of_others(list(refused), key)
+        matrix, encode = _opened(source, is_table, key=key, **given)
     block = _first_rows(matrix)
     unlike = _unlike_columns(matrix, block)
     row_names = None
-    if unlike:
-        if matrix.row_names is None:
-            row_names, *unlike = unlike
-        key = key_of_others(unlike, key) if unlike else key
-        matrix, encode = _opened(source, key=key, vectors=[row_names], **given)
-        block = _first_rows(matrix)
+    if unlike and matrix.row_names is None:
+        name, *unlike = unlike
+        row_names = f"obs/{name}" if is_table else name
+        matrix, encode = _opened(source, is_table, key=key, vectors=[row_names], **given)
+    crowded = [name for name in _crowded_columns(matrix) if name not in unlike]
+    if 0 < len(unlike) + len(crowded) < matrix.shape[1]:
+        refused |= dict.fromkeys(crowded, f"has more than {MOST_LEVELS:,} levels")
+        key = key_of_others([*unlike, *crowded], key)
+        matrix, encode = _opened(source, is_table, key=key, vectors=[row_names], **given)
+    block = _first_rows(matrix)
     values = block.data if is_csr(block) else block
     kind = "sparse " if matrix.is_sparse else ""
     description = f"{matrix.address}: {table_size(*matrix.shape)}, {kind}{matrix.dtype}"
@@ -116,10 +129,8 @@ def init(
         f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
     )
     steps = [ENCODINGS[kind] for kind in encode]
-    location = location_of(os.path.expanduser(source))
     n_columns = matrix.shape[1]
-    place = location if options is None else locate(source, options)
-    obs, is_table = obs_columns(place, key), is_converted_table(place)
+    obs = obs_columns(place, None if is_table else key)
     # Counts in the layout of AnnData are of genes, others of words.
     method, number, of_counts = AutoSelector.method, 0, []
     if sparse_counts and obs is not None:
@@ -134,19 +145,7 @@ def init(
     if unlike_units := _unlike_units(matrix, block):
         steps, advice = [*steps, Standardise.name], "gives each column the same weight"
         reason = f"# {unlike_units}\n"
-    label, label_line, unlike_obs = _labels(
-        obs, matrix, options, "table's other columns" if is_table else "columns of obs"
-    )
-    if is_table and unlike_obs and matrix.row_names is None:
-        row_names = unlike_obs[0]
-    if obs is not None and not counts:
-        named = [row_names]
-        wider = open_matrix(
-            source, key=key, nonfinite="missing", encode=tuple(ENCODINGS), storage_options=options, vectors=named
-        )
-        if n_more := wider.shape[1] - n_columns:
-            some = ", ".join(json.dumps(step) for step in ENCODINGS.values())
-            label_line += f"# {counted(n_more, 'column')} of text or dates become features by {some}, first in steps\n"
+    label, label_line = _labels(obs, matrix, options, "table's other columns" if is_table else "columns of obs")
     cluster = WORKER_PROCESSES
     # A source that no pass can cut is for the job to refuse.
     with contextlib.suppress(SketchSelectError):
@@ -155,7 +154,8 @@ def init(
         description=description,
         name=output,
         url=json.dumps(_for_job(source, output)),
-        key=(f"key = {json.dumps(key, ensure_ascii=False)}\n" if key else "")
+        key=_left_out(refused)
+        + (f"key = {json.dumps(key, ensure_ascii=False)}\n" if key else "")
         + _key_hint(matrix, block, key, format_of(place) is None or bool(matrix.doubts))
         + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
@@ -189,17 +189,65 @@ def init(
     return Outcome(done, {"job": output, "source": description})
 
 
-def _opened(source: str, **inputs: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return a matrix, and which of its columns are no numbers and have to be encoded: "text", "dates"."""
+def _opened(source: str, is_table: bool = False, **inputs: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a matrix, and which of its columns are no numbers and have to be encoded: "text", "dates".
+
+    `is_table`: Whether it is a store of a converted text file, whose text beside the numbers becomes features too.
+    """
     from sketchselect.errors import SourceError
     from sketchselect.readers import open_matrix
 
+    encode: tuple[str, ...]
     for encode in ((), ("text",), ("dates",), ("text", "dates")):
         try:
-            return open_matrix(source, nonfinite="missing", encode=encode, **inputs), encode
+            matrix = open_matrix(source, nonfinite="missing", encode=encode, **inputs)
+            break
         except SourceError as error:
             refusal = error
-    raise refusal  # of the columns that no step can encode
+    else:
+        raise refusal  # of the columns that no step can encode
+    if is_table and (inputs["key"] or "-").startswith("-"):
+        matrix = open_matrix(source, nonfinite="missing", encode=("text", "dates"), **inputs)
+        kinds = {"text": matrix.text_columns, "dates": matrix.date_columns}
+        encode = tuple(kind for kind, columns in kinds.items() if columns)
+    return matrix, encode
+
+
+def _mixed_dates(matrix: Matrix) -> dict[str, str]:
+    """Return the text columns that begin with a date and that the step for dates would refuse, and why."""
+    from sketchselect.readers.tables import WithFields
+
+    refused = {}
+    for column in matrix.columns if isinstance(matrix, WithFields) else ():
+        try:
+            for start in range(0, column.n_rows if column.is_date else 0, _ROWS_AT_ONCE):
+                column.numbers(start, start + _ROWS_AT_ONCE)
+        except SketchSelectError:
+            refused[column.name] = "begins with a date and has other text too"
+    return refused
+
+
+def _crowded_columns(matrix: Matrix) -> list[str]:
+    """Return the columns of more levels than the step for text takes; all their rows are read."""
+    from sketchselect.prepare.tables import MOST_LEVELS
+    from sketchselect.readers.tables import text_of
+
+    names, crowded = matrix.feature_names or (), []
+    for j in matrix.text_columns:
+        column, levels = matrix.levels[j].column, set[str]()
+        for start in range(0, column.n_rows, _ROWS_AT_ONCE):
+            texts = set(column.texts(start, min(start + _ROWS_AT_ONCE, column.n_rows)))
+            levels |= {text_of(text) for text in texts if text is not None}
+            if len(levels) > MOST_LEVELS:
+                crowded.append(names[j])
+                break
+    return crowded
+
+
+def _left_out(refused: Mapping[str, str]) -> str:
+    """Return a line on the columns that the key leaves out because a prepare step would refuse them."""
+    reasons = "; ".join(f"{name!r:.80} {why}" for name, why in refused.items())
+    return f"# left out by the key: {reasons}\n" if refused else ""
 
 
 def _first_rows(matrix: Matrix) -> Any:
@@ -424,18 +472,18 @@ def _needs(cls: type[BaseSelector]) -> str:
 
 def _labels(
     obs: list[str] | None, matrix: Matrix, storage_options: Mapping[str, Any] | None, listed: str
-) -> tuple[str, str, list[str]]:
-    """Return a name for the labels, a line with all columns of ``obs``, and the text columns that name the rows.
+) -> tuple[str, str]:
+    """Return a name for the labels, and a line with all columns of ``obs``.
 
     The name is the first text column with equal entries, if there is one. `listed`: What the line calls the columns.
     """
     if not obs:
-        return "labels.csv", "", []
+        return "labels.csv", ""
     few = obs[:_LISTED]
     entries = {name: _texts(name, matrix, storage_options) for name in few}
     unlike = [name for name, texts in entries.items() if texts and len(set(texts)) == len(texts)]
     labels = next((name for name, texts in entries.items() if texts and name not in unlike), few[0])
-    return labels, f"# the {listed}: {', '.join(few)}{', ...' * (len(obs) > len(few))}\n", unlike
+    return labels, f"# the {listed}: {', '.join(few)}{', ...' * (len(obs) > len(few))}\n"
 
 
 def _texts(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> list[str]:

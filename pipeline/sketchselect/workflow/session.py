@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from sketchselect._progress import (
     give_detail,
     without_traceback,
 )
-from sketchselect._text import counted, format_seconds, without_credentials
+from sketchselect._text import counted, first_names, format_seconds, without_credentials
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
     BadParameter,
@@ -50,7 +50,7 @@ from sketchselect.job.load import LOCAL_CLUSTER_KEYS, estimator, in_words_of_job
 from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Floats, Labels
-from sketchselect.location import FULL, is_within, local_path, unwritable, write_atomically
+from sketchselect.location import FULL, is_within, local_path, locate, unwritable, write_atomically
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,
     Matrix,
@@ -61,6 +61,8 @@ from sketchselect.readers import (
     row_partitions,
 )
 from sketchselect.readers.base import require_few_dropped
+from sketchselect.readers.opening import is_converted_table
+from sketchselect.readers.tables import ENCODINGS
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import CentroidSums, RowSample, codec
 from sketchselect.workflow.folder import PUBLISHED, OutputFolder, open_folder
@@ -202,6 +204,11 @@ class Session:
         """The source, opened and screened."""
         from sketchselect.prepare import encodings, resolve
 
+        # Not `steps`: those of the method depend on the target, which may be a column of this matrix.
+        return self.matrix_with(encodings(resolve(self.config.prepare.entries)))
+
+    def matrix_with(self, encode: Collection[str]) -> Matrix:
+        """Return the source, opened with these kinds of columns besides numbers."""
         inputs = self.config.input
         return open_matrix(
             inputs.url,
@@ -215,8 +222,7 @@ class Session:
                 "timeline.dates": self.dates,
                 "partition": self.config.select.parameters.get("partition"),
             },
-            # Not `steps`: those of the method depend on the target, which may be a column of this matrix.
-            encode=encodings(resolve(self.config.prepare.entries)),
+            encode=encode,
         )
 
     @cached_property
@@ -629,7 +635,8 @@ def open_session(
                 f"{session.matrix.address}: the server states no versions of its files, so the source was not watched: "
                 "of a change during the run only that of the first or the last chunk would be seen"
             )
-        for text in (*session.matrix.notes, *_kernel_notes(config.execution.blas_kernel)):
+        kernel_notes = _kernel_notes(config.execution.blas_kernel)
+        for text in (*session.matrix.notes, *unused_columns(session), *kernel_notes):
             session.note(text)
         try:
             yield session
@@ -648,6 +655,29 @@ def open_session(
                 f"{problem} and {_same_command(fresh)}, which goes on after the finished stages ({_finished(session)})"
             ) from error
         session.close_engine()
+
+
+def unused_columns(session: Session) -> Iterator[str]:
+    """Yield a note if a table that was converted from a text file has text or dates that no prepare step takes."""
+    inputs = session.config.input
+    if session.selector.needs_counts or not is_converted_table(locate(inputs.url, inputs.storage_options or None)):
+        return
+    whole = session.matrix_with(tuple(ENCODINGS))
+    names, used = whole.feature_names or (), session.matrix.feature_names or ()
+    unused = {
+        kind: [names[j] for j in columns if names[j] not in used]
+        for kind, columns in (("text", whole.text_columns), ("dates", whole.date_columns))
+    }
+    kinds = [kind for kind, columns in unused.items() if columns]
+    if kinds:
+        columns = [name for columns in unused.values() for name in columns]
+        verb, them = ("is", "it") if len(columns) == 1 else ("are", "them")
+        steps = " and ".join(f'"{ENCODINGS[kind]}"' for kind in kinds)
+        take = f"steps {steps} take" if len(kinds) > 1 else f"step {steps} takes"
+        yield (
+            f"{counted(len(columns), 'column')} of {' and '.join(kinds)} {verb} not used: {first_names(columns, 8)}; "
+            f"the prepare {take} {them}, first in prepare.steps"
+        )
 
 
 def _kernel_notes(kernel: str) -> Iterator[str]:

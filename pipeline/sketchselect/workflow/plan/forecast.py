@@ -65,7 +65,14 @@ from sketchselect.summaries.frequent_directions import PANEL_NBYTES
 from sketchselect.summaries.moment_panels import ComomentPanel, is_wide_sketch
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
-from sketchselect.workflow.session import ON_THREADS, Session, check_session, iterating_engine, require_weights
+from sketchselect.workflow.session import (
+    ON_THREADS,
+    Session,
+    check_session,
+    iterating_engine,
+    require_weights,
+    unused_columns,
+)
 from sketchselect.workflow.stages import columns as column_stage
 from sketchselect.workflow.stages.clustering import numbers, stage_name
 from sketchselect.workflow.stages.columns import choose_preparation, prepare
@@ -638,6 +645,7 @@ class _Walk:
         with open_folder(str(self.folder / "out"), fresh=False) as folder:
             session = self.session = Session(self.tried, folder, Progress())
             check_session(session)
+            self.notes += unused_columns(session)
             if session.on_threads:
                 execution = self.config.execution.model_copy(update={"cluster": "threads"})
                 self.config = self.config.model_copy(update={"execution": execution})
