@@ -2,9 +2,12 @@
 
 import contextlib
 import os
+import signal
 import socket
 import threading
+import time
 
+import dask
 import psutil
 import pytest
 
@@ -213,3 +216,20 @@ def test_starting_a_cluster_is_tried_three_times(monkeypatch, failures):
         with local_cluster(1) as own:
             assert own.n_workers == 1
     assert len(tries) == 3
+
+
+def test_a_worker_that_is_started_again_has_the_settings_of_the_first():
+    def settings():
+        return os.getpid(), dask.config.get("distributed.worker")
+
+    with local_cluster(1) as engine:
+        ((pid, first),) = engine.client.run(settings).values()
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            answers = engine.client.run(settings, on_error="ignore").values()
+            again = [worker for process, worker in answers if process != pid]
+            if again:
+                break
+            time.sleep(0.1)
+    assert again == [first]

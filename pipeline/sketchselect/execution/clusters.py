@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import ctypes
 import gc
 import itertools
@@ -400,6 +401,9 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
                     # Health checks and metrics are served all the same: on any free port, of loopback.
                     scheduler_kwargs={"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
                     silence_logs=logging.CRITICAL + 1,
+                    # Else nannies share Dask's own, which is set back: a worker that is started again would be paused,
+                    # for good, at eight tenths of its memory.
+                    config={"distributed": copy.deepcopy(dask.config.get("distributed"))},
                 )
             except Exception as error:
                 if marker.exists():
