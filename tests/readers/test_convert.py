@@ -200,6 +200,34 @@ def test_text_that_may_mean_something_else_is_a_warning(tmp_path, content, part)
         convert(tmp_path / "a.csv", tmp_path / "out.zarr")
 
 
+@pytest.mark.filterwarnings("ignore:.*(is|are) text and not used")
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (["-", *["1.5"] * 999], "'x': 999 of 1,000 values are numbers; '-' in line 2 is not.*leave it empty"),
+        (["?", *["1.5"] * 49] * 20, "'x': 980 of 1,000 values are numbers; '\\?' in line 2 is not"),
+        (["?", "1.5", "NA"] * 400, "'x': 400 of 800 values are numbers; '\\?' in line 2 is not"),
+        (["none yet", *["1.5"] * 1999], "'x': 1,999 of 2,000 values are numbers; that in line 2 is not"),
+    ],
+    ids=["first row", "every 50th", "half", "words"],
+)
+def test_a_column_that_one_sign_makes_text_is_a_warning(tmp_path, fields, says):
+    (tmp_path / "a.csv").write_text("a,x,b,y\n" + "".join(f"{i / 8},{x},{i / 4},{x}\n" for i, x in enumerate(fields)))
+    with pytest.warns(UserWarning, match=f"{says}.*; likewise in 'y'"):
+        convert(tmp_path / "a.csv", tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize(
+    "fields", [["a1", "2", "b"] * 400 + ["3"] * 5000, ["m", "f"] * 50, ["x", "y", *["1"] * 8]], ids=len
+)
+def test_words_with_some_numbers_are_no_numbers(tmp_path, fields):
+    (tmp_path / "a.csv").write_text("a,x\n" + "".join(f"{i / 8},{x}\n" for i, x in enumerate(fields)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        convert(tmp_path / "a.csv", tmp_path / "out.zarr")
+    assert not any("are numbers" in str(warning.message) for warning in caught)
+
+
 BAD_TEXT = [
     (b"1,5;2,5;3,5\n4,1;5,1;6,1\n", ["no column holds numbers", "';'", "decimal point"]),
     (b"sep=;\na;b\n1;2\n", ["remove the lines before"]),

@@ -94,7 +94,7 @@ def init(
     from sketchselect.workflow.session import suits_threads
 
     options = storage_options(storage)
-    given = {"storage_options": options, "feature_names": feature_names}
+    given: dict[str, Any] = {"storage_options": options, "feature_names": feature_names}
     matrix, encode = _opened(source, key=key, **given)
     if output.exists():
         raise BadParameter(f"{output}: exists already; choose another name with -o")

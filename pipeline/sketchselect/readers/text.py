@@ -41,6 +41,8 @@ _WORD = re.compile(r'"([^"]*)"(?!\S)|(\S+)')
 _SEPARATORS = ",;\t|"
 _SPACES = " "
 _LINES_OF_HEAD = 20
+_ROWS_TRIED = 1000
+_NEARLY_ALL = 0.9
 _MOST_FIELDS = 1 << 19  # Fields that are split at once: as text each takes some ten times what it does as a number
 _END = "\0end of the file\0"
 
@@ -89,6 +91,34 @@ def _is_number(field: str) -> bool:
     return "_" not in field
 
 
+@dataclass
+class NumberCount:
+    """The numbers among the fields of a column of text, and the first other field."""
+
+    n_numbers: int = 0
+    n_others: int = 0
+    line: int = 0
+    field: str = ""
+    differ: bool = False  # Whether other fields differ from the first
+
+    @property
+    def is_nearly_all(self) -> bool:
+        """Whether the others are few, or no more than half and all the same, as signs for missing values are."""
+        least = _NEARLY_ALL if self.differ else 0.5
+        return self.n_numbers > 0 and self.n_numbers >= least * (self.n_numbers + self.n_others)
+
+    def add(self, fields: Iterable[tuple[int, str]]) -> None:
+        """Count some fields, each with its line."""
+        for line, field in fields:
+            if _is_number(field):
+                self.n_numbers += 1
+            elif not is_missing_field(field):
+                if not self.n_others:
+                    self.line, self.field = line, field.strip()
+                self.differ |= field.strip() != self.field
+                self.n_others += 1
+
+
 class CsvRows:
     """The rows of a text file, and perhaps a first line of column names.
 
@@ -123,6 +153,8 @@ class CsvRows:
         The largest whole number, without its sign, of those read so far that may be too large for float64; 0 without.
     n_missing : int
         Missing fields of number columns that were read so far.
+    nearly_numbers : dict of str to NumberCount
+        Columns of text of which, so far, nearly all fields that were read are numbers.
     """
 
     dtype = np.dtype(np.float64)
@@ -185,6 +217,10 @@ class CsvRows:
             self.texts[name if usable else f"column {j + 1}"] = j
         self.left_out = {name for name, j in self.texts.items() if j in apart}
         self.like_numbers = [name for name, j in self.texts.items() if j in self._look_like_numbers]
+        is_index = self._header is not None and not self._header[0]
+        self.nearly_numbers = {
+            name: NumberCount() for name, j in self.texts.items() if j not in apart and not (is_index and j == 0)
+        }
 
     def _refuse_commas(self, apart: Collection[int]) -> None:
         """Raise `SourceError` if most of the columns that are read begin with a number with a comma.
@@ -310,6 +346,11 @@ class CsvRows:
         for place, j in enumerate(self._numbers):
             values[:, place] = _numbers(rows, j)
             self.n_missing += int(np.isnan(values[:, place]).sum())
+        for name, count in list(self.nearly_numbers.items()):
+            count.add((number, fields[self.texts[name]]) for number, fields, _ in records)
+            # Columns of words are not looked at for long.
+            if not count.is_nearly_all and count.n_numbers + count.n_others >= _ROWS_TRIED:
+                del self.nearly_numbers[name]
         texts = [
             _numbers(rows, j) if j in self.measured else np.array([fields[j].strip() for fields in rows], object)
             for j in self.texts.values()

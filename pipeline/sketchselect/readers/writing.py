@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect._text import listed_names
+from sketchselect._text import first_names, listed_names
 from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, SourceChanged, warn
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.validation import Array, is_csr
@@ -510,6 +510,16 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
         warn(
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
             "written as 1234.5 (decimal point, no separators, no unit) they are features",
+        )
+    nearly = [name for name, count in rows.nearly_numbers.items() if count.is_nearly_all]
+    if nearly := [name for name in nearly if name not in rows.like_numbers]:
+        count = rows.nearly_numbers[nearly[0]]
+        # A sign for a missing value is shown, and no word or number of the data.
+        sign = f"{count.field!r} " if len(count.field) <= 3 and not any(map(str.isalnum, count.field)) else "that "
+        warn(
+            f"{rows.address}: {nearly[0]!r:.80}: {count.n_numbers:,} of {count.n_numbers + count.n_others:,} values "
+            f"are numbers; {sign}in line {count.line} is not, so the column is text: leave it empty if it is missing"
+            + (f"; likewise in {first_names(nearly[1:], 8)}" if nearly[1:] else "")
         )
     warn_of_rounding([rows.largest_whole], rows.address)
     if rows.n_missing:
