@@ -316,3 +316,12 @@ def test_numbers_of_too_many_values_are_no_classes() -> None:
     says = r"target array: Unknown label type: it has more than 1000 distinct values, and continuous numbers are no"
     with pytest.raises(BadParameter, match=says):
         sks.LassoPath(task="classification").fit(np.ones((1200, 2)), np.arange(1200) + 0.5)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_text_of_too_many_values_is_no_target(task) -> None:
+    names = np.array([f"house {i}" for i in range(1200)])
+    with pytest.raises(BadParameter, match=r"target array.*text with more than 1000 distinct values.*another target"):
+        sks.LassoPath(task=task).fit(np.ones((1200, 2)), names)
+    with pytest.raises(BadParameter, match=r"neither numbers nor classes"):
+        sks.selectors.TargetAutoSelector().fit(np.ones((1200, 2)), names)

@@ -42,9 +42,23 @@ class DoubtfulClasses(UserWarning):
 def check_target(y: Vector) -> None:
     """Raise unless the target of a regression is finite numbers; the pass checks a target that is not in memory."""
     if y.dtype.kind == "U":
+        runs = (np.unique(np.ravel(y.read(a, min(a + _RUN, y.n_rows)))) for a in range(0, y.n_rows, _RUN))
+        distinct = set[str]()
+        for texts in runs:
+            distinct.update(texts.tolist())
+            if len(distinct) > MAX_CLASSES:
+                raise _names_rows(y)
         raise BadParameter(f'target {y.address} is text; set task="classification" to use it as classes')
     if y.in_memory and y.dtype.kind == "f":
         _require_finite(y, y.read(0, y.n_rows), 0)
+
+
+def _names_rows(y: Vector) -> BadParameter:
+    """Return the error of a text with more distinct values than there are classes."""
+    return BadParameter(
+        f"target {y.address}: Unknown label type: it is text with more than {MAX_CLASSES} distinct values, as names of "
+        "rows are, and neither numbers nor classes; give another target"
+    )
 
 
 _NUMBERS = 'set task="regression"'
@@ -75,6 +89,8 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
             labels, places = np.unique(both, return_inverse=True)
             n_labels = np.bincount(places, np.concatenate([n_rows, n_labels])).astype(np.int64)
         distinct, n_rows = labels, n_labels
+        if distinct.size > MAX_CLASSES and distinct.dtype.kind == "U":
+            raise _names_rows(y)
         if distinct.size > MAX_CLASSES:
             raise BadParameter(
                 f"target {y.address}: Unknown label type: it has more than {MAX_CLASSES} distinct values, and "
