@@ -171,7 +171,7 @@ def test_a_sampled_bound_that_an_objective_refutes_is_not_used():
     assert certain < sampled
     made = blocks_certificate(found, (certain + sampled) / 2, 0.5, 0.0)
     assert (made.confidence, made.lower_bound) == (1.0, certain)
-    assert "holds for certain, and is not one of probability 0.5" in made.sentence()
+    assert "holds for certain. Nothing more can be said with probability 0.5: " in made.sentence()
     assert "above an objective that was reached" in made.to_dict()["sentence"]
     holds = blocks_certificate(found, 2 * sampled, 0.5, 0.0)
     assert (holds.confidence, holds.note) == (0.5, "")
@@ -187,7 +187,8 @@ def test_too_few_blocks_for_the_probability_are_told():
         bound = of_blocks(X, fraction, seed)
         assert (found.confidence, found.lower_bound) == (1.0, bound.lower_bound())
         was = "was" if solved == 1 else "were"
-        assert f"not one of probability 0.999: only {solved} of 4 blocks {was} solved, too few" in found.sentence()
+        reason = f"with probability 0.999: only {solved} of 4 blocks {was} solved, which is too few. A larger fraction"
+        assert reason in found.sentence()
     assert sks.certify(X, 1e6, 2, block_rows=30, confidence=0.999, fraction=1.0).note == ""
     assert of_blocks(X, 1.0, 0).record.n_solved == 4
 

@@ -44,6 +44,13 @@ def test_nothing_is_recommended_where_nothing_stands_out():
     assert "No number of clusters from 2 to 8" in result.sentence()
 
 
+def test_one_number_is_compared_with_none():
+    X = np.random.default_rng(0).standard_normal((200, 3))
+    for k in (1, 3):
+        sentence = cluster_range(X, [k]).sentence()
+        assert sentence.startswith(f"One number of clusters, {k}, has none to be compared with: give several")
+
+
 def topics(seed: int, n_topics: int, sizes: np.ndarray | None = None, **options: float) -> np.ndarray:
     """Rows of unit length: tf-idf of documents, each on one topic; a share of their words is common to all topics."""
     rng = np.random.default_rng(seed)

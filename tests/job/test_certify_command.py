@@ -220,9 +220,12 @@ def test_a_promise_that_the_certificate_surpasses_is_not_beside_it(
 ) -> None:
     result = sks.run(job(cluster={"certificate": "blocks"}))
     certificates = tuple(replace(one, factor=1.25) for one in result.certificates)
-    manifest = result.manifest | {"selection_bound": {"excess": excess, "sentence": "what the columns promise"}}
+    promise = {"excess": excess, "sentence": "what the columns promise", "n_selected": 4, "n_features": 5}
+    manifest = result.manifest | {"selection_bound": promise}
     changed = replace(result, certificates=certificates, manifest=manifest)
     assert ("what the columns promise" in changed.summary()) == is_shown
+    of_all = replace(changed, manifest=manifest | {"selection_bound": promise | {"n_selected": 5}})
+    assert "what the columns promise" not in of_all.summary(), "all columns promise nothing"
 
 
 @pytest.mark.slow

@@ -158,6 +158,7 @@ WRONG = [
     ("select.combine", '"min"', "select.combine: expected"),
     ("select.sketch_size", "2", "must exceed n_components"),
     ("cluster.n_clusters", "0", "at least 1"),
+    ("cluster.range", "[0, 4]", "three or more numbers of clusters, ascending from at least 1, got the list [0, 4]"),
     ("cluster.n_clusters", '"10"', "got the string '10'"),
     ("cluster.n_init", str(10**30), 'expected a whole number from 1 to 10000, or "auto", got the number 10000'),
     ("cluster.random_state", "-1", "expected a whole number of at least 0, got the number -1"),

@@ -370,6 +370,17 @@ def test_no_worker_is_started_to_plan_for_one_partition(job_file: Path, monkeypa
     assert forecast_job(job_file, n_workers=2).idle_nbytes == 2**28
 
 
+def test_no_more_memory_is_expected_than_the_bound(job_file: Path, monkeypatch) -> None:
+    from sketchselect.workflow.plan import forecast
+
+    for idle in (0, 2**27, 2**30):
+        monkeypatch.setattr(forecast, "idle_worker_nbytes", lambda idle=idle: idle)
+        plan = forecast_job(job_file, n_workers=2)
+        assert plan.expected_nbytes is not None
+        assert plan.expected_nbytes <= plan.projected_nbytes
+        assert ("of it the process itself" in plan.text()) == (idle < 2**30)
+
+
 def test_a_merge_that_compiles_is_timed_again(job_file: Path, monkeypatch) -> None:
     from sketchselect.workflow.plan import forecast
 

@@ -103,6 +103,17 @@ def test_errors_of_few_rows_are_means_over_divisions_into_folds(n_rows: int) -> 
     assert fit.errors_[fit.method_] <= 1.03 * min(fit.errors_.values())
 
 
+def test_a_method_of_an_error_close_to_the_least_is_taken_for_the_order() -> None:
+    X = rows(300, 8)
+    fits = (TargetAutoSelector().fit(X, X[:, 2] + rows(301, 8)[1:, seed]) for seed in range(8))
+    fit, best = next(
+        (fit, best) for fit in fits if fit.method_ != (best := min(fit.errors_, key=fit.errors_.__getitem__))
+    )
+    choice = fit.selection_.diagnostics["choice"]
+    assert choice.startswith(f"{fit.method_} is taken, though the error of {best} is lower, by at most 3 %")
+    assert "the first is taken, in the order lasso, univariate, mrmr" in choice
+
+
 @pytest.mark.parametrize(("noise", "n_features", "n_models"), [(1.0, None, 50), (0.0, None, 100), (1.0, 4, 50)])
 def test_a_path_ends_far_from_its_best_model(noise: float, n_features: int | None, n_models: int) -> None:
     """The models are those of the whole path, from the sparsest on, and so is the one that is chosen."""

@@ -226,6 +226,11 @@ class ClusterRange(Tabular):
             return f"{k} clusters leave no distance at all: the rows have that many distinct values."
         best = ", ".join(f"{INDICES[name][0]} {number}" for name, number in self.best_by_index.items())
         indices = f" Best by index: {best}." if best else ""
+        if len(self.counts) == 1:
+            return (
+                f"One number of clusters, {first}, has none to be compared with: give several, such as range(2, 21)."
+                f"{indices}"
+            )
         if k is None:
             return (
                 f"No number of clusters from {first} to {last} stands out: none has all three of an elbow (the inertia "
@@ -279,7 +284,7 @@ def cluster_range(
         Rows of shape (n_rows, n_features); four passes are made. Of summaries (a RowSample, and FrequentDirections or
         Moments for the bound) nothing is read, the exact objectives are not known, and indices are those of the sample.
     ks : iterable of int
-        Numbers of clusters.
+        Numbers of clusters, each at least 1; of one alone nothing is recommended.
     n_seeds : int, default 10
         Starts for each k; at least 2.
     sample_rows : int, optional

@@ -269,7 +269,8 @@ class ClusterSettings(Section):
     )
     reassign: bool = Field(default=False, description="true or false")
     range: Annotated[tuple[Count, ...], BeforeValidator(_as_tuple), AfterValidator(_ascending)] | None = Field(
-        default=None, description="[from, to], or a list of three or more numbers of clusters"
+        default=None,
+        description="[from, to], or a list of three or more numbers of clusters, ascending from at least 1",
     )
 
     @property

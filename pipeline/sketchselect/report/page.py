@@ -136,8 +136,9 @@ def _context(run: RunContent) -> dict[str, Any]:
     proofs = [
         manifest[name][key]
         for name, key in PROOFS
-        # An earlier version's bound is of one metric.
+        # An earlier version's bound is of one metric; one of all columns says nothing.
         if key in manifest.get(name, ())
+        and not (name == "selection_bound" and manifest[name]["n_selected"] == manifest[name]["n_features"])
     ]
     settings = {name: manifest[name] for name in ("seeds", "engine", "memory") if name in manifest}
     clusters = counts = None

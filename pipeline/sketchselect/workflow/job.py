@@ -150,7 +150,7 @@ class RunResult:
         # The other certificates and weaker bounds are in the manifest and on the page: two factors next to each
         # other look like a contradiction.
         promise, best = self.manifest.get("selection_bound"), self.certificate
-        if promise is not None:
+        if promise is not None and promise["n_selected"] < promise["n_features"]:
             factor = None if promise["excess"] is None else 1.0 + promise["excess"]
             sentence = promise["sentence"]
             if self.manifest["clustering"].get("metric") == "least-squares":

@@ -136,16 +136,16 @@ def _why_certain(bound: BlockBound, confidence: float, refuted: bool) -> str:
     """Return in words why a bound of the probability that was asked for is not the one given."""
     n_solved, n_blocks = bound.record.n_solved, bound.record.n_blocks
     count = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
-    reason = f"only {count}, too few for more than that"
+    reason = f"only {count}, which is too few"
     if n_blocks == 0:
         reason = f"there is no block of {bound.block_rows} rows of which more than {bound.n_clusters} are different"
     elif n_solved > 0 and not math.isfinite(bound.record.log_gained):
-        reason = f"{count}, of which at least one gained nothing over the spectrum"
+        reason = f"{count}, and at least one of them gained nothing over the spectral bound"
     elif refuted:
-        reason = f"{count}, and what they promise of all is above an objective that was reached"
+        reason = f"{count}, and the bound that follows from them is above an objective that was reached"
     return (
-        f"This bound holds for certain, and is not one of probability {confidence}: {reason}; a larger fraction or "
-        "smaller blocks may prove more."
+        f"This bound holds for certain. Nothing more can be said with probability {confidence}: {reason}. A larger "
+        "fraction, or smaller blocks, may prove more."
     )
 
 

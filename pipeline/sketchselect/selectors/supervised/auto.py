@@ -225,13 +225,14 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     From moments in the same folds there compete: the lasso; least squares on the columns of the largest F statistics
     (tests of each column alone); least squares on the columns of maximum relevance and minimum redundancy (mRMR); up
     to 500 columns, least squares on the columns of most mutual information and their squares; and, up to 30 columns,
-    the lasso on all squares and products too. The method of the least error on held-out folds wins; of those within 3 %
-    of it the first in this order. The estimator is then its model. Each fold is predicted by the model that the other
-    folds choose from the path, because the least of many errors on a fold is too small, and the more so the less
-    stable a method is. Up to 1,024 rows the error is the mean over five divisions of the rows into folds. The error of
-    numbers is the mean squared one; that of classes is the misclassification rate, counted on a sample of at most 4,096
-    of the held-out rows, because squared errors of indicators favour squares that a discriminant does not need. Without
-    a sample it is the rate that moments lead to expect if scores are normal within classes.
+    the lasso on all squares and products too. The method of the least error on held-out folds wins; of those within
+    3 % of it, which other rows could reverse, the first in this order. The estimator is then its model. Each fold
+    is predicted by the model that the other folds choose from the path, because the least of many errors on a fold
+    is too small, and the more so the less stable a method is. Up to 1,024 rows the error is the mean over five
+    divisions of the rows into folds. The error of numbers is the mean squared one; that of classes is the
+    misclassification rate, counted on a sample of at most 4,096 of the held-out rows, because squared errors of
+    indicators favour squares that a discriminant does not need. Without a sample it is the rate that moments lead
+    to expect if scores are normal within classes.
 
     Mutual information is that of rows counted by bin and class (`TargetHistogram`), and a straight line would not show
     what it sees: therefore its columns are judged with their squares. The bins are those of at most 2,048 rows, read
@@ -481,9 +482,13 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             ]
             rate = "the misclassification rate is" if with_rows else "the expected misclassification rate is"
             does = "it explains" if is_regression else rate
-            rank = f"is preferred to {best}, whose error is at most {100.0 * CLOSE:.0f} % lower"
-            rank = "predicts best" if winner == best else rank
-            choice = f"{winner} {rank}: on held-out folds {does} {shares[winner]}{''.join(others)}"
+            rank = "predicts best: on"
+            if winner != best:
+                rank = (
+                    f"is taken, though the error of {best} is lower, by at most {100.0 * CLOSE:.0f} %: on other rows "
+                    f"it may not be, and of methods so close the first is taken, in the order {', '.join(errors)}. On"
+                )
+            choice = f"{winner} {rank} held-out folds {does} {shares[winner]}{''.join(others)}"
             if not with_counts:
                 why = f": more than {MOST_SQUARES} columns" if summary.n_features > MOST_SQUARES else ""
                 choice += f"; mutual information was not compared{why}"

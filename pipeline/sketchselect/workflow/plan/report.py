@@ -145,20 +145,18 @@ class JobForecast:
     def expected_nbytes(self) -> int | None:
         """Memory of a worker as the calibration measured it, states that wait for others included; None without.
 
-        For a pass of which less than half a partition was run, the projection stands in.
+        For a pass of which less than half a partition was run, the projection stands in. It is never above the bound:
+        a partition that is tried alone leaves all its memory to the allocator, and this process may have imported more
+        than a worker does.
         """
-        if self.idle_nbytes is None:
+        idle = self.idle_nbytes
+        if idle is None:
             return None
-        rises = [
-            p.projected_bytes - self.process_nbytes if p.rise_bytes is None else p.rise_bytes + p.waiting_bytes
+        passes = [
+            p.projected_bytes if p.rise_bytes is None else idle + p.rise_bytes + p.waiting_bytes
             for p in self._on_workers()
         ]
-        return self.idle_nbytes + max(rises, default=0)
-
-    @property
-    def process_nbytes(self) -> int:
-        """Memory of a worker before its first task."""
-        return library_nbytes(self.cluster.kind) + self.loaded_nbytes
+        return min(max([idle, *passes]), self.projected_nbytes)
 
     @property
     def main_nbytes(self) -> int:
@@ -310,7 +308,9 @@ class JobForecast:
             )
         expected = self.expected_nbytes
         usual = "" if expected is None else f", about {format_bytes(expected)} expected"
-        idle = "" if self.idle_nbytes is None else f" ({format_bytes(self.idle_nbytes)} of it the process itself)"
+        itself, idle = self.idle_nbytes, ""
+        if itself is not None and expected is not None and itself <= expected:
+            idle = f" ({format_bytes(itself)} of it the process itself)"
         in_all = format_bytes(self.cluster.n_workers * self.limit_nbytes)
         lines.append(
             f"memory per process: at most {format_bytes(self.projected_nbytes)}{usual}{idle}; "
