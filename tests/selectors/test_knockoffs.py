@@ -177,7 +177,6 @@ def test_too_few_columns_for_any_selection_are_said() -> None:
     assert selector.support_.size == 0
     assert selector.threshold_ == np.inf
     assert "at least 20 columns" in selector.selection_.diagnostics["choice"]
-    assert KnockoffSelector(task="regression", fdr=0.2).fit(X, np.full(len(X), 3.0)).support_.size == 0
 
 
 @pytest.mark.parametrize("parameters", [{}, {"draws": 3}, {"knockoffs": "model"}, {"statistic": "ridge"}])

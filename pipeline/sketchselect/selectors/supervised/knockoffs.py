@@ -15,7 +15,7 @@ from sketchselect.prepare.tables import OneHot
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import SeedNumber, Share, Times
 from sketchselect.selectors.supervised.mrmr import one_target
-from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
+from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, warn_of_untested
 from sketchselect.solvers import Problem, standardize
 from sketchselect.solvers.knockoffs import (
     construct,
@@ -77,8 +77,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     Warns
     -----
     UserWarning
-        For columns in a linear relation with others, which no knockoff can tell apart and which are never selected; and
-        if there are too few columns for any selection.
+        For a constant target; for columns in a linear relation with others, which no knockoff can tell apart and which
+        are never selected; and if there are too few columns for any selection.
 
     Notes
     -----
@@ -138,7 +138,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         return 28 * 8 * source.n_columns**2
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        moments = one_target(summary)
+        moments = one_target(summary, one_class=self.takes_one_class)
         if moments.single_rounding > 0:
             raise Incompatible(
                 "these moments have products in float32, whose rounding no bound on false columns covers; summarise "
@@ -157,6 +157,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             n = effective
         statistics, threshold = np.zeros(moments.n_features), float("inf")
         varies = bool((problem.yy.diagonal() > 0).any())
+        warn_of_untested(active.size, moments.n_features, None, constant=not varies)
         if active.size and varies and n > 2:
             statistics[active], threshold = self._statistics(problem, active, kind, n, moments)
         support = np.flatnonzero(statistics >= threshold)

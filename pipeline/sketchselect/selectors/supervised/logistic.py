@@ -34,14 +34,12 @@ from sketchselect.selectors.supervised.models import Candidate, Criterion, Model
 from sketchselect.selectors.supervised.path import (
     DEFAULT_FOLDS,
     NOTHING_VARIES,
-    ConstantColumns,
-    ConstantTarget,
     Folded,
     Probability,
 )
 from sketchselect.selectors.supervised.penalized import Alphas, NAlphas
 from sketchselect.selectors.supervised.predict import LinearModelMixin
-from sketchselect.selectors.supervised.target import TargetMixin, Task, with_task
+from sketchselect.selectors.supervised.target import ConstantColumns, ConstantTarget, TargetMixin, Task, with_task
 from sketchselect.solvers import NetPenalty
 from sketchselect.summaries import LikelihoodSums, Summary
 from sketchselect.summaries.likelihood import ALL_ROWS

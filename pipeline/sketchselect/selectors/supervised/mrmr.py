@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.parameters import Size
-from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task
+from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, warn_of_untested
 from sketchselect.selectors.supervised.univariate import f_of_moments
 from sketchselect.summaries import Moments, Summary
 
@@ -75,7 +75,8 @@ class MRMRSelector(GuessedTaskMixin, BaseSelector):
     Notes
     -----
     Guarantee: the columns that the method chooses from the rows, by moments exact to rounding. The first k of a longer
-    choice are the choice of k. Constant columns are never chosen.
+    choice are the choice of k. Constant columns are never chosen, and no column is for a constant target: a warning
+    says so.
     Cost a row: that of `Moments`; after the pass p k, and p^2 numbers for the correlations, of few rows too.
     Source: Ding and Peng 2005; Zhao, Anand and Wang 2019.
 
@@ -108,8 +109,12 @@ class MRMRSelector(GuessedTaskMixin, BaseSelector):
         return Moments(classes=self.seen_classes)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        moments = one_target(summary)
-        relevance = f_of_moments(moments).statistics
+        moments = one_target(summary, one_class=self.takes_one_class)
+        constant = not (moments.yy.diagonal() > 0).any()
+        relevance = np.full(moments.n_features, np.nan) if constant else f_of_moments(moments).statistics
+        n_tested = int(np.count_nonzero(~np.isnan(relevance)))
+        asked = None if self.n_features_to_select is None else n_select
+        warn_of_untested(n_tested, moments.n_features, asked, constant=constant)
         covariance = moments.covariance()
         scale = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
         inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
@@ -129,8 +134,11 @@ class MRMRSelector(GuessedTaskMixin, BaseSelector):
         )
 
 
-def one_target(summary: Any) -> Moments:
-    """Return the moments, if they are of complete rows and one target; raise `Incompatible` otherwise."""
+def one_target(summary: Any, *, one_class: bool = False) -> Moments:
+    """Return the moments, if they are of complete rows and one target; raise `Incompatible` otherwise.
+
+    `one_class`: Whether all rows may be of one class.
+    """
     moments: Moments = summary
     if moments.n_targets < 1:
         raise Incompatible("this summary has no target; collect it with one: summarize(X, Moments(), y=target)")
@@ -138,6 +146,6 @@ def one_target(summary: Any) -> Moments:
         raise Incompatible(f"this summary has {moments.n_targets} targets, one is needed")
     if moments.missing is not None:
         raise Incompatible("these moments are of pairs of columns with values missing; impute first: prepare = impute")
-    if moments.classes is not None and np.count_nonzero(moments.class_weights > 0) < 2:
+    if not one_class and moments.classes is not None and np.count_nonzero(moments.class_weights > 0) < 2:
         raise BadParameter("the target has only one class; a classification needs at least two")
     return moments

@@ -27,7 +27,15 @@ from sketchselect.selectors.supervised.models import (
     warn_of,
 )
 from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong, observed_wrong
-from sketchselect.selectors.supervised.target import DoubtfulClasses, TargetMixin, Task, with_task
+from sketchselect.selectors.supervised.target import (
+    ConstantColumns,
+    ConstantTarget,
+    DoubtfulClasses,
+    FewerColumns,
+    TargetMixin,
+    Task,
+    with_task,
+)
 from sketchselect.solvers import Problem, least_squares
 from sketchselect.summaries import Folds, Moments, Summary
 
@@ -48,18 +56,6 @@ NOTHING_VARIES = (
     "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the target's mean is "
     "predicted"
 )
-
-
-class ConstantTarget(UserWarning):
-    """Warning that the target does not vary, so that no column can explain it."""
-
-
-class ConstantColumns(UserWarning):
-    """Warning that no column varies, so that none can explain the target."""
-
-
-class FewerColumns(UserWarning):
-    """Warning that fewer columns vary than were asked for."""
 
 
 class NoFolds(UserWarning):

@@ -39,6 +39,30 @@ class DoubtfulClasses(UserWarning):
     """Warning that a target may be no classes, or that a class has too few rows."""
 
 
+class ConstantTarget(UserWarning):
+    """Warning that the target does not vary, so that no column can explain it."""
+
+
+class ConstantColumns(UserWarning):
+    """Warning that no column varies, so that none can explain the target."""
+
+
+class FewerColumns(UserWarning):
+    """Warning that fewer columns vary than were asked for."""
+
+
+def warn_of_untested(n_tested: int, n_features: int, asked: int | None, *, constant: bool) -> None:
+    """Warn of a constant target, or if fewer columns can be tested against it than the `asked` number."""
+    if constant:
+        warn("the target is constant: no column is selected", ConstantTarget)
+    elif asked is not None and n_tested < asked:
+        warn(
+            f"only {n_tested} of {counted(n_features, 'column')} can be tested: at most these are selected, not "
+            f"{asked}; a constant column says nothing of a target",
+            FewerColumns,
+        )
+
+
 def check_target(y: Vector) -> None:
     """Raise unless the target of a regression is finite numbers; the pass checks a target that is not in memory."""
     if y.dtype.kind == "U":
@@ -220,6 +244,11 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         return getattr(self, "_has_groups", False)
 
     @property
+    def takes_one_class(self) -> bool:
+        """Whether all rows may be of one class: those of a stream so far, whose others were named."""
+        return getattr(self, "_streams", False)
+
+    @property
     def seen_classes(self) -> tuple[Any, ...] | None:
         """The classes of the target inspected last; None for a regression."""
         return getattr(self, "_seen_classes", None) if self.target_task == "classification" else None
@@ -342,10 +371,18 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         X, y, groups, sample_weight
             As in `fit`; all batches have groups, or none.
         classes : sequence, optional
-            Every class that a batch may hold; needed in the first call unless its batch has them all.
+            Every class that a batch may hold; needed in the first call unless its batch has them all. Of rows of one
+            class no column is selected.
         """
-        with self._grouped(groups):
-            return super().partial_fit(X, y, classes, sample_weight=sample_weight, **unknown)
+        with self._grouped(groups), warnings.catch_warnings():
+            # A stream may begin with rows of one value.
+            for early in (ConstantTarget, ConstantColumns, FewerColumns):
+                warnings.simplefilter("ignore", early)
+            self._streams = True
+            try:
+                return super().partial_fit(X, y, classes, sample_weight=sample_weight, **unknown)
+            finally:
+                del self._streams
 
 
 class GuessedTaskMixin(TargetMixin):

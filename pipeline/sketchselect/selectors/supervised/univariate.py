@@ -33,7 +33,7 @@ from sketchselect.selectors.supervised.effects import (
     rank_effects,
     variance_effects,
 )
-from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, require_several
+from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, require_several, warn_of_untested
 from sketchselect.summaries import ColumnStats, Groups, Moments, RowSample, Summary, TargetHistogram, load, pick
 
 _SERIES_BELOW = 1e-290
@@ -312,6 +312,20 @@ def _log_chi_squared_tail(x: Floats, freedom: float | Floats) -> Floats:
     return logarithm
 
 
+def _no_tests(n_features: int) -> tuple[ColumnTests, Effects]:
+    blank = np.full(n_features, np.nan)
+    return ColumnTests(blank, blank, blank), Effects(blank, blank, blank)
+
+
+def _is_constant_target(summary: Any) -> bool:
+    """Return whether all rows have one number, or one class, as the target."""
+    if isinstance(summary, Moments) and summary.classes is None:
+        return not np.ravel(summary.yy)[0] > 0
+    # Bins of a numeric target that are one are refused before.
+    numeric = isinstance(summary, TargetHistogram) and summary.classes is None
+    return not numeric and len(_classes_with_rows(summary)) < 2
+
+
 def _classes_with_rows(summary: Any) -> list[Any]:
     if isinstance(summary, Groups):
         return [label for label, part in zip(summary.labels, summary, strict=True) if part.n_rows]
@@ -387,6 +401,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
 
     Notes
     -----
+    Columns without a test, as constant ones, are never selected, and no column is for a constant target: a warning
+    says so.
     Guarantee: p-values are exact to rounding (to 1e-12 those of scikit-learn and SciPy) if the values are normal within
     classes ("f", "t-test") or about the regression line; then the modes keep their bound, in a sentence in
     ``selection_.diagnostics["choice"]``. A row of weight w counts as w
@@ -569,8 +585,12 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         correction = self.mode if self.mode in ("fwe", "fdr-by") else "fdr"
         log_adjusted = adjusted(tests.log_pvalues, correction)
         scores = np.nan_to_num(np.abs(tests.statistics), nan=0.0, posinf=np.inf)
+        tested = ~np.isnan(tests.log_pvalues)
+        n_tested = int(np.count_nonzero(tested))
+        asked = n_select if self.mode == "k" and self.n_features_to_select is not None else None
+        warn_of_untested(n_tested, scores.size, asked, constant=_is_constant_target(summary))
         if self.mode in ("k", "percentile"):
-            support = rank(scores)[:n_select]
+            support = rank(np.where(tested, scores, -1.0))[: min(n_select, n_tested)]
         else:
             compared = tests.log_pvalues if self.mode == "fpr" else log_adjusted
             support = np.flatnonzero(compared <= np.log(self.alpha))
@@ -587,7 +607,7 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         sized: dict[str, Any] = {"n_features_to_select": n_select} if self.mode == "k" else {}
         task = "classification" if isinstance(summary, Groups) or summary.classes is not None else "regression"
         diagnostics: dict[str, Any] = {"effect": self._effect(task, _classes_with_rows(summary))}
-        diagnostics["choice"] = self._proved(support.size, int((~np.isnan(tests.log_pvalues)).sum()))
+        diagnostics["choice"] = self._proved(support.size, n_tested)
         if isinstance(summary, TargetHistogram):
             if self.bins in _BINS:
                 sized["n_bins"] = summary.n_bins
@@ -598,6 +618,8 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
 
     def _proved(self, n_selected: int, n_tests: int) -> str:
         """Return in one sentence what is proved of the selected columns."""
+        if not n_tests:
+            return "no column can be tested against the target, so that none is selected"
         these = "this column" if n_selected == 1 else f"these {n_selected} columns"
         if self.mode in ("k", "percentile"):
             score = "scores" if n_selected == 1 else "score"
@@ -645,7 +667,14 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         if isinstance(summary, TargetHistogram):
             if (summary.classes is None and self._is_for_classes) or (summary.classes and self.task == "regression"):
                 raise Incompatible("this histogram has another kind of target, numbers or classes, than the score")
-            require_several(tuple(range(np.count_nonzero(summary.class_weights))))
+            n_filled = int(np.count_nonzero(summary.class_weights))
+            if summary.classes is None and n_filled < 2:
+                raise BadParameter(
+                    "all entries of the target are in one bin, so that it says nothing of a column (in a stream, the "
+                    "first batch decides on the bins); pass a target that varies"
+                )
+            if self._has_one_class(n_filled):
+                return _no_tests(summary.n_features)
             return tests_of_histogram(summary, self.score)
         if isinstance(summary, Groups):
             if self._implied_task == "regression" or self.task == "regression":
@@ -668,9 +697,16 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         """Whether score or task, as given, are for classes."""
         return "classification" in (self.task, self._implied_task)
 
+    def _has_one_class(self, n_classes: int) -> bool:
+        """Return whether all rows are of one class, where they may be; raise `BadParameter` where they must not."""
+        if not self.takes_one_class:
+            require_several(tuple(range(n_classes)))
+        return n_classes < 2
+
     def _tests_of_classes(self, summary: Any) -> tuple[ColumnTests, Effects]:
         parts: list[Any] = [part for part in summary if part.n_rows]
-        require_several(tuple(range(len(parts))))
+        if self._has_one_class(len(parts)):
+            return _no_tests(summary.n_features)
         if self.score == "chi2":
             negative = np.flatnonzero(summary.total.minimum < 0)
             if negative.size:
