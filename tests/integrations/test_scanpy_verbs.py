@@ -175,9 +175,13 @@ def test_genes_are_the_same_wherever_the_cells_are(normalized, flavor, tmp_path)
         ({"flavor": "pearson_residuals", "theta": 0}, "theta must be a number above 0"),
         ({"flavor": "seurat", "n_top_genes": 0}, "n_top_genes"),
         ({"flavor": "seurat", "batch_key": "gap"}, "cell 3 has no batch in .*gap"),
+        ({"flavor": "seurat_v3", "batch_key": "gap"}, "cell 3 has no batch in .*gap"),
+        ({"flavor": "seurat_v3", "batch_key": "solo"}, r"batch 'on its own' of adata.obs\['solo'\] has one cell"),
+        ({"flavor": "cell_ranger", "batch_key": "solo"}, "in batch 'on its own' one mean is that of so many genes"),
     ],
 )
 def test_mistakes_about_flavors_name_what_is_wrong(adata, options, said):
+    adata.obs["solo"] = pd.Categorical(["on its own" if i == 3 else "x" for i in range(300)])
     adata.obs["gap"] = pd.Categorical([None if i == 3 else "x" for i in range(300)])
     with pytest.raises(BadParameter, match=said):
         sks.pp.highly_variable_genes(adata, **options)
@@ -229,6 +233,17 @@ def test_scores_of_groups_are_welchs_t(grouped, reference):
         np.testing.assert_allclose(field(grouped, "pvals_adj", group), corrected, rtol=1e-9)
     scores = grouped.uns["rank_genes_groups"]["scores"]["a"]
     assert (np.diff(scores) <= 0).all()
+
+
+def test_the_reference_is_no_group_and_rest_may_be_the_name_of_one(grouped):
+    sks.tl.rank_genes_groups(grouped, "kind", ["a", "c"], reference="a")
+    assert grouped.uns["rank_genes_groups"]["names"].dtype.names == ("c",)
+    sks.tl.rank_genes_groups(grouped, "kind", key_added="others")
+    grouped.obs["named"] = grouped.obs["kind"].cat.rename_categories({"b": "rest"})
+    sks.tl.rank_genes_groups(grouped, "named", key_added="named")
+    assert grouped.uns["named"]["names"].dtype.names == ("a", "rest", "c")
+    for name, group in (("rest", "b"), ("c", "c")):
+        np.testing.assert_array_equal(grouped.uns["named"]["scores"][name], grouped.uns["others"]["scores"][group])
 
 
 def test_genes_of_a_kind_come_first_and_survive_a_store(grouped, tmp_path):
@@ -373,6 +388,13 @@ def test_a_backed_object_is_annotated_too(adata, tmp_path):
         (lambda a: sks.tl.rank_genes_groups(a, "bach"), BadParameter, "no column 'bach'; there are: batch"),
         (lambda a: sks.tl.rank_genes_groups(a, "batch", ["z"]), BadParameter, "no group 'z'; there are: x, y"),
         (lambda a: sks.tl.rank_genes_groups(a, "batch", reference="z"), BadParameter, "no group 'z'"),
+        (
+            lambda a: sks.tl.rank_genes_groups(a, "batch", "x"),
+            BadParameter,
+            'must be "all" or a list of groups, got .x',
+        ),
+        (lambda a: sks.tl.rank_genes_groups(a, "batch", n_genes=-3), BadParameter, "n_genes must be a whole number"),
+        (lambda a: sks.tl.rank_genes_groups(a, "batch", ["x"], "x"), BadParameter, "none but the reference, 'x'"),
         (lambda a: sks.tl.rank_genes_groups(a, "batch", method="logreg"), BadParameter, "method must be one of t-test"),
         (lambda a: sks.tl.rank_genes_groups(a, "batch", corr_method="b"), BadParameter, "corr_method must be one of"),
         (lambda a: sks.tl.rank_genes_groups(a, "batch", use_raw=True), BadParameter, "adata.raw is empty"),

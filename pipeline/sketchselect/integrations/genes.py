@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadBlock
+from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import summarize
 from sketchselect.execution.api import open_source
 from sketchselect.execution.client import open_engine
@@ -59,7 +59,7 @@ class Dispersions:
     is_chosen: NDArray[np.bool_]
 
 
-def binned_dispersions(means: Floats, variances: Floats, flavor: str, n_top: int) -> Dispersions:
+def binned_dispersions(means: Floats, variances: Floats, flavor: str, n_top: int, cells: str) -> Dispersions:
     """Return the genes whose dispersion, variance / mean, is large for genes of about their mean.
 
     "seurat" takes logarithms of both (of 1 + the mean), and standardises in 20 bins of equal width by mean and standard
@@ -67,6 +67,7 @@ def binned_dispersions(means: Floats, variances: Floats, flavor: str, n_top: int
     chosen too.
 
     `means`, `variances` of shape (n_genes,): Of counts, the variance with divisor N - 1.
+    `cells`: What errors call the cells.
     Source: Satija et al. 2015; Zheng et al. 2017.
     """
     import pandas as pd
@@ -80,6 +81,12 @@ def binned_dispersions(means: Floats, variances: Floats, flavor: str, n_top: int
         edges: Any = SEURAT_BINS
         if flavor == "cell_ranger":
             edges = np.r_[-np.inf, np.percentile(means, np.arange(10, 105, 5)), np.inf]
+            if not (np.diff(edges) > 0).all():
+                raise BadParameter(
+                    f'flavor="cell_ranger" compares genes in bins of their means, and in {cells} one mean is that of '
+                    "so many genes that a bin has no width; leave out genes and batches of few cells, or take another "
+                    "flavor"
+                )
         groups = pd.Series(dispersions).groupby(pd.cut(means, edges, labels=False))
         if flavor == "seurat":
             centers, scales = groups.transform("mean"), groups.transform("std")
@@ -99,7 +106,7 @@ def binned_dispersions(means: Floats, variances: Floats, flavor: str, n_top: int
 def dispersion_columns(
     matrix: Matrix,
     codes: Array | None,
-    n_batches: int,
+    batch_names: Array | None,
     flavor: str,
     n_top: int,
     base: float | None,
@@ -108,18 +115,20 @@ def dispersion_columns(
 ) -> dict[str, Any]:
     """Return scanpy's columns of ``var`` for "seurat" and "cell_ranger", from one pass over the cells.
 
-    `codes` of shape (n_cells,): The number of each cell's batch; with None there are no batches.
+    `codes` of shape (n_cells,): The number of each cell's batch in `batch_names`; with None there are no batches.
     `names`: Of the genes; with batches equal genes are in their order, as in scanpy.
     """
     prepare = [Exponential(base)] if flavor == "seurat" else []
+    n_batches = 1 if batch_names is None else len(batch_names)
     batches = _stats(matrix, codes, n_batches, prepare, client)[0]
     parts = []
-    for stats in batches:
+    for i, stats in enumerate(batches):
+        cells = "all cells" if batch_names is None else f"batch {str(batch_names[i])!r:.80}"
         means = np.asarray(stats.mean, dtype=np.float64)
         variances = stats.centered_column_squared_norms / max(stats.n_rows - 1, 1)
         # Of several batches each leaves out the genes that none of its cells has.
         seen = np.ones(means.size, dtype=bool) if codes is None else (means != 0) | (variances != 0)
-        part = binned_dispersions(means[seen], variances[seen], flavor, n_top)
+        part = binned_dispersions(means[seen], variances[seen], flavor, n_top, cells)
         columns = [np.zeros(means.size) for _ in range(4)]
         for column, values in zip(columns, vars(part).values(), strict=True):
             column[seen] = values

@@ -112,7 +112,17 @@ def highly_variable_genes(
     if n_top > matrix.shape[1]:
         warn(f"n_top_genes is {n_top}, but there are {counted(matrix.shape[1], 'gene')}, and all are highly variable")
         n_top = matrix.shape[1]
+    codes, names = None, None
+    if batch_key is not None:
+        numbers, labels = _groups(adata, batch_key)
+        if (lost := np.flatnonzero(numbers == len(labels))).size:
+            raise BadParameter(f"cell {int(lost[0])} has no batch in adata.obs[{batch_key!r:.80}]")
+        # In the order of scanpy, which takes one number from the first batch
+        names, codes = np.unique(np.asarray(_column(adata, batch_key)), return_inverse=True)
     if flavor.startswith("seurat_v3"):
+        if names is not None and codes is not None and (alone := np.flatnonzero(np.bincount(codes) < 2)).size:
+            batch = f"batch {str(names[alone[0]])!r:.80} of adata.obs[{batch_key!r:.80}]"
+            raise BadParameter(f"{batch} has one cell; a variance needs two: merge it with another batch")
         batches = None if batch_key is None else _column(adata, batch_key)
         selector = HighlyVariableGenes(n_top, batches=batches is not None, span=span)
         selector.fit(matrix, batches, client=client)
@@ -125,21 +135,14 @@ def highly_variable_genes(
             columns["highly_variable"] = np.isin(np.arange(order.size), order[:n_top])
     else:
         _warn_of_values(matrix, flavor)
-        codes, n_batches = None, 1
-        if batch_key is not None:
-            codes, labels = _groups(adata, batch_key)
-            n_batches = len(labels)
-            if (lost := np.flatnonzero(codes == n_batches)).size:
-                raise BadParameter(f"cell {int(lost[0])} has no batch in adata.obs[{batch_key!r:.80}]")
-            # In the order of scanpy, which takes one number from the first batch
-            codes = np.unique(np.asarray(_column(adata, batch_key)), return_inverse=True)[1]
         if flavor == "pearson_residuals":
             if not theta > 0:
                 raise BadParameter(f"theta must be a number above 0, got {theta!r:.80}")
+            n_batches = 1 if names is None else len(names)
             columns = residual_columns(matrix, codes, n_batches, n_top, float(theta), client)
         else:
             base = adata.uns.get("log1p", {}).get("base")
-            columns = dispersion_columns(matrix, codes, n_batches, flavor, n_top, base, adata.var_names, client)
+            columns = dispersion_columns(matrix, codes, names, flavor, n_top, base, adata.var_names, client)
     computed_on = {"computed_on": layer or "adata.X"} if flavor == "pearson_residuals" else {}
     adata.uns["hvg"] = {**HVG, "flavor": flavor, **computed_on}
     for left in _BY_BATCHES & set(adata.var):
@@ -266,9 +269,9 @@ def rank_genes_groups(
     groupby : str
         Column of ``obs`` with the group of every cell. Cells without a group count as others.
     groups : "all" or sequence of str
-        Groups to compare.
+        Groups to compare; the reference is left out.
     reference : str, default "rest"
-        Group that the others are compared with; "rest": all other cells.
+        Group that the others are compared with; "rest": all other cells, also where a group has that name.
     n_genes : int, optional
         Number of genes listed for each group; all by default.
     method : "t-test", "t-test_overestim_var" or "wilcoxon"
@@ -321,8 +324,18 @@ def rank_genes_groups(
     _require_anndata(adata)
     _require_choice("method", method, ("t-test", "t-test_overestim_var", "wilcoxon"))
     _require_choice("corr_method", corr_method, ("benjamini-hochberg", "bonferroni"))
+    if isinstance(groups, str) and groups != "all":
+        raise BadParameter(f'groups must be "all" or a list of groups, got {groups!r:.80}; write [{groups!r:.80}]')
+    if n_genes is not None:
+        n_genes = require_positive("n_genes", n_genes)
     codes, labels = _groups(adata, groupby)
-    compared = [g for g in labels if g != reference] if isinstance(groups, str) else [str(group) for group in groups]
+    compared = labels if isinstance(groups, str) else [str(group) for group in groups]
+    if reference != "rest":  # "rest" is all other cells, also where a group has that name
+        compared = [group for group in compared if group != reference]
+        if not compared:
+            raise BadParameter(
+                f"groups: there is none but the reference, {reference!r:.80}; name one to compare with it"
+            )
     for group in [*compared, *([] if reference == "rest" else [reference])]:
         if group not in labels:
             raise BadParameter(f"adata.obs[{groupby!r:.80}] has no group {group!r:.80}; there are: {', '.join(labels)}")
