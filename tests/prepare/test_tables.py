@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.preprocessing import OneHotEncoder
-from tests.job.commands import works
+from tests.job.commands import cli, works
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, SourceError
@@ -596,6 +596,29 @@ def test_a_job_selects_levels_and_predicts_new_rows(tmp_path):
     predicted = tmp_path / "new.csv"
     works("assign", tmp_path / "out", new, "-o", predicted)
     np.testing.assert_allclose(pd.read_csv(predicted).price, np.asarray(model.predict(DATED[N_OLD:])), rtol=1e-12)
+
+
+def test_new_rows_whose_columns_are_of_other_kinds_are_refused_by_name(tmp_path):
+    table = DATED.reset_index(drop=True).assign(price=PRICE.to_numpy())
+    job = {
+        "input": {"url": str(as_source("parquet", table, tmp_path)), "target": "price"},
+        "prepare": {"steps": ["one-hot", "dates", "impute"]},
+        "select": {"method": "lasso", "n_features": 6},
+        "execution": {"cluster": "threads"},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    sks.run(job)
+    for name, values, said in (
+        ("sold", table.sold.astype(str), "column 'sold' is text here and was a date in the run"),
+        ("sold", table.area, "column 'sold' is a number here and was a date in the run"),
+        ("town", table.sold, "column 'town' is a date here and was text in the run"),
+        ("area", table.town, "column 'area' is text here and was a number in the run"),
+    ):
+        new = as_source("parquet", table[["area", "town", "sold"]].assign(**{name: values}), tmp_path)
+        done = cli("assign", tmp_path / "out", new, "-o", tmp_path / "new.csv")
+        assert done.exit_code != 0
+        assert said in done.output
+    works("assign", tmp_path / "out", as_source("parquet", table, tmp_path), "-o", tmp_path / "new.csv")
 
 
 @pytest.mark.parametrize("empty", [[None], [np.nan]], ids=str)

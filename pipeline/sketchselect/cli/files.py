@@ -512,6 +512,7 @@ def assign(
         names_of_rows,
         prediction_names,
         read_assignment,
+        require_kinds_of_run,
     )
     from sketchselect.workflow.session import engine_for
     from sketchselect.workflow.stages.model import rates_in_words
@@ -528,6 +529,7 @@ def assign(
     header = assigned_header(rules, title)
     require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,", source=source)
     matrix, notes = columns_of_run(matrix, rules)
+    require_kinds_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
     leaf = AssignBlock(
         tuple(rules["support"]),

@@ -8,6 +8,7 @@ import json
 import os
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import counted, first_names
+from sketchselect._text import counted, first_few, first_names
 from sketchselect.cluster.kmeans.passes import weighted_points
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
@@ -61,6 +62,8 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
             for name in (*inputs.vectors.values(), session.dates)
             if name is not None and not os.path.isabs(name) and not is_url(name)
         ],
+        "text_columns": session.matrix.text_columns,
+        "date_columns": session.matrix.date_columns,
         "row_names": None if column_name(inputs.row_names) is None else inputs.row_names,
         "nonfinite": inputs.nonfinite,
         "prepare": [
@@ -180,6 +183,25 @@ def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[
     note = f"note: {counted(len(extra), 'column')} that the run did not have {are} left out: {first_names(extra)}"
     places |= {name: index for index, name in enumerate(ours)}
     return ChosenColumns(matrix, [places[name] for name in names]), [note] * bool(extra)
+
+
+def require_kinds_of_run(matrix: Matrix, rules: dict[str, Any]) -> None:
+    """Raise `Incompatible` where the columns of the run are numbers, text or dates that they were not in the run."""
+    if "text_columns" not in rules:
+        return  # an earlier version wrote the file
+    changes = []
+    for j in range(matrix.shape[1]):
+        before = _kind(j, rules["text_columns"], rules["date_columns"])
+        now = _kind(j, matrix.text_columns, matrix.date_columns)
+        if now != before:
+            name = j if matrix.feature_names is None else f"{matrix.feature_names[j]!r:.80}"
+            changes.append(f"column {name} is {now} here and was {before} in the run")
+    if changes:
+        raise Incompatible(f"{matrix.address}: {first_few(changes, 8)}; give it as in the run")
+
+
+def _kind(column: int, text: Sequence[int], dates: Sequence[int]) -> str:
+    return "text" if column in text else "a date" if column in dates else "a number"
 
 
 def names_of_rows(
