@@ -25,6 +25,8 @@ def test_durations(seconds: float, shown: str) -> None:
 def test_the_nearest_name_is_suggested_and_only_a_near_one() -> None:
     assert did_you_mean("n_featurs", ["method", "n_features"]) == "; did you mean 'n_features'?"
     assert did_you_mean("colour", ["method", "n_features"]) == ""
+    assert did_you_mean("Y", ["x", "y"]) == "; did you mean 'y'?"
+    assert did_you_mean("AGE", ["wage", "age"]) == "; did you mean 'age'?"
     assert did_you_mean("colour", ["method"], "; known: method") == "; known: method"
 
 

@@ -34,12 +34,16 @@ _NAME = r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)'
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the end of a message about an unknown name: the nearest known one, or `otherwise` if none is near.
 
+    Nearest of all is a name that differs by upper and lower case only.
+
     Examples
     --------
     >>> did_you_mean("varience", ["greedy", "variance"]), did_you_mean("x", ["greedy"], "; known: greedy")
     ("; did you mean 'variance'?", '; known: greedy')
     """
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    names = list(known)
+    same = [other for other in names if other.casefold() == name.casefold()]
+    nearest = same or difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return f"; did you mean {nearest[0]!r}?" if nearest else otherwise
 
 

@@ -170,6 +170,8 @@ def test_a_misspelt_target_of_a_frame_of_numbers_is_told_what_was_meant(tmp_path
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)), columns=["price", "area", "age"])
     with pytest.raises(SourceError, match=r"no column 'pricee' in the data frame.*did you mean 'price'.*'area'"):
         sks.LassoPath().fit(frame, "pricee")
+    with pytest.raises(SourceError, match=r"target: no column 'PRICE' in the data frame.*did you mean 'price'"):
+        sks.LassoPath().fit(frame, "PRICE")
     with pytest.raises(SourceError, match=r"target: no column 'unlike' in the data frame.*; columns: 'price', 'area'"):
         sks.LassoPath().fit(frame, "unlike")
     with pytest.raises(SourceError, match=r"target: .*unlike\.npy: no such file or folder"):
