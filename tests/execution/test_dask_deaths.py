@@ -8,7 +8,7 @@ import time
 import dask
 import numpy as np
 import pytest
-from tests.passing import serial
+from tests.passing import Recorder, serial
 
 from sketchselect.errors import NoWorkers, PartitionCrash, PartitionFailed, Stalled
 from sketchselect.execution import (
@@ -165,10 +165,27 @@ def test_no_workers_is_an_error_and_not_a_wait(tiny):
         engine.worker_timeout = 1.0
         cluster.scale(0)
         cluster.sync(cluster._correct_state)
-        engine._await_workers = lambda: None
+        engine._await_workers = lambda progress: None
         engine._refresh = lambda: None
         with pytest.raises(NoWorkers, match="no workers for"):
             run(tiny(100), engine, leaf=Slowly(0.1))
+
+
+def test_a_wait_for_the_first_worker_is_reported():
+    from distributed import Client, LocalCluster
+
+    options = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for worker_timeout, notes in ((0.2, 0), (4.0, 1)):
+            progress = Recorder()
+            with pytest.raises(NoWorkers, match="no worker after"):
+                DaskEngine(client, worker_timeout=worker_timeout, progress=progress)
+            assert len(progress.notes) == notes
+        address = cluster.scheduler_address
+        assert progress.notes == [f"{address}: no worker is connected to the scheduler; waiting up to 4.00 s"]
 
 
 def test_a_result_lost_with_the_last_worker_is_not_waited_for(tiny, monkeypatch):

@@ -123,7 +123,7 @@ def certify(
     progress, asked = make_progress(True), ExecutionSettings(**runs_on)
     if (execution := settled(asked, Source(matrix, None, weights, resolve(prepare)))) is not asked:
         give_detail(progress, ON_THREADS)
-    with engine_for(execution) as engine:
+    with engine_for(execution, progress=progress) as engine:
         common = {"sample_weight": weights, "prepare": prepare, "client": engine, "progress": progress, **bound}
         if labels is not None:
             certificate = certify_labels(matrix, vector(labels, name="labels"), clusters, **common)

@@ -203,7 +203,7 @@ def summarize(
     rows = Source(matrix, vector, None, steps, in_double=in_double)
     if (execution_settings := settled(config.execution, rows)) is not config.execution:
         give_detail(progress, ON_THREADS)
-    with library_logs(None), engine_for(execution_settings) as engine:
+    with library_logs(None), engine_for(execution_settings, progress=progress) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
         fit = fit_steps(rows, passes, statistics=statistics)
@@ -539,8 +539,9 @@ def assign(
         model,
     )
     n_outputs = 0 if model is None else len(model["intercepts"])
-    with engine_for(ExecutionSettings(cluster=where)) as engine:
-        passes = PassOptions(engine, progress=make_progress(True))
+    progress = make_progress(True)
+    with engine_for(ExecutionSettings(cluster=where), progress=progress) as engine:
+        passes = PassOptions(engine, progress=progress)
         plain = Source(matrix, prepare=entries, takes_missing=rules["nonfinite"] == "missing")
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)

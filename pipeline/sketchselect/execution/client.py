@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sketchselect._progress import make_progress
+from sketchselect._progress import Progress, make_progress
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import as_checkpoint
@@ -28,12 +28,13 @@ def open_engine(
     memory_limit: int | None = None,
     worker_ttl: float | None = None,
     security: Any = None,
+    progress: Progress | None = None,
 ) -> Iterator[Engine]:
     """Yield the engine for a `client`, as in `sketchselect.summarize`, that will read these sources; close it again.
 
     A client, a cluster or an engine that is given stays open; "local" starts `n_workers` processes on this machine, and
     "threads" takes as many threads. A worker that is silent for `worker_ttl` seconds is given up. `security` is that
-    of a connection to a scheduler.
+    of a connection to a scheduler, and `progress` is told of waiting for its workers.
     """
     parts = [source for source in sources if source is not None]
     if client is None:
@@ -59,13 +60,13 @@ def open_engine(
             raise BadParameter(f"client must be {CLIENTS}, got {address!r}")
         from sketchselect.execution.clusters import connect
 
-        with connect(address, security=security, worker_ttl=worker_ttl) as engine:
+        with connect(address, security=security, worker_ttl=worker_ttl, progress=progress) as engine:
             engine.stays_open = False
             yield engine
     else:
         from sketchselect.execution.dask_engine import DaskEngine
 
-        yield DaskEngine(client)
+        yield DaskEngine(client, progress=progress)
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def run_options(
     """Yield the options of passes over these sources, from what users pass; see `sketchselect.summarize`."""
     check_run(unknown)
     reporting = make_progress(progress)
-    with open_engine(client, *sources) as engine:
+    with open_engine(client, *sources, progress=reporting) as engine:
         yield PassOptions(engine, partition_bytes, progress=reporting)
 
 

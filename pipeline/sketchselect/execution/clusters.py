@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
+from sketchselect._progress import Progress
 from sketchselect._text import counted
 from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFit
 from sketchselect.execution.dask_engine import DaskEngine
@@ -222,12 +223,13 @@ def connect(
     timeout: float = 30.0,
     worker_timeout: float = 60.0,
     worker_ttl: float | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[DaskEngine]:
     """Yield the engine of a cluster that runs already, by its address, "env", scheduler file or object; it stays up.
 
     Raises `BadCluster` if the scheduler cannot be reached or used, `NoWorkers` if it has no workers. `timeout` and
     `worker_timeout` are the seconds to wait for scheduler and workers; a worker that is silent for `worker_ttl` seconds
-    is given up, by default when the scheduler does so.
+    is given up, by default when the scheduler does so. `progress` is told of waiting for workers.
     """
     where = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
     if not where:
@@ -249,7 +251,7 @@ def connect(
                 "and for tls:// the certificates"
             ) from error
         try:
-            yield DaskEngine(client, worker_timeout=worker_timeout, worker_ttl=worker_ttl)
+            yield DaskEngine(client, worker_timeout=worker_timeout, worker_ttl=worker_ttl, progress=progress)
         finally:
             _close(client)
 

@@ -34,6 +34,7 @@ from dask.task_spec import Task, TaskRef
 
 from sketchselect._memory import peak_nbytes
 from sketchselect._progress import Progress, Result, Statistics
+from sketchselect._text import format_seconds
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import (
     BadCluster,
@@ -175,6 +176,9 @@ MAX_LOSSES = 20
 
 SENT_NBYTES = 256 * 2**20
 """Rows of this process's memory that are on the scheduler at a time."""
+
+REPORTED_SECONDS = 3.0
+"""A longer wait for the first worker is reported."""
 
 POLL_SECONDS = 0.5
 
@@ -665,7 +669,7 @@ class DaskEngine(Engine):
 
     Raises `NoWorkers` if none comes in `worker_timeout` seconds, `BadCluster` if their libraries differ from ours. A
     worker that is silent for `worker_ttl` seconds is given up; None leaves that to the scheduler. `nannies` are those
-    of workers that this process started.
+    of workers that this process started. `progress` is told of waiting for the first worker.
     """
 
     kind = "dask"
@@ -677,6 +681,7 @@ class DaskEngine(Engine):
         worker_timeout: float = 60.0,
         worker_ttl: float | None = None,
         nannies: Sequence[Any] = (),
+        progress: Progress | None = None,
     ) -> None:
         from distributed import Client
 
@@ -689,7 +694,7 @@ class DaskEngine(Engine):
         self.client = client
         self.worker_timeout, self.worker_ttl, self.nannies = worker_timeout, worker_ttl, nannies
         self._address = str(client.scheduler.address)
-        with self._connected():
+        with self._connected(progress=progress):
             builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
         self._notes = []
@@ -704,14 +709,23 @@ class DaskEngine(Engine):
                 f"({', '.join(sorted(different))}); results may differ in their last bits from run to run"
             )
 
-    def _await_workers(self) -> None:
-        """Wait for a worker, and take note of all that are there."""
+    def _await_workers(self, progress: Progress | None = None) -> None:
+        """Wait for a worker, and take note of all that are there; report a wait of more than a moment."""
         waiting = []
         try:
             if not self.client.scheduler_info(n_workers=-1)["workers"]:
                 # A cluster that is scaled by its work starts a worker only where a task waits for one.
                 waiting.append(self.client.submit(int, pure=False))
-            self.client.wait_for_workers(1, timeout=self.worker_timeout)
+            moment = min(REPORTED_SECONDS, self.worker_timeout)
+            try:
+                self.client.wait_for_workers(1, timeout=moment)
+            except TimeoutError:
+                if moment == self.worker_timeout:
+                    raise
+                if progress is not None:
+                    limit = format_seconds(self.worker_timeout)
+                    progress.note(f"{self._address}: no worker is connected to the scheduler; waiting up to {limit}")
+                self.client.wait_for_workers(1, timeout=self.worker_timeout - moment)
         except TimeoutError:
             what = f"{self._address}: no worker after"
             raise no_workers(self.client, what, self.worker_timeout, self.nannies) from None
@@ -792,14 +806,14 @@ class DaskEngine(Engine):
             return persist_blocks(self.client, plan)
 
     @contextlib.contextmanager
-    def _connected(self, plan: Plan[Any] | None = None) -> Iterator[None]:
+    def _connected(self, plan: Plan[Any] | None = None, progress: Progress | None = None) -> Iterator[None]:
         """Check the cluster, and turn a connection that breaks inside into `ClusterLost`."""
         from distributed.comm import CommClosedError
 
         try:
             if self.client.status != "running":
                 raise self._lost()
-            self._await_workers()
+            self._await_workers(progress if plan is None else plan.progress)
             while plan is not None and self._notes:
                 plan.progress.note(self._notes.pop(0))
             yield

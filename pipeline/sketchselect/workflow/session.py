@@ -79,12 +79,17 @@ VERSION = f"{__version__}/{KERNEL_VERSION}"
 """Version string in fingerprints."""
 
 
-def engine_for(settings: ExecutionSettings, client: Any = None) -> contextlib.AbstractContextManager[Engine]:
-    """Return the context of the engine that a job's ``[execution]`` names, or of the caller's `client`."""
+def engine_for(
+    settings: ExecutionSettings, client: Any = None, progress: Progress | None = None
+) -> contextlib.AbstractContextManager[Engine]:
+    """Return the context of the engine that a job's ``[execution]`` names, or of the caller's `client`.
+
+    `progress`: Told of waiting for workers.
+    """
     from sketchselect.execution import open_engine
 
     if client is not None:
-        return open_engine(client)
+        return open_engine(client, progress=progress)
     security = None
     if settings.tls_ca and settings.tls_cert and settings.tls_key and settings.cluster not in ("local", "threads"):
         from sketchselect.execution.clusters import tls_security
@@ -96,6 +101,7 @@ def engine_for(settings: ExecutionSettings, client: Any = None) -> contextlib.Ab
         memory_limit=settings.memory_limit,
         worker_ttl=settings.worker_ttl,
         security=security,
+        progress=progress,
     )
 
 
@@ -387,7 +393,9 @@ class Session:
         """Open the engine; exit with 75, not 1, if a scheduler that an earlier attempt reached is gone."""
         reached, cluster = self.folder.checkpoints / "cluster", self.config.execution.cluster
         try:
-            engine: Engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
+            engine: Engine = self._resources.enter_context(
+                engine_for(self.config.execution, self.client, self.progress)
+            )
         except NoScheduler as error:
             if not reached.is_file() or reached.read_text() != cluster:
                 raise
