@@ -7,6 +7,7 @@ means far from zero.
 """
 
 import numpy as np
+import pytest
 
 import sketchselect as sks
 from sketchselect.selectors import SketchedPCA
@@ -14,6 +15,7 @@ from sketchselect.selectors import SketchedPCA
 from .instances import each_instance, matrix, merged
 
 
+@pytest.mark.filterwarnings("ignore:n_components = ")  # Some instances have fewer directions.
 @each_instance
 def test_variances_and_angle_are_within_their_bounds(seeds):
     lossy = measured = 0

@@ -16,12 +16,13 @@ from sketchselect._sklearn import (
     check_array,
     check_is_fitted,
 )
-from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect._text import counted
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible, warn
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
-from sketchselect.linalg.spectrum import subspace_angle
+from sketchselect.linalg.spectrum import gram_rounding, subspace_angle
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
 from sketchselect.readers.arrays import unwrapped
@@ -33,15 +34,20 @@ from sketchselect.selectors.parameters import Count, SketchSize, check_declared
 from sketchselect.selectors.sketched import n_significant
 from sketchselect.summaries import FrequentDirections, Summary, pick
 
+_EPS = float(np.finfo(np.float64).eps)
+
 
 class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Principal components of a matrix of any size, in one pass, with proven intervals of their variances.
 
     With lambda_i the variances along the exact components, s_i^2 and Delta (`shrinkage`) those of the sketch about the
-    mean, and W the (total weight of the) rows, to rounding (of float32 rows: `single_rounding` of the sketch)::
+    mean, and W the (total weight of the) rows::
 
         s_i^2 / (W - 1) <= lambda_i <= (s_i^2 + Delta) / (W - 1)
 
+    up to rounding, which `explained_variance_bounds_` include: that of sums in float64 (a share of the whole scatter,
+    2e-8 for ten million rows, more for means far from zero), and of float32 rows the `single_rounding` of the sketch.
+    Components far smaller than the largest, as of columns in unlike units, so have wide intervals.
     Column i of `transform` of the fitted rows has a variance in the same interval, so that the components leave at most
     ``1 - sum(explained_variance_ratio_)`` of all variance. With at most min(15 sketch_size, 2048) columns Delta is
     0, and this is the PCA of scikit-learn.
@@ -49,7 +55,8 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
     Parameters
     ----------
     n_components : int, optional
-        Directions k; min(10, n_features) by default. Where the rows, or the sketch, have fewer, there are fewer.
+        Directions k; min(10, n_features) by default. Where fewer have a variance above the rounding of the largest,
+        there are fewer; a warning says so if k was given.
     sketch_size : int, optional
         Rows l of the sketch, above k; min(n_features, max(8 k, 64)) by default, at least k + 1.
 
@@ -62,7 +69,7 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
     singular_values_ : array of shape (k,)
         Singular values s_i of the sketch about the mean.
     explained_variance_bounds_ : array of shape (k, 2)
-        The intervals.
+        The intervals, with rounding.
     subspace_angle_ : float or None
         Bound of the sine of the angle between these components together and the exact ones; None if no bound follows.
     mean_ : array of shape (n_features,)
@@ -123,14 +130,17 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         EmptyInput
             For rows of a total weight of at most 1.
         """
-        return self._finish(self._sketch(X, sample_weight, run, reset=True))
+        return self._finish(self._sketch(X, sample_weight, run, reset=True))._warn_of_fewer()
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, **unknown: Any) -> Self:
-        """Add a batch of rows, of any size, with the guarantees of one pass over all rows; arguments as in `fit`."""
+        """Add a batch of rows, of any size, with the guarantees of one pass over all rows; arguments as in `fit`.
+
+        While all rows have a total weight of at most 1, there are no components.
+        """
         check_batch(unknown)
         before: Summary[Any] | None = getattr(self, "summary_", None)
         batch = self._sketch(X, sample_weight, {}, reset=before is None)
-        return self._finish(batch if before is None else before.merge(batch))
+        return self._finish(batch if before is None else before.merge(batch), begins=True)
 
     def fit_summary(self, summary: Any) -> Self:
         """Take the components of a sketch (or of that in a mapping or `Bundle`); no data are needed.
@@ -144,7 +154,7 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         self.__dict__.pop("feature_names_in_", None)
         if sketch.feature_names is not None:
             self.feature_names_in_ = np.array(sketch.feature_names, dtype=object)
-        return self._finish(sketch)
+        return self._finish(sketch)._warn_of_fewer()
 
     def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the rows about `mean_` in the directions of the components, shape (n_rows, k).
@@ -203,17 +213,28 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
             raise BadParameter(f"n_components = {k}, but there are {n_features} columns")
         return k
 
-    def _finish(self, summary: Any) -> Self:
+    def _warn_of_fewer(self) -> Self:
+        """Warn if there are fewer components than were asked for."""
+        if self.n_components is not None and self.n_components_ < self.n_components:
+            warn(
+                f"n_components = {self.n_components}, but the rows vary in {counted(self.n_components_, 'direction')} "
+                "by more than the rounding of the largest, and there are no more components; columns in unlike units "
+                "can be standardised first"
+            )
+        return self
+
+    def _finish(self, summary: Any, *, begins: bool = False) -> Self:
+        """Take the components; of a stream that `begins` there may be none yet."""
         k = self._most_components(summary.n_features)
         require_more_rows(summary.size, k)
         freedom = summary.weight - 1.0
-        if not freedom > 0:
+        if not freedom > 0 and not begins:
             raise EmptyInput(
                 f"a variance needs rows of a total weight above 1, not {summary.weight:g} (n_samples = "
                 f"{summary.n_rows}); rows of weight zero do not count"
             )
         directions = summary.centered_directions
-        k = n_significant(directions.squares, summary.n_features, k)
+        k = n_significant(directions.squares, summary.n_features, k) if freedom > 0 else 0
         squares, vectors = directions.squares[:k], directions.vectors[:k]
         largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=1)[:, None], axis=1)
         self.summary_ = summary
@@ -222,8 +243,9 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         self.mean_ = summary.mean
         self.singular_values_ = np.sqrt(squares)
         self.explained_variance_ = squares / freedom
-        least = np.maximum(squares - summary.single_rounding, 0.0)
-        self.explained_variance_bounds_ = np.column_stack([least, squares + summary.shrinkage]) / freedom
+        rounding = gram_rounding(summary) + summary.n_features * _EPS * float(directions.squares.max(initial=0.0))
+        least = np.maximum(squares - summary.single_rounding - rounding, 0.0)
+        self.explained_variance_bounds_ = np.column_stack([least, squares + summary.shrinkage + rounding]) / freedom
         total = summary.centered_squared_norm
         self.explained_variance_ratio_ = squares / total if total > 0 else np.zeros(k)
         error = summary.shrinkage + summary.single_rounding
