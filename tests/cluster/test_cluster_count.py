@@ -201,6 +201,8 @@ def test_identical_rows_and_distinct_values():
     result = cluster_range(np.repeat(np.arange(3.0)[:, None], 20, axis=0), [2, 3])
     assert result.recommended == 3
     assert "distinct values" in result.sentence()
+    equal = sks.cluster_range(np.ones((20, 2)), [1, 2, 3])
+    assert equal.sentence() == "1 cluster leaves no distance at all: the rows are all equal."
 
 
 def test_what_is_refused():

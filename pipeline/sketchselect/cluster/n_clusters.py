@@ -223,6 +223,8 @@ class ClusterRange(Tabular):
         first, last = self.counts[0].n_clusters, self.counts[-1].n_clusters
         k = self.recommended
         if k is not None and (count := next(c for c in self.counts if c.n_clusters == k)).best_objective <= 0:
+            if k == 1:
+                return "1 cluster leaves no distance at all: the rows are all equal."
             return f"{k} clusters leave no distance at all: the rows have that many distinct values."
         best = ", ".join(f"{INDICES[name][0]} {number}" for name, number in self.best_by_index.items())
         indices = f" Best by index: {best}." if best else ""
