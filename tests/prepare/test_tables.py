@@ -251,7 +251,7 @@ def test_what_cannot_be_encoded_is_refused(tmp_path):
     with pytest.raises(BadParameter, match=r"'user' has 1,500 levels.*max_categories"):
         sks.fit_prepare(many[:1500], ["one-hot"])
     assert sks.fit_prepare(many[:1500], ["one-hot(max_categories=4)"]).steps[0].n_columns(2) == 5
-    with pytest.raises(BadParameter, match=r"'user' has more than 16,384 levels.*leave"):
+    with pytest.raises(BadParameter, match=r"'user' has more than 16,384 levels.*become columns; leave"):
         sks.fit_prepare(many, ["one-hot(max_categories=4)"])
     with pytest.raises(BadParameter, match="no text columns"):
         sks.LassoPath().fit(FRAME[["area", "rooms"]], PRICE, prepare=["one-hot"])
@@ -596,6 +596,22 @@ def test_a_job_selects_levels_and_predicts_new_rows(tmp_path):
     predicted = tmp_path / "new.csv"
     works("assign", tmp_path / "out", new, "-o", predicted)
     np.testing.assert_allclose(pd.read_csv(predicted).price, np.asarray(model.predict(DATED[N_OLD:])), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spelt", "cure"),
+    [
+        ("%Y-%m-%d", "they look like dates"),
+        ("%m/%d/%Y", "they look like dates"),
+        ("%d.%m.%y 00:00", "they look like dates"),
+        ("day %j of %Y", "put rare ones together"),
+        ("%Y-%m%d", "put rare ones together"),
+    ],
+)
+def test_dates_as_text_are_told_from_other_text_of_many_levels(spelt, cure):
+    days = pd.date_range("2020-01-01", periods=1200).strftime(spelt)
+    with pytest.raises(BadParameter, match=rf"column 'built' has 1,200 levels.*become columns; {cure}"):
+        sks.VarianceSelector(1).fit(pd.DataFrame({"x": np.arange(1200) % 7, "built": days}), prepare=["one-hot"])
 
 
 def test_new_rows_whose_columns_are_of_other_kinds_are_refused_by_name(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ MOST_LEVELS = 1000
 """Most levels of a column that become columns, grouped ones apart."""
 
 _NONE = -1
+_LIKE_DATE = re.compile(r"\d{4}([-/.])\d\d?\1\d\d?(?!\d)|\d\d?([-/.])\d\d?\2(\d\d|\d{4})(?!\d)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +161,13 @@ class OneHot(Step):
             title = f"column {summary.places[column]}" if names is None else f"column {names[column]!r:.80}"
             crowded = bool(summary.is_crowded[column])
             many = f"more than {summary.limit:,}" if crowded else f"{n_frequent:,}"
-            cure = f"put rare ones together, as in {self.name}(max_categories=50), or "
+            cure = "" if crowded else f"put rare ones together, as in {self.name}(max_categories=50), or "
+            if levels and all(_LIKE_DATE.match(text) for text, _, _ in levels):
+                cure = f'they look like dates: pass them as dates (pandas.to_datetime) for the step "{Dates.name}", or '
             where = "" if names is None else f' (in a job: input.key = "-{names[column]:.80}")'
             raise BadParameter(
                 f"prepare step {self.name!r}: {title} has {many} levels, and at most {MOST_LEVELS:,} become columns; "
-                f"{'' if crowded else cure}leave the column out{where}"
+                f"{cure}leave the column out{where}"
             )
         pairs = [(text, code) for text, code, _ in levels]
         frequent = [pair for i, pair in enumerate(pairs) if i not in rare]
