@@ -14,7 +14,16 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
-from sketchselect.workflow.compare import SHARED_STAGES, _charged, compare_runs, overlap, ranking, same_source, to_rows
+from sketchselect.workflow.compare import (
+    SHARED_STAGES,
+    _charged,
+    compare_runs,
+    overlap,
+    ranking,
+    same_source,
+    to_rows,
+    to_text,
+)
 
 from .commands import cli, refused, works
 
@@ -94,6 +103,7 @@ def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Pa
     other = sks.run({**whole, "select": {"method": "greedy", "n_features": 3}, "output": {"dir": str(tmp_path / "b")}})
     done = works("compare", path, tmp_path / "b")
     assert "their inertias cannot be compared" in done.output  # greedy normalises rows
+    assert "inertia: compare it" not in done.output
     assert f"{other.objective:.6g}" in done.stdout
     # No run was made without folds of its rows, and none has a model.
     assert not [line for line in done.stdout.splitlines() if line.startswith(("stability", "R2"))]
@@ -110,7 +120,9 @@ def test_runs_of_different_rows_are_shown_with_a_warning(
         folders.append(sks.run({**whole, "input": source, "output": {"dir": str(tmp_path / name)}}).folder)
     works("compare", *folders[:2])
     with pytest.warns(UserWarning, match="the runs are of different sources"):
-        compare_runs([str(folder) for folder in folders])
+        runs = compare_runs([str(folder) for folder in folders])
+    assert "inertia: compare it" not in to_text(runs)
+    assert "inertia: compare it" in to_text(runs[:2])
 
 
 @pytest.mark.slow

@@ -159,8 +159,18 @@ def test_what_is_refused():
     a = Folds(Moments(), 3).from_block(X, y)
     with pytest.raises(Incompatible, match="seed"):
         a.merge(Folds(Moments(), 3, seed=1).from_block(X, y))
-    with pytest.raises(Incompatible, match="summary"):
+    with pytest.raises(Incompatible, match=r"summary: Moments\(\) and Moments\("):
         a.merge(Folds(Moments(method="qr"), 3).from_block(X, y))
+
+
+def test_bundles_that_do_not_merge_say_which_member_differs_and_how():
+    X = rows()[0]
+    small, large = (Bundle(sketch=FrequentDirections(n), stats=ColumnStats()).from_block(X) for n in (4, 8))
+    says = "cannot merge frequent-directions summaries with different size: 4 and 8; summarize both alike"
+    with pytest.raises(Incompatible, match=says):
+        small.merge(large)
+    with pytest.raises(Incompatible, match=r"a bundle of sketch, stats with one of stats$"):
+        small.merge(Bundle(stats=ColumnStats()).from_block(X))
 
 
 def test_folds_of_numbers_that_divide_one_another_merge():

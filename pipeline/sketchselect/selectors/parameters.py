@@ -50,7 +50,7 @@ def _is_size(value: Any) -> bool:
 
 Count = Annotated[int, whole()]
 Times = Annotated[int, whole(most=MOST_TIMES)]
-Size = Annotated[float, Limits("a number or share of the columns", _is_size)]
+Size = Annotated[float, Limits("a number of columns, at least 1, or a share of them below 1", _is_size)]
 SketchSize = Annotated[int, whole(2)]
 Share = Annotated[float, number(above=0, below=1)]
 NotNegative = Annotated[float, number(least=0)]

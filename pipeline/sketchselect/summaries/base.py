@@ -470,7 +470,7 @@ class Summary(ABC, Generic[R]):
             if not same_value(mine[name], theirs.get(name)):
                 raise Incompatible(
                     f"cannot merge {self.kind} summaries with different {name}: "
-                    f"{_value_text(mine[name])} and {_value_text(theirs.get(name))}"
+                    f"{_value_text(mine[name])} and {_value_text(theirs.get(name))}; summarize both alike"
                 )
         if self.n_features != other.n_features:
             raise Incompatible(
@@ -543,7 +543,9 @@ def _arguments(cls: type) -> Mapping[str, inspect.Parameter]:
 
 
 def _value_text(value: Any) -> str:
-    return f"array{value.shape}" if isinstance(value, np.ndarray) else repr(value)
+    if isinstance(value, np.ndarray):
+        return f"array{value.shape}"
+    return repr(value).strip("<>") if isinstance(value, Summary) else repr(value)
 
 
 def _one_sided(a: Context, b: Context) -> str:

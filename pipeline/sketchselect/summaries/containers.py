@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import Array, Floats
-from sketchselect.summaries.base import Context, Ranges, Summary, register
+from sketchselect.summaries.base import Context, Ranges, Summary, register, same_value
 from sketchselect.summaries.frequent_directions import FrequentDirections
 from sketchselect.summaries.moments import Moments
 
@@ -124,6 +124,17 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
     def parameters(self) -> dict[str, Any]:
         """Return the descriptions of the members."""
         return {"members": self.members}
+
+    def require_mergeable(self, other: Any) -> None:
+        """Raise `Incompatible`, which says how the members differ, unless `other` can be merged with `self`."""
+        if isinstance(other, Bundle) and not same_value(self.members, other.members):
+            if self.members.keys() != other.members.keys():
+                raise Incompatible(
+                    f"cannot merge a {self.kind} of {', '.join(self.members)} with one of {', '.join(other.members)}"
+                )
+            for name in self.members:
+                self[name].require_mergeable(other[name])
+        super().require_mergeable(other)
 
     @property
     def accepts_sparse(self) -> bool:

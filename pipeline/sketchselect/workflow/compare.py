@@ -157,7 +157,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         if not Path(target).exists():
             hint = f"; it is a method: --methods {target} runs the job with it" if target in METHODS else ""
             raise ConfigError(f"{target}: no such file or folder{hint}")
-    runs, inputs = [], set()
+    runs = []
     for target in targets:
         path = Path(target)
         folder = path if path.is_dir() else run(path, overrides=overrides, progress=progress).folder
@@ -165,12 +165,11 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
             raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
         content = read_manifest(folder, complete)
         require_digests(folder, content)
-        inputs.add((content["source"]["identity"], repr(content["prepare"])))
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
     if not same_source(runs):
         problem = _written_again(runs) or "the runs are of different sources"
         warn(f"{problem}: their inertias, models and columns cannot be compared")
-    elif len(inputs) > 1 and any(each.objective is not None for each in runs):
+    elif not _prepared_alike(runs) and any(each.objective is not None for each in runs):
         warn("the runs read or prepare other columns of one source: their inertias cannot be compared")
     return runs
 
@@ -181,7 +180,7 @@ def _source(content: dict[str, Any]) -> dict[str, Any]:
     # Of a table these say which columns are read.
     reads = {name: settings.get(name) for name in ("key", "target", "cv_groups", "feature_names")}
     marks = {"identity": source["identity"], "summary": content.get("digests", {}).get("summary.sks")}
-    return {**place, **reads, **marks}
+    return {**place, **reads, **marks, "prepare": content["prepare"]}
 
 
 def _folds(content: dict[str, Any]) -> str:
@@ -202,12 +201,17 @@ def same_source(runs: Sequence[ComparedRun]) -> bool:
     )
 
 
+def _prepared_alike(runs: Sequence[ComparedRun]) -> bool:
+    """Return whether runs of one source read the same columns of it and prepare them alike."""
+    return len({(each.source["identity"], repr(each.source["prepare"])) for each in runs}) == 1
+
+
 def _readers(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
     """Return the runs in groups that read the same columns, but for those whose content has no fingerprint."""
     groups: dict[Any, list[ComparedRun]] = {}
     for each in runs:
         if each.source["identity"] is not None:
-            reads = tuple(v for k, v in each.source.items() if k not in ("columns", "identity", "summary"))
+            reads = tuple(v for k, v in each.source.items() if k not in ("columns", "identity", "summary", "prepare"))
             groups.setdefault(reads, []).append(each)
     return list(groups.values())
 
@@ -358,7 +362,10 @@ def to_text(runs: Sequence[ComparedRun]) -> str:
     columns = [[labels.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]
     widths = [max(len(row[i]) for row in columns) for i in range(len(runs) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
-    captions = [CAPTION] if any(each.objective is not None for each in runs) else []
+    clustered = [each for each in runs if each.objective is not None]
+    # Inertias of other rows, or in other columns, are not to be compared.
+    comparable = bool(clustered) and same_source(clustered) and _prepared_alike(clustered)
+    captions = [CAPTION] if comparable else []
     # Only the methods of one job were run without folds of its rows.
     captions += CAPTIONS_OF_METHODS if any(each.stability is not None for each in runs) else []
     return "\n".join([*lines, *filter(None, (ranking(runs), *captions))])
