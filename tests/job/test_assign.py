@@ -131,8 +131,58 @@ def test_columns_are_matched_by_their_names(rows: np.ndarray, tmp_path: Path, en
     assert "2 columns that the run did not have are left out: 'ward', 'bed'" in done.stdout
     with open(tmp_path / "new.csv", newline="") as stream:
         assert [int(line["cluster"]) for line in csv.DictReader(stream)] == labels
-    _written(other.drop(columns="x3"), tmp_path / f"other.{ending}")
-    refused(cli("assign", *words), 1, "of the run's 9 columns these are not in it", "'x3'")
+    used = {f"x{j}" for j in json.loads((tmp_path / "out" / "selection.json").read_text())["support"]}
+    for name in used:
+        _written(other.drop(columns=name), tmp_path / f"other.{ending}")
+        refused(cli("assign", *words), 1, "of the run's 9 columns these are not in it", f"'{name}'", "give them")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "zarr"])
+@pytest.mark.filterwarnings("ignore:.*text and not used")
+def test_columns_that_nothing_uses_may_be_absent(rows: np.ndarray, tmp_path: Path, ending: str) -> None:
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
+    table["ward"], table["day"] = ["north", "south"] * 120, pd.date_range("2024-01-01", periods=240)
+    table["price"] = 3 * table.x2 + 4 * (table.ward == "north")
+    _written(table, tmp_path / f"rows.{ending}")
+    whole = job(tmp_path, select={"method": "lasso", "n_features": 3}, prepare={"steps": ["one-hot", "dates", "scale"]})
+    whole["input"] = {"url": str(tmp_path / f"rows.{ending}"), "target": "price"}
+    result = sks.run(whole)
+    used = {result.selection.feature_names[j].partition("=")[0] for j in result.selection.support}
+    assert {"x2", "ward"} <= used
+    words = (tmp_path / "out", tmp_path / f"rows.{ending}", "-o", tmp_path / "new.csv", "--cluster", "serial")
+    works("assign", *words)
+    expected = (tmp_path / "new.csv").read_bytes()
+    unused = [name for name in table.columns[:-1] if name not in used]
+    assert len(unused) > 7
+    _written(table.drop(columns=["price", *unused]), tmp_path / f"rows.{ending}")
+    done = works("assign", *words)
+    assert f"note: {len(unused)} columns of the run are not in" in done.stdout
+    assert (tmp_path / "new.csv").read_bytes() == expected
+    _written(table.drop(columns=["price", "ward", unused[0]]), tmp_path / f"rows.{ending}")
+    refused(cli("assign", *words), 1, "these are not in it, or not once: 'ward'; give them")
+
+
+def test_a_column_that_a_step_uses_may_not_be_absent(rows: np.ndarray, tmp_path: Path) -> None:
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
+    _written(table, tmp_path / "rows.parquet")
+    whole = job(tmp_path, prepare={"steps": ["l2"]})
+    whole["input"]["url"] = str(tmp_path / "rows.parquet")
+    support = sks.run(whole).selection.support.tolist()
+    (unused, *_) = (j for j in range(9) if j not in support)
+    _written(table.drop(columns=f"x{unused}"), tmp_path / "rows.parquet")
+    words = (tmp_path / "out", tmp_path / "rows.parquet", "-o", tmp_path / "new.csv")
+    refused(cli("assign", *words), 1, "these are not in it, or not once", f"'x{unused}'")
+
+
+def test_text_that_a_step_refuses_where_it_is_missing_may_not_be_absent(rows: np.ndarray, tmp_path: Path) -> None:
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)]).assign(ward=["north", "south"] * 120)
+    _written(table, tmp_path / "rows.parquet")
+    whole = job(tmp_path, prepare={"steps": ['one-hot(unknown="error")']})
+    whole["input"]["url"] = str(tmp_path / "rows.parquet")
+    sks.run(whole)
+    _written(table.drop(columns="ward"), tmp_path / "rows.parquet")
+    words = (tmp_path / "out", tmp_path / "rows.parquet", "-o", tmp_path / "new.csv")
+    refused(cli("assign", *words), 1, "these are not in it, or not once", "'ward'")
 
 
 def _written(table: pd.DataFrame, path: Path) -> None:

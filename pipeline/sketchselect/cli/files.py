@@ -513,6 +513,7 @@ def assign(
         prediction_names,
         read_assignment,
         require_kinds_of_run,
+        unneeded,
     )
     from sketchselect.workflow.session import engine_for
     from sketchselect.workflow.stages.model import rates_in_words
@@ -528,7 +529,7 @@ def assign(
     names, title = names_of_rows(matrix, row_names, rules, options)
     header = assigned_header(rules, title)
     require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,", source=source)
-    matrix, notes = columns_of_run(matrix, rules)
+    matrix, notes, absent = columns_of_run(matrix, rules, entries)
     require_kinds_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
     leaf = AssignBlock(
@@ -544,6 +545,7 @@ def assign(
         passes = PassOptions(engine, progress=progress)
         plain = Source(matrix, prepare=entries, takes_missing=rules["nonfinite"] == "missing")
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
+        notes += unneeded(matrix, rules, steps, absent)
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)
         result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)

@@ -50,6 +50,7 @@ class Standardise(Step):
 
     name: ClassVar[str] = "standardise"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    is_by_column: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
     keeps_sparsity = False  # Zeros become ``-mean / sd``
     needs = Need("column-stats")
@@ -81,6 +82,7 @@ class _Division(Step):
     """Base of steps that divide every column by a number, so that zeros stay zeros."""
 
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    is_by_column: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
 
     def apply(self, block: Block) -> Block:
@@ -150,6 +152,7 @@ class Clip(Step):
 
     name: ClassVar[str] = "clip"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    is_by_column: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
 
     low: float | None = None
@@ -379,6 +382,7 @@ class Impute(Step):
 
     name: ClassVar[str] = "impute"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    is_by_column: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
     fills_missing: ClassVar[bool] = True
     keeps_units: ClassVar[bool] = True

@@ -83,6 +83,8 @@ class Step(ABC):
     """Whether there are none after it."""
     keeps_units: ClassVar[bool] = False
     """Whether columns that differ in unit still do after it."""
+    is_by_column: ClassVar[bool] = False
+    """Whether every column after it is made from one column before it, once it is fitted."""
     normalizes_rows: ClassVar[bool] = False
     """Whether rows have length 1 after it."""
 
@@ -427,6 +429,7 @@ class Log1p(Step):
 
     name: ClassVar[str] = "log1p"
     acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+    is_by_column: ClassVar[bool] = True
     of_counts: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
 

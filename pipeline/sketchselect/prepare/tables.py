@@ -61,6 +61,7 @@ class OneHot(Step):
 
     name: ClassVar[str] = "one-hot"
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
+    is_by_column: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
     encodes: ClassVar[str | None] = "text"
     keeps_sparsity = False
@@ -327,6 +328,7 @@ class Dates(Step):
 
     name: ClassVar[str] = "dates"
     acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+    is_by_column: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
     keeps_units: ClassVar[bool] = True
     encodes: ClassVar[str | None] = "dates"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.csr import as_csr, densify, take_columns
-from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.hashing import MISSING_LEVEL, digest
 from sketchselect.linalg.validation import Array, is_csr
 from sketchselect.readers.base import Matrix, MatrixView, Vector, check_range
-from sketchselect.readers.tables import times_from
+from sketchselect.readers.tables import ENCODINGS, KnownLevels, times_from
 
 
 def transposed(matrix: Matrix) -> Matrix:
@@ -143,6 +143,42 @@ class ChosenColumns(MatrixView):
         """Return the chosen columns of the Dask array."""
         rows = self.matrix.dask_rows()
         return None if rows is None else rows[:, self.columns]
+
+
+class WithConstants(MatrixView):
+    """A dense matrix and, after its columns, columns of one value each, for what has to have them and uses none.
+
+    `columns`: Name -> what it holds: "text" (missing), "dates" or "numbers".
+    """
+
+    is_sparse = False
+    chunk_columns = None
+
+    def __init__(self, matrix: Matrix, columns: Mapping[str, str]) -> None:
+        super().__init__(matrix)
+        n_rows, n_columns = matrix.shape
+        self.constants = np.array([MISSING_LEVEL if kind == "text" else 0.0 for kind in columns.values()])
+        self.shape = (n_rows, n_columns + len(columns))
+        self.dtype = matrix.dtype if matrix.dtype.kind == "f" else np.dtype(np.float64)
+        self.feature_names = (*(matrix.feature_names or ()), *columns)
+        places = {kind: [n_columns + i for i, of in enumerate(columns.values()) if of == kind] for kind in ENCODINGS}
+        self.text_columns = (*matrix.text_columns, *places["text"])
+        self.date_columns = (*matrix.date_columns, *places["dates"])
+        self.levels = {**matrix.levels, **dict.fromkeys(places["text"], KnownLevels({}))}
+
+    def _rows(self, start: int, stop: int) -> Array:
+        rows = self.matrix.read_rows(start, stop)
+        constants = np.broadcast_to(self.constants, (len(rows), self.constants.size))
+        return np.hstack([rows, constants]).astype(self.dtype)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return the fingerprint of these rows, and of the values."""
+        stored = self.matrix.identity(start, stop)
+        return None if stored is None else f"{stored}:{digest('constants', self.constants)}"
+
+    def dask_rows(self) -> None:
+        """Return nothing: the columns come from no graph."""
+        return
 
 
 class NamedColumn(Vector):

@@ -25,13 +25,14 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url, locate
 from sketchselect.readers import Matrix, open_vector
 from sketchselect.readers.opening import ROW_NAMES
-from sketchselect.readers.views import ChosenColumns
+from sketchselect.readers.views import ChosenColumns, WithConstants
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
 from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
 from sketchselect.workflow.tables import column_name, csv_text, disarmed, plain_value, row_texts, row_title
 
 if TYPE_CHECKING:
+    from sketchselect.prepare import Step
     from sketchselect.workflow.session import Session
     from sketchselect.workflow.stages.evaluation import JobResults
 
@@ -160,8 +161,13 @@ def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
     return outputs
 
 
-def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:
-    """Return the matrix with the columns of the run, by name if both have names, and a note of the columns left out."""
+def columns_of_run(
+    matrix: Matrix, rules: dict[str, Any], entries: Sequence[Step]
+) -> tuple[Matrix, list[str], list[str]]:
+    """Return the matrix with the columns of the run, by name if both have names, notes, and the columns it lacks.
+
+    The last have one value in all rows, where the steps, `entries`, make no others from them.
+    """
     n_columns, names, ours = rules["n_columns"], rules["feature_names"], matrix.feature_names
     places = dict.fromkeys(names or (), 0)
     if names is None or ours is None or len(places) < len(names):
@@ -169,20 +175,65 @@ def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[
             raise Incompatible(
                 f"{matrix.address}: has {counted(matrix.shape[1], 'column')}, the run's rows had {n_columns}"
             )
-        return matrix, []
+        return matrix, [], []
     if ours == tuple(names):
-        return matrix, []
+        return matrix, [], []
     times = Counter(ours)
-    if absent := [name for name in names if times[name] != 1]:
-        raise Incompatible(
-            f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: "
-            f"{first_names(absent)}"
-        )
+    absent = [name for name in names if times[name] != 1]
+    if any(times[name] for name in absent) or (absent and not _may_lack_columns(matrix, rules, entries)):
+        raise _lacking(matrix, n_columns, absent)
     extra = [name for name in times if name not in places]
     are = "is" if len(extra) == 1 else "are"
     note = f"note: {counted(len(extra), 'column')} that the run did not have {are} left out: {first_names(extra)}"
-    places |= {name: index for index, name in enumerate(ours)}
-    return ChosenColumns(matrix, [places[name] for name in names]), [note] * bool(extra)
+    if absent:
+        text, dates = rules["text_columns"], rules["date_columns"]
+        kinds = {j: kind for kind, columns in (("text", text), ("dates", dates)) for j in columns}
+        held = {name: kinds.get(j, "numbers") for j, name in enumerate(names) if name in absent}
+        matrix = WithConstants(matrix, held)
+    places |= {name: index for index, name in enumerate(matrix.feature_names or ())}
+    return ChosenColumns(matrix, [places[name] for name in names]), [note] * bool(extra), absent
+
+
+def _may_lack_columns(matrix: Matrix, rules: dict[str, Any], entries: Sequence[Step]) -> bool:
+    """Return whether clusters and model may be had without some columns: no step makes others from them."""
+    if matrix.is_sparse or "text_columns" not in rules or not all(step.is_by_column for step in entries):
+        return False
+    # A step may refuse missing text, which stands for a column that is not there.
+    return not any("error" in step.parameters().values() for step in entries)
+
+
+def _lacking(matrix: Matrix, n_columns: int, absent: Sequence[str]) -> Incompatible:
+    return Incompatible(
+        f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: {first_names(absent)}; "
+        "give them, under these names"
+    )
+
+
+def unneeded(matrix: Matrix, rules: dict[str, Any], steps: Sequence[Step], absent: Sequence[str]) -> list[str]:
+    """Return a note of the columns of the run that the matrix lacks; raise `Incompatible` if one of them is used.
+
+    `steps`: Fitted; `absent`: As `columns_of_run` returns them.
+    """
+    if not absent:
+        return []
+    origins = np.arange(matrix.shape[1])  # The column before the steps of every prepared column
+    for step in steps:
+        if step.encodes == "text":
+            widths = np.ones(origins.size, dtype=np.int64)
+            widths[step.value("places")] = step.value("n_outputs")
+            origins = np.repeat(origins, widths)
+    model = rules["model"]
+    terms = {j for columns in model["terms"] for j in columns} if model is not None else set[int]()
+    support = rules["support"] if rules["centers"] is not None else []
+    used = {(matrix.feature_names or ())[j] for j in origins[sorted({*terms, *support})].tolist()}
+    if lacking := [name for name in absent if name in used]:
+        raise _lacking(matrix, matrix.shape[1], lacking)
+    are = "is" if len(absent) == 1 else "are"
+    verb = "uses it" if len(absent) == 1 else "uses them"
+    return [
+        f"note: {counted(len(absent), 'column')} of the run {are} not in {matrix.address}, and nothing {verb}: "
+        f"{first_names(absent)}"
+    ]
 
 
 def require_kinds_of_run(matrix: Matrix, rules: dict[str, Any]) -> None:
