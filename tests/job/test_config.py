@@ -322,6 +322,13 @@ def test_unreadable_files(tmp_path: Path, name: str, content: bytes | None, expe
         load_job(tmp_path / name)
 
 
+def test_a_folder_in_place_of_a_job_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", str(tmp_path)):
+        with pytest.raises(ConfigError, match=f"^{re.escape(folder)}: a folder; name a job file"):
+            load_job(folder)
+
+
 def test_byte_order_mark_is_harmless(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_bytes(b"\xef\xbb\xbf" + toml({}).encode())

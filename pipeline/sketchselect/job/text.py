@@ -56,6 +56,8 @@ def read_job_text(path: Path) -> JobText:
     if suffix not in (".toml", ".yaml", ".yml"):
         if not path.exists():
             raise ConfigError(f"{path}: no such file or folder")
+        if path.is_dir():
+            raise ConfigError(f"{path}: a folder; name a job file, which ends in .toml, .yaml or .yml")
         raise ConfigError(f"{name}: the name of a job file ends in .toml, .yaml or .yml")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if from_input else path.open("rb") as stream:
