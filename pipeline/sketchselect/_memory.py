@@ -9,6 +9,7 @@ import resource
 import sys
 from pathlib import Path
 
+_M_ARENA_MAX = -8  # of glibc's malloc.h
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -54,6 +55,15 @@ def trim() -> None:
     """Give back to the system what this process has freed, where its C library can (glibc)."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def share_heap() -> None:
+    """Let all threads that are started from now on take memory from one heap (glibc), so that `trim` reaches all of it.
+
+    Of a heap of its own a thread gives nothing back, and a job in threads took a fifth more.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def can_reset() -> bool:

@@ -103,6 +103,9 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(*, as_json: bool, quiet: bool, verbose: bool, debug: bool, log_format: str, **parameters: Any) -> None:
+        from sketchselect._memory import share_heap
+
+        share_heap()
         logs_json = log_format == "json"
         resumes = function.__name__ in RESUMING or parameters.get("checkpoint") is not None
         interrupted = RESUMABLE if resumes else INTERRUPTED

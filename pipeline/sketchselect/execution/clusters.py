@@ -39,6 +39,8 @@ from sketchselect.execution.engine import available_cores
 from sketchselect.execution.watch import WORKER_TTL
 from sketchselect.location import is_scheduler_file, scheduler_fault
 
+_ONE_HEAP = "MALLOC_ARENA_MAX"
+
 HANDSHAKE_SECONDS = 3.0
 """Seconds to wait for a scheduler's first byte; the client waits for one that takes longer."""
 
@@ -387,6 +389,8 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
         "distributed.worker.memory.terminate": 1.0,
         "distributed.worker.profile.enabled": False,
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,  # it has every block faulted in
+        # What one thread has freed the next one takes, which in heaps of their own they do not.
+        f"distributed.nanny.pre-spawn-environ.{_ONE_HEAP}": 1,
     }
     with tempfile.TemporaryDirectory() as folder, dask.config.set(settings):
         marker = Path(folder) / "unguarded"
@@ -431,7 +435,7 @@ def _restore(environment: dict[str, str]) -> None:
     # Starting workers sets OMP_NUM_THREADS and its like in this process too, and would slow down what runs after.
     import dask
 
-    for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), "PYTHONHASHSEED", _MARKER):
+    for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), "PYTHONHASHSEED", _ONE_HEAP, _MARKER):
         os.environ.pop(name, None)
         os.environ.update({name: environment[name]} if name in environment else {})
 

@@ -180,7 +180,7 @@ def projection(
     # So many more tasks read for each that computes.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     slots = min(slots, len(partitions))
-    reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
+    reading = reading_nbytes(source, partitions)
     if source.matrix.in_memory and engine.kind == "dask":
         # Rows are sent for a few partitions ahead.
         reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
@@ -201,6 +201,11 @@ def projection(
         held=(source.held_nbytes if isinstance(source, CachedSource) else 0)
         + (reduction.caller_nbytes if engine.kind != "dask" else 0),
     )
+
+
+def reading_nbytes(source: Source, partitions: Partitions) -> float:
+    """Return the bytes that one task needs to read and prepare its block."""
+    return sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
 
 
 def _dense_reading(source: Source, partitions: Partitions) -> float:

@@ -46,7 +46,7 @@ from sketchselect.errors import BadParameter, EmptyInput, SketchSelectError
 from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
 from sketchselect.execution.clusters import local_memory_limit
 from sketchselect.execution.engine import available_cores, compute_plan, source_identities
-from sketchselect.execution.plan import COMPILING_NBYTES, PROCESS_NBYTES, Engine, Plan, projection
+from sketchselect.execution.plan import COMPILING_NBYTES, PROCESS_NBYTES, Engine, Plan, projection, reading_nbytes
 from sketchselect.execution.source import Block, CachedSource
 from sketchselect.execution.summarize import plan_summary
 from sketchselect.execution.tasks import read_block
@@ -59,6 +59,7 @@ from sketchselect.linalg.panel_columns import ROWS_NBYTES
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
+from sketchselect.readers.base import Partitions
 from sketchselect.selectors.timelines import scan_plan
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
 from sketchselect.summaries.frequent_directions import PANEL_NBYTES
@@ -207,6 +208,7 @@ class DryRun(Engine):
     # Of the last pass
     last_tree: MergeTree = field(default_factory=lambda: MergeTree(1))
     last_state_nbytes: int = 0
+    trial_nbytes: int = 0  # Bytes that the trials of the first rows took in this process, at most
 
     def __post_init__(self) -> None:
         self.n_slots = self.n_workers * self.slots_per_process
@@ -229,6 +231,9 @@ class DryRun(Engine):
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
         trial = _Trial(self, work)
         value = trial.value()
+        if not is_cached:
+            few = Partitions((partitions.edges[0], trial.last_of_few))
+            self.trial_nbytes = max(self.trial_nbytes, int(reading_nbytes(source, few)))
         # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
         if remote and work.context.reads_ahead:
             work = replace(work, prefetched=lambda span: None)
@@ -306,15 +311,25 @@ class _Trial:
             self.step = len(sketch.column_panels(n_columns)) - 1
         self.columns_tried = len(range(0, n_columns, self.step)) / n_columns
 
+    @property
+    def _last(self) -> int:
+        """End of the rows that may be tried."""
+        first, last = self.work.partitions[0]
+        last = max(last, min(first + self.engine.least_rows, self.work.partitions.edges[-1]))
+        return last if self.engine.most_rows is None else min(last, self.engine.most_rows)
+
+    @property
+    def last_of_few(self) -> int:
+        """End of the rows that are tried first."""
+        first = self.work.partitions[0][0]
+        return min(first + max(self.engine.rows, self.work.step_rows), self._last)
+
     def value(self) -> Any:
         """Run it, and return the state."""
         began = time.perf_counter()
         source = self.work.source
-        first, last = self.work.partitions[0]
-        last = max(last, min(first + self.engine.least_rows, self.work.partitions.edges[-1]))
-        if self.engine.most_rows is not None:
-            last = min(last, self.engine.most_rows)
-        few = min(first + max(self.engine.rows, self.work.step_rows), last)
+        first, last = self.work.partitions[0][0], self._last
+        few = self.last_of_few
         with one_blas_thread():
             if isinstance(source, CachedSource):
                 block, _ = timed(lambda: source.blocks[next(iter(source.blocks))])
@@ -883,7 +898,7 @@ class _Walk:
             cluster=cluster,
             passes=tuple(self.engine.passes),
             idle_nbytes=idle,
-            client_nbytes=self.client_nbytes,
+            client_nbytes=max(self.client_nbytes, self.engine.trial_nbytes),
             loaded_nbytes=self.session.matrix.loaded_nbytes,
             output_nbytes=self.output_nbytes,
             select_seconds=self.select_seconds if self.calibrate else None,
