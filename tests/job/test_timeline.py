@@ -200,7 +200,10 @@ def test_a_timeline_that_contradicts_itself_is_refused_and_no_movement_is_no_fig
     section = timeline_section(flat)
     assert section["svg"] is None
     assert "2 columns were selected at some point, 2 of them at every point" in section["sentence"]
-    assert "the last day that has rows" in timeline_section({**flat, "period": "day", "window": 1})["sentence"]
+    sentence = timeline_section({**flat, "period": "day", "window": 1})["sentence"]
+    assert "at 1 point along the rows, each the end of a day, from the rows of that day." in sentence
+    sentence = timeline_section({**flat, "period": "week", "window": 3})["sentence"]
+    assert "each the end of a week, from the rows of that week and the 2 with rows before it." in sentence
     for wrong in ({"rows": []}, {"n_selected": [1, 2]}, {"n_risen": 1}, {"names": ["a"], "ranks": [[1, 2]]}):
         with pytest.raises(ValueError, match="timeline"):
             check_timeline({**flat, **wrong})

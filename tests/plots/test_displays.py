@@ -116,7 +116,7 @@ def test_range_has_objective_bound_and_stability():
 def test_timeline_has_the_ranks_of_columns_that_moved():
     stream = X.copy()
     stream[:150, 2] *= 30.0
-    stream[150:, 5] *= 30.0
+    stream[150:, 5] *= 90.0
     timeline = sks.timeline(stream, sks.VarianceSelector(1, normalize=None), points=4, partition_bytes=50 * 6 * 8)
     axes = timeline.plot(new_axes())
     for j in (*timeline.risers(5).tolist(), *timeline.fallers(5).tolist()):
@@ -124,8 +124,29 @@ def test_timeline_has_the_ranks_of_columns_that_moved():
     odd = dataclasses.replace(timeline, feature_names=("_a", "b", "c", "d", "e", "$\\no{$"))
     display = plots.TimelineDisplay.from_timeline(odd, columns=[0, 5], ax=new_axes())
     assert {text.get_text() for text in display.ax_.get_legend().get_texts()} == {"_a", "$\\no{$"}
+    display = plots.TimelineDisplay.from_timeline(odd, columns=[0, 5], ax=new_axes())
+    assert display.ax_.get_legend().get_title().get_text() == ""
+    assert axes.get_legend().get_title().get_text() == "ranks that changed most"
     drawn(display.ax_)
     drawn(axes)
+
+
+@pytest.mark.parametrize(
+    ("period", "ends"),
+    [
+        ("day", ["2024-02-01", "2024-04-01"]),
+        ("week", ["2024-02-07", "2024-04-07"]),
+        ("month", ["2024-02-29", "2024-04-30"]),
+        ("year", ["2024-12-31", "2026-12-31"]),
+    ],
+)
+def test_points_of_a_timeline_are_drawn_at_the_ends_of_periods(period, ends):
+    begins = ["2024-01-01", "2026-01-01"] if period == "year" else ["2024-02-01", "2024-04-01"]
+    stream = np.where(np.arange(120)[:, None] < 60, [1.0, 9.0], [9.0, 1.0]) * X[:120, :2]
+    timeline = sks.timeline(stream, sks.VarianceSelector(1, normalize=None), points=2, partition_bytes=60 * 2 * 8)
+    timeline = dataclasses.replace(timeline, dates=np.array(begins, dtype="datetime64[D]"), period=period)
+    places = line(timeline.plot(new_axes()), "column 0")[:, 0]
+    assert places.tolist() == np.array(ends, dtype="datetime64[D]").astype(float).tolist()
 
 
 def test_certificates_are_lines_from_bound_to_objective_to_scatter():

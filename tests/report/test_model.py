@@ -104,9 +104,23 @@ def test_every_section_has_its_figures(page: Make) -> None:
     assert "chosen model, with 2 columns: the sparsest model within one standard error of the best" in parsed.words
     # BIC agrees with the choice of the third model, AIC and the folds prefer the fourth.
     assert "BIC ✓ 2 1 21 21" in parsed.words.replace("\u00a0", " ")
+    assert "✓ marks a criterion that is smallest for the chosen model." in parsed.words
+    assert "grey bars are negative" in parsed.words
     assert "AIC 3 0.5 15 20" in parsed.words
     assert "4-fold error 3 0.5 5 5.25" in parsed.words
     assert len(html) < 600_000
+
+
+def test_legends_are_of_what_is_drawn(page: Make) -> None:
+    parsed, _ = page(chosen=1)
+    assert "✓" not in parsed.words
+    assert "None of them is smallest for the chosen model." in parsed.words
+    parsed, _ = page(
+        outputs=["a", "b"], coefficients=[[1.0, 2.0], [1.0, -2.0]], strengths=[2.0, 1.0], intercepts=[0.0, 0.0]
+    )
+    assert "grey bars" not in parsed.words
+    assert "per sd, of all" in parsed.words
+    assert "“of all” is the root of the sum of squares over all outputs" in parsed.words
 
 
 def test_what_is_not_there_is_left_out(page: Make) -> None:

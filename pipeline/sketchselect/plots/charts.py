@@ -176,7 +176,7 @@ def _apart(sizes: Floats) -> list[float]:
 
 
 def draw_counts(
-    pen: Pen, panels: Sequence[Axes], counts: Mapping[str, Any], names: tuple[str, str] = ("objective", "agreement")
+    pen: Pen, panels: Sequence[Axes], counts: Mapping[str, Any], names: tuple[str, str] = ("inertia", "")
 ) -> None:
     """Draw objective and lower bound by number of clusters, and below stability and silhouette, but on one panel.
 
@@ -191,28 +191,29 @@ def draw_counts(
     pen.line(panels[0], ks, bound / scale, pen.muted, label="lower bound")
     lows = [0.0]
     if len(panels) > 1:
-        pen.line(panels[1], ks, stability, pen.accent, label="agreement")
+        pen.line(panels[1], ks, stability, pen.accent, label="stability (mean ARI)")
         pen.line(panels[1], ks, silhouette, pen.muted, label="silhouette")
         lows.append(min(0.0, *(float(np.nanmin(values, initial=0.0)) for values in (stability, silhouette))))
     for axes, low, name in zip(panels, lows, names, strict=False):
         along = "number of clusters" if axes is panels[-1] else ""
         pen.frame(axes, widened(ks, 0.03), (low, 1.08), (along, name), whole=True, chosen=counts["recommended"])
     for axes in panels[:2]:
-        axes.legend(loc="best")
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)  # above the axes: lines may be anywhere
 
 
-def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: bool = False) -> None:
+def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: bool = False, title: str = "") -> None:
     """Draw the ranks of the columns that moved most, solid if they rose, and the number of selected columns.
 
     `timeline`: `rows` (n_points,), `ranks` (n_points, n_names), `n_selected` (n_points,), `names` and `n_risen`; and
-        perhaps `dates` (n_points,).
+        perhaps `dates` (n_points,), the first days of the periods, and `period`, of whose ends the points are.
+    `title`: Above the names.
     """
     dates = timeline.get("dates")
     rows, chosen = (np.asarray(timeline[name], dtype=float) for name in ("rows", "n_selected"))
     ranks = np.asarray(timeline["ranks"], dtype=float).reshape(len(rows), -1)[:, : len(pen.colours)]
     lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
     if dates is not None:  # Matplotlib's are days since 1970-01-01
-        rows = np.array(dates, dtype="datetime64[D]").astype(np.float64)
+        rows = _last_days(np.array(dates, dtype="datetime64[D]"), timeline.get("period")).astype(np.float64)
     axes.plot(rows, np.maximum(chosen, 0.5) + 0.5, color=pen.ink, linewidth=0.9, dashes=(3, 2))
     drawn: list[Line2D] = []
     for j in range(ranks.shape[1] - 1, -1, -1):  # what moved most lies on top
@@ -235,13 +236,22 @@ def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: b
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
     if named and drawn:
-        _legend_beside(axes, drawn)
+        _legend_beside(axes, drawn, title)
 
 
-def _legend_beside(axes: Axes, lines: Sequence[Line2D]) -> None:
+def _last_days(first_days: Any, period: str | None) -> Any:
+    """Return the last day of the period that begins on each day."""
+    unit: Any = {"week": "W", "month": "M", "year": "Y"}.get(period or "", "D")
+    if unit == "W":  # NumPy's begin on Thursday
+        return first_days + np.timedelta64(6, "D")
+    after = first_days.astype(f"datetime64[{unit}]") + np.timedelta64(1, unit)
+    return after.astype("datetime64[D]") - np.timedelta64(1, "D")
+
+
+def _legend_beside(axes: Axes, lines: Sequence[Line2D], title: str = "") -> None:
     """Name lines to the right of the axes, the last one drawn, which lies on top, first."""
     blank = ["x"] * len(lines)  # Matplotlib leaves out names that begin with "_", and reads some as formulas
-    legend = axes.legend(lines[::-1], blank, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    legend = axes.legend(lines[::-1], blank, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, title=title)
     for text, line in zip(legend.get_texts(), lines[::-1], strict=True):
         text.set_parse_math(False)
         text.set_text(clean(line.get_label(), 30))

@@ -216,7 +216,7 @@ class ClusterRangeDisplay(Display):
             "silhouette": [c.silhouette for c in counts],
             "recommended": self.counts.recommended,
         }
-        names = "inertia, relative to the highest", "stability (mean ARI)"
+        names = "inertia, relative to the highest", ""
         charts.draw_counts(pen, panels, table, names)
 
 
@@ -228,7 +228,8 @@ class TimelineDisplay(Display):
     timeline : Timeline
         The result of `timeline`.
     columns : sequence of int, optional
-        Columns to draw; by default the five that rose most and the five that fell most.
+        Columns to draw; by default the five that rose most and the five that fell most. One that has the same rank at
+        the first point and the last is not among these.
 
     Examples
     --------
@@ -266,8 +267,10 @@ class TimelineDisplay(Display):
             "n_risen": len(risen),
             "window": None if (line.starts == 0).all() else 0,
             "dates": line.dates,
+            "period": line.period,
         }
-        charts.draw_timeline(pen, panels[0], table, named=True)
+        title = "ranks that changed most" if self.columns is None else ""
+        charts.draw_timeline(pen, panels[0], table, named=True, title=title)
 
 
 class CertificateDisplay(Display):

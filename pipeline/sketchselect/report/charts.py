@@ -213,7 +213,8 @@ def timeline_section(timeline: Mapping[str, Any]) -> Mapping[str, Any]:
         "fallen": moves[timeline["n_risen"] :],
         "caption": (
             "Rank 1 is the highest score. Where the method takes the highest scores, the columns above the dashed line "
-            "are selected. Rises and falls are from the first point to the last, in halvings and doublings of the rank."
+            "are selected. Drawn are at most five columns that rose and five that fell, those that moved most from the "
+            "first point to the last, in halvings and doublings of the rank; those of the same rank at both are not."
         ),
     }
 
@@ -223,9 +224,9 @@ def _describe_timeline(timeline: Mapping[str, Any]) -> str:
     period = timeline.get("period")
     text = f"The selection was repeated at {count(points)} point{'s' if points != 1 else ''} along the rows"
     if period is not None:
-        text += f", at the end of a {period} each, from "
-        days = f"{period} that has" if window == 1 else f"{count(window or 0)} {period}s that have"
-        text += "all rows up to then" if window is None else f"the last {days} rows"
+        last = f"{period}" if window == 1 else f"{period} and the {count((window or 2) - 1)} with rows before it"
+        text += f", each the end of a {period}, from "
+        text += "all rows up to then" if window is None else f"the rows of that {last}"
     elif window is not None:
         text += f", each time from the last {count(window)} rows (rounded up to whole partitions)"
     else:

@@ -27,6 +27,7 @@ def model_section(model: Mapping[str, Any], prepare: Sequence[str]) -> Mapping[s
         "sentence": describe_model(model),
         "outputs": [clean(name) for name in outputs[:MAX_OUTPUTS]],
         "prepared": clean(", ".join(prepare), NOTE_LENGTH),
+        "n_outputs": len(outputs),
         "outputs_left_off": max(0, len(outputs) - MAX_OUTPUTS),
         "terms": _term_rows(model),
         "n_terms": model["n_terms"],

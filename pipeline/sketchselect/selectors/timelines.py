@@ -64,6 +64,7 @@ class Periods:
 
     first_days: NDArray[np.datetime64]  # shape (n_periods,)
     edges: tuple[int, ...]  # Row indices, n_periods + 1
+    length: str  # One of `PERIODS`
 
     @classmethod
     def of(cls, dates: Vector, period: str) -> Periods:
@@ -92,7 +93,7 @@ class Periods:
             edges += (a + begins).tolist()
             firsts.append(days[begins])
             last = days[-1]
-        return cls(np.concatenate(firsts), (*edges, dates.n_rows))
+        return cls(np.concatenate(firsts), (*edges, dates.n_rows), period)
 
     def partitions(self, source: Source, partition_bytes: int | str | None) -> Partitions:
         """Return partitions within periods; raise `BadParameter` where periods are much shorter than stored chunks."""
@@ -309,6 +310,8 @@ class Timeline:
         Selected columns at each point, ascending.
     feature_names : tuple of str or None
         Names of all columns.
+    dates, period : array of dates, shape (n_points,), and str; or None
+        First day of the period that each point is the end of, and the length of the periods.
 
     Examples
     --------
@@ -327,6 +330,7 @@ class Timeline:
     supports: list[NDArray[np.int64]]
     feature_names: tuple[str, ...] | None = None
     dates: NDArray[np.datetime64] | None = None
+    period: str | None = None
 
     def __repr__(self) -> str:
         points, columns = self.scores.shape
@@ -553,6 +557,7 @@ def timeline_of(
         [support for _, support in scan.values],
         source.feature_names,
         None if periods is None else periods.at(stops),
+        None if periods is None else periods.length,
     )
 
 
