@@ -165,7 +165,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         fdr = float(self.fdr)
         least = int(np.ceil((2.0 if self.draws > 1 else 1.0) / fdr - 1e-9))
         if not support.size:
-            choice = f"at fdr = {fdr:g} at least {least} columns must be selected at once, and fewer stand out: none is"
+            choice = f"at fdr = {fdr:g} at least {least} columns must be selected at once; fewer stand out, so none is"
         else:
             choice = (
                 f"of {'this column' if support.size == 1 else f'these {support.size} columns'} at most {fdr:.3%}"
