@@ -330,9 +330,10 @@ def test_a_bundle_over_columns_holds_the_sample_and_more():
 def test_a_sample_that_may_outgrow_the_memory_is_refused_before_the_pass():
     from sketchselect.errors import WillNotFit
     from sketchselect.execution import LocalEngine
+    from sketchselect.execution.plan import library_nbytes
 
     X = wide(n=50, p=120_000)
-    options = PassOptions(LocalEngine(2, memory_limit=676 << 20))
+    options = PassOptions(LocalEngine(2, memory_limit=library_nbytes("threads") + (356 << 20)))
     with pytest.raises(WillNotFit, match=r"120000 .* 50 .*sampling_rate"):
         sks.OnlineLeverageSelector(sampling_rate=1e4).collect_source(Source(open_matrix(X)), options)
     few = sks.OnlineLeverageSelector(sampling_rate=0.1, about="zero")

@@ -1,6 +1,7 @@
 """Moments in all their forms against NumPy: merging, taking away, class labels, memory."""
 
 import tracemalloc
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -47,6 +48,16 @@ def test_rows_of_weight_zero_are_counted_and_not_among_the_weighted(form):
         assert m.unmerge(parts[0]).n_weighted_rows == m.n_weighted_rows - parts[0].n_weighted_rows
     if form in ("degree 2", "squares"):
         assert m.expanded().n_weighted_rows == m.n_weighted_rows
+
+
+def test_a_mask_in_a_file_that_does_not_count_rows_of_weight_zero_is_counted():
+    X, y, _ = some_rows()
+    mask = (np.arange(len(X)) % 3 > 0).astype(float)
+    m = Moments().from_block(X, y, sample_weight=mask)
+    old = m._with(replace(m.record, n_weightless=None), m.context)
+    assert old.n_weighted_rows == m.n_weighted_rows == mask.sum()
+    part = Moments().from_block(X[:90], y[:90], sample_weight=mask[:90])
+    assert old.unmerge(part).n_weighted_rows == mask[90:].sum()
 
 
 @pytest.mark.parametrize("half_life", [None, 20.0])

@@ -160,7 +160,7 @@ def library_nbytes(kind: str) -> int:
 @functools.cache
 def _mapped_in_large_blocks() -> int:
     """Return how much more of LLVM's library this process has mapped than is usual, and so will workers."""
-    import llvmlite.binding  # noqa: F401  # what every pass loads
+    import numba  # noqa: F401  # which loads it, as every pass does
 
     loaded, used = LLVM_NBYTES
     mapped = mapped_nbytes("libllvmlite")

@@ -446,7 +446,8 @@ def added(left: MomentsRecord, right: MomentsRecord, sign: int = 1) -> MomentsRe
         n_rows=left.n_rows + sign * right.n_rows,
         weight=max(left.weight + sign * right.weight, 0.0),
         squared_weight=max(left.squared_weight + sign * right.squared_weight, 0.0),
-        n_weightless=((left.n_weightless or 0) + sign * (right.n_weightless or 0)) or None,
+        # A file from before version 4 does not know its own, from which those of a part may be subtracted.
+        n_weightless=max((left.n_weightless or 0) + sign * (right.n_weightless or 0), 0) or None,
         # Rounding is not undone by subtracting rows.
         single_scatter=left.single_scatter + right.single_scatter,
     )

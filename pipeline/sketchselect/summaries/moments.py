@@ -327,8 +327,11 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     @property
     def n_weighted_rows(self) -> int:
-        """Number of rows of positive weight; files that were written before version 4 count all rows."""
-        return self.record.n_rows - (self.record.n_weightless or 0)
+        """Number of rows of positive weight; files from before version 4 count all rows, but for weights of 0 and 1."""
+        record = self.record
+        if record.n_weightless is None and record.weight == record.squared_weight == round(record.weight):
+            return round(record.weight)  # all weights are 0 or 1
+        return record.n_rows - (record.n_weightless or 0)
 
     @property
     def n_targets(self) -> int:
