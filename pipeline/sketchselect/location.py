@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import os
 import re
@@ -300,7 +301,10 @@ class Location:
                 names = sorted(os.listdir(above))
             except OSError:
                 return SourceError(f"{self.address}: no such file or folder, nor the folder {above}; check the path")
-            hint = did_you_mean(self.name, names, hint)
+            # Two names that share little but their ending are not alike.
+            stem = Path(self.name).stem
+            near = [name for name in names if difflib.SequenceMatcher(None, stem, Path(name).stem).ratio() > 0.6]
+            hint = did_you_mean(self.name, near, hint)
         return SourceError(f"{self.address}: no such file or folder{hint}")
 
 

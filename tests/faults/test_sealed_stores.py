@@ -104,7 +104,7 @@ def test_verify_reads_every_chunk_file(store: Path) -> None:
     chunk.unlink()
     result = cli("verify", store)
     assert result.exit_code == 1
-    assert "chunk files are missing, c/" in result.output
+    assert "missing, c/" in result.output
 
 
 def faults(store: Path) -> list[str]:

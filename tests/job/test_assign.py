@@ -213,3 +213,34 @@ def test_the_file_names_no_place_and_no_row(rows: np.ndarray, tmp_path: Path) ->
     text = (tmp_path / "out" / "assign.json").read_text()
     assert str(tmp_path) not in text
     assert json.loads(text)["no_features"] == []
+
+
+def test_names_and_classes_that_are_negative_numbers_stay_numbers(rows: np.ndarray, tmp_path: Path) -> None:
+    classes = np.where(rows[:, 0] > 2.5, 1, -1)
+    np.save(tmp_path / "classes.npy", classes)
+    ids = np.arange(len(rows)) - 100
+    frame = pd.DataFrame(rows, columns=[f"c{j}" for j in range(9)])
+    frame.assign(id=ids).to_parquet(tmp_path / "rows.parquet")
+    whole = job(tmp_path, select={"method": "lasso", "task": "classification"})
+    whole["input"] = {
+        "url": str(tmp_path / "rows.parquet"),
+        "target": str(tmp_path / "classes.npy"),
+        "row_names": "id",
+    }
+    result = sks.run(whole)
+    table = pd.read_csv(assigned_file(tmp_path / "out", tmp_path / "rows.parquet"))
+    assert table["id"].tolist() == ids.tolist()
+    predicted = table[table.columns[-1]]
+    assert set(predicted) == {-1, 1}
+    assert np.mean(predicted == classes) > 0.7
+    assert pd.read_csv(result.folder / "labels.csv")["id"].tolist() == ids.tolist()
+    output = works("evaluate", result.folder, "--labels", tmp_path / "classes.npy").output
+    assert "\n-1 " in output
+    assert "'-1" not in output
+
+
+def assigned_file(*words: object) -> Path:
+    """Return the CSV that `assign` writes."""
+    path = Path(str(words[-1])).with_suffix(".assigned.csv")
+    works("assign", *words, "-o", path, "--cluster", "serial")
+    return path

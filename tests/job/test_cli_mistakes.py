@@ -284,3 +284,16 @@ def test_a_working_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     refused(cli("inspect", "rows.npy"), 1, "the working folder was deleted or moved; change to a folder that exists")
+
+
+@pytest.mark.parametrize(
+    ("typed", "there", "is_proposed"),
+    [("nope.npy", "wine.npy", False), ("b.npy", "a.npy", False), ("trian.npy", "train.npy", True)],
+)
+def test_a_name_is_proposed_that_shares_more_than_its_ending(
+    tmp_path: Path, typed: str, there: str, is_proposed: bool
+) -> None:
+    (tmp_path / there).touch()
+    result = cli("inspect", tmp_path / typed)
+    refused(result, 1, typed)
+    assert (there in result.output) == is_proposed

@@ -33,7 +33,7 @@ url = {url}
 {key}# target = "y.npy"               # a file, array or column of the source; with a target take method = "{learning}",
                                  # or leave [cluster] out: beside [cluster], "auto" selects without the target
 {labels} # known classes, never used, only compared with at the end
-{row_names}{columns}{nonfinite}
+{row_names}{columns}
 [prepare]
 {prepare}
 [select]
@@ -86,7 +86,7 @@ def init(
     from sketchselect.linalg.validation import is_csr
     from sketchselect.location import locate, location_of
     from sketchselect.prepare import resolve
-    from sketchselect.prepare.fitted import Standardise
+    from sketchselect.prepare.fitted import Impute, Standardise
     from sketchselect.prepare.tables import MOST_LEVELS
     from sketchselect.readers.opening import format_of, is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
@@ -125,9 +125,6 @@ def init(
     n_missing = int(np.count_nonzero(~np.isfinite(values)))
     counts = n_missing == 0 and bool(values.size and (values >= 0).all() and (values == np.rint(values)).all())
     sparse_counts = counts and matrix.is_sparse
-    fill = (
-        f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
-    )
     steps = [ENCODINGS[kind] for kind in encode]
     n_columns = matrix.shape[1]
     obs = obs_columns(place, None if is_table else key)
@@ -137,14 +134,17 @@ def init(
         method, number, of_counts = HighlyVariableGenes.method, _GENES, ["library-size", "log1p"]
     elif sparse_counts:
         method, number, of_counts = GreedySelector.method, _WORDS, ["tf-idf(sublinear=true)", "l2"]
-    steps += ["impute"] if n_missing else of_counts
+    steps += [Impute.name] if n_missing else of_counts
     advice = f'or "auto"; for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
     if method != GreedySelector.method:
         advice = f'such as "{Standardise.name}" for columns of different units'
     reason = ""
+    if n_missing:
+        entries = "1 entry is" if n_missing == 1 else f"{n_missing:,} entries are"
+        reason = f"# {entries} missing or infinite in the first {block.shape[0]:,} rows: {Impute.name!r} fills them\n"
     if unlike_units := _unlike_units(matrix, block):
         steps, advice = [*steps, Standardise.name], "gives each column the same weight"
-        reason = f"# {unlike_units}\n"
+        reason += f"# {unlike_units}\n"
     label, label_line = _labels(obs, matrix, options, "table's other columns" if is_table else "columns of obs")
     cluster = WORKER_PROCESSES
     # A source that no pass can cut is for the job to refuse.
@@ -165,7 +165,6 @@ def init(
         else f"row_names = {json.dumps(row_names, ensure_ascii=False)}".ljust(32)
         + " # a text of its own for every row seen, and so no feature\n",
         anndata=_annotations() if obs is not None and not is_table else "",
-        nonfinite=f"{fill}\n" if n_missing else "",
         prepare=reason + f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
         learning=TargetAutoSelector.method,
         method=json.dumps(method).ljust(23),
@@ -350,6 +349,7 @@ def methods(
     """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
     import json
 
+    import sketchselect.selectors
     from sketchselect.errors import BadParameter
     from sketchselect.job.load import method_parameters
     from sketchselect.selectors import METHODS
@@ -383,7 +383,9 @@ def methods(
     text = re.sub("`+", "", text.replace("n_features_to_select", "n_features"))
     text = text.replace("Parameters\n----------", "Keys of [select]\n----------------")
     needed = f"needs {_needs(cls)}\n" if _needs(cls) else ""
-    text = f"{name} ({cls.__name__})\n{needed}\n{text.strip()}"
+    public = [module for module in (sketchselect, sketchselect.selectors) if cls.__name__ in module.__all__]
+    package = public[0].__name__ if public else cls.__module__
+    text = f"{name} (in Python {package}.{cls.__name__})\n{needed}\n{text.strip()}"
     return Outcome(text, {**facts[name], "description": text})
 
 

@@ -126,13 +126,13 @@ class FileFormat:
         self, location: Location, key: str | None, nonfinite: Nonfinite, encode: Collection[str] = ()
     ) -> Matrix:
         """Open the matrix in a file, or raise `SourceError` naming what to do instead."""
-        if key is not None and not self.takes_key:
-            raise BadParameter(f"{location.address}: {self.name} hold one matrix, which has no key; leave key out")
         if location.is_local:
             location.existing_version()
         if self.matrix is None:
             cure = self.cure.format(name=location.name)
             raise SourceError(f"{location.address}: {self.name} are not read in place; {cure}")
+        if key is not None and not self.takes_key:
+            raise BadParameter(f"{location.address}: {self.name} hold one matrix, which has no key; leave key out")
         self._require_local(location)
         return self.matrix(location, key, nonfinite, *([encode] if self.takes_text else []))
 

@@ -45,14 +45,19 @@ def remove_row(factor: Floats, k: int, at: int) -> None:
     for i in range(at, k - 1):
         for j in range(i + 2):
             factor[i, j] = factor[i + 1, j]
-    for i in range(at, k - 1):
-        a, b = factor[i, i], factor[i, i + 1]
-        r = np.hypot(a, b)
-        c, s = a / r, b / r
-        for row in range(i, k - 1):
-            x, y = factor[row, i], factor[row, i + 1]
-            factor[row, i] = c * x + s * y
-            factor[row, i + 1] = c * y - s * x
+    # Row by row, as they lie in memory: every rotation of the rows above, then the one that ends this row at its diagonal.
+    cosines, sines = np.empty(k), np.empty(k)
+    for row in range(at, k - 1):
+        left = factor[row, at]
+        for i in range(at, row):
+            right = factor[row, i + 1]
+            factor[row, i] = cosines[i] * left + sines[i] * right
+            left = cosines[i] * right - sines[i] * left
+        right = factor[row, row + 1]
+        r = np.hypot(left, right)
+        c, s = left / r, right / r
+        cosines[row], sines[row] = c, s
+        factor[row, row], factor[row, row + 1] = c * left + s * right, c * right - s * left
 
 
 @kernel(fastmath=REASSOCIATED, error_model="numpy")

@@ -210,14 +210,14 @@ def check_seals(root: ZarrNode) -> Iterator[tuple[str, bool | None, str]]:
             continue
         keys = list(_keys(metadata))
         digests = _file_digests(node.location, keys)
-        n, n_missing = f"{len(keys):,}", digests.count(ABSENT)
+        n, n_missing = counted(len(keys), "chunk file", "{:,}".format), digests.count(ABSENT)
         if _chunks_digest(digests) == stated:
-            yield name, True, f"{n} chunk files are those that were written, each in its place"
+            yield name, True, f"{n} as written, each in its place"
         elif n_missing:
             first = keys[digests.index(ABSENT)]
-            yield name, False, f"{n_missing:,} of {n} chunk files are missing, {first} first; restore the store"
+            yield name, False, f"{n_missing:,} of {n} missing, {first} first; restore the store"
         else:
-            text = f"some of its {n} chunk files are changed, or in the place of others"
+            text = f"{n}, some of them changed or in the place of others"
             yield name, False, f"{text}; restore the store, or convert again"
 
 
