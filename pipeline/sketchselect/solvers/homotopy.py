@@ -45,7 +45,7 @@ def remove_row(factor: Floats, k: int, at: int) -> None:
     for i in range(at, k - 1):
         for j in range(i + 2):
             factor[i, j] = factor[i + 1, j]
-    # Row by row, as they lie in memory: every rotation of the rows above, then the one that ends this row at its diagonal.
+    # Row by row, as they lie in memory: the rotations of the rows above, then the one that ends this row.
     cosines, sines = np.empty(k), np.empty(k)
     for row in range(at, k - 1):
         left = factor[row, at]
@@ -132,10 +132,10 @@ class HomotopyState:
     def __init__(self, gram: Floats, xy: Floats, active: NDArray[np.bool_], l2: float) -> None:
         p = xy.size
         self._gram, self._xy, self._l2 = gram, np.ascontiguousarray(xy), l2
-        self._inside: list[int] = []
-        self._signs: list[float] = []
+        self._inside = np.zeros(0, dtype=np.int64)
+        self._signs = np.zeros(0)
         # Columns that entered at this strength have coefficients of zero, which may only move along their signs.
-        self._fresh: list[bool] = []
+        self._fresh = np.zeros(0, dtype=bool)
         self._factor = np.zeros((16, 16))
         self._pair = np.zeros((2, 0))
         self._offset, self._slope = self._xy.copy(), np.zeros(p)
@@ -147,7 +147,7 @@ class HomotopyState:
     @property
     def size(self) -> int:
         """Number of columns inside."""
-        return len(self._inside)
+        return self._inside.size
 
     def residual(self) -> Floats:
         """Return ``s - S b`` for all columns."""
@@ -156,11 +156,10 @@ class HomotopyState:
 
     def solution(self) -> tuple[Ints, Floats]:
         """Return the columns with non-zero coefficients, ascending, and these coefficients."""
-        columns = np.array(self._inside, dtype=np.int64)
         values = self._pair[0] - self.alpha * self._pair[1]
-        order = np.argsort(columns)
+        order = np.argsort(self._inside)
         order = order[values[order] != 0]
-        return columns[order], values[order]
+        return self._inside[order], values[order]
 
     def enter(self) -> None:
         """Add the columns on the bound that would otherwise cross it, and compute the line from here."""
@@ -188,26 +187,25 @@ class HomotopyState:
     def advance(self) -> None:
         """Lower the strength to the next breakpoint, where a column whose coefficient becomes zero leaves."""
         entry = float(next_entry(self._offset, self._slope, self._outside & ~self._dependent, self.alpha, _TIE))
-        signs = np.array(self._signs)
         u, w = self._pair
-        falling = signs * w < 0
+        falling = self._signs * w < 0
         zeros = np.divide(u, w, out=np.full(u.size, -1.0), where=falling)
         zeros = np.where(falling, np.minimum(zeros, self.alpha), -1.0)
         exit_ = float(zeros.max(initial=-1.0))
         self.alpha = max(entry, exit_)
         if self.alpha <= _TIE:
             self.alpha = 0.0
-        self._fresh = [False] * self.size
+        self._fresh[:] = False
         if exit_ > 0.0 and exit_ >= entry:
             i = int(zeros.argmax())
-            self._left = self._inside[i]
+            self._left = int(self._inside[i])
             self._remove(i)
             self._solve()
 
     def _append(self, j: int, sign: float) -> bool:
         k = self.size
         self._make_room(k)
-        column = self._gram[j][np.array(self._inside, dtype=np.int64)]
+        column = self._gram[j][self._inside]
         if not append_row(self._factor, k, column, self._gram[j, j] + self._l2, DEPENDENT):
             return False
         self._take_in(j, sign)
@@ -221,16 +219,18 @@ class HomotopyState:
             self._factor = larger
 
     def _take_in(self, j: int, sign: float) -> None:
-        self._inside.append(j)
-        self._signs.append(sign)
-        self._fresh.append(True)
+        self._inside = np.append(self._inside, j)
+        self._signs = np.append(self._signs, sign)
+        self._fresh = np.append(self._fresh, True)
         self._outside[j] = False
         self._pair = np.hstack([self._pair, np.zeros((2, 1))])
 
     def _remove(self, i: int) -> None:
         remove_row(self._factor, self.size, i)
         self._outside[self._inside[i]] = True
-        del self._inside[i], self._signs[i], self._fresh[i]
+        self._inside = np.delete(self._inside, i)
+        self._signs = np.delete(self._signs, i)
+        self._fresh = np.delete(self._fresh, i)
         self._pair = np.delete(self._pair, i, axis=1)
         # Columns that depended on it may be independent now.
         self._dependent[:] = False
@@ -240,8 +240,8 @@ class HomotopyState:
         while True:
             before = self._pair[1].copy()
             self._solve()
-            signs, fresh = np.array(self._signs), np.array(self._fresh)
-            wrong = fresh & (signs * self._pair[1] < 0)
+            signs = self._signs
+            wrong = self._fresh & (signs * self._pair[1] < 0)
             if not wrong.any():
                 return
             # Move from the old direction towards the new one as long as all signs hold.
@@ -252,10 +252,9 @@ class HomotopyState:
             self._remove(i)
 
     def _solve(self) -> None:
-        columns = np.array(self._inside, dtype=np.int64)
-        self._pair = np.vstack([self._xy[columns], np.array(self._signs)])
-        solve_two(self._factor, columns.size, self._pair)
-        lines(self._gram, self._xy, columns, self._pair, self._offset, self._slope)
+        self._pair = np.vstack([self._xy[self._inside], self._signs])
+        solve_two(self._factor, self.size, self._pair)
+        lines(self._gram, self._xy, self._inside, self._pair, self._offset, self._slope)
 
 
 def homotopy_path(
@@ -458,9 +457,8 @@ class _FactoredState(HomotopyState):
         super()._remove(i)
 
     def _solve(self) -> None:
-        columns = np.array(self._inside, dtype=np.int64)
-        self._pair = np.vstack([self._xy[columns], np.array(self._signs)])
-        solve_two(self._factor, columns.size, self._pair)
+        self._pair = np.vstack([self._xy[self._inside], self._signs])
+        solve_two(self._factor, self.size, self._pair)
         if not self._active_columns:
             self._offset, self._slope = self._xy.copy(), np.zeros(self._xy.size)
             return
