@@ -435,3 +435,45 @@ def test_more_clusters_than_a_partition_has_rows_are_planned(tmp_path: Path) -> 
     )
     assert max(p.partitions for p in plan.passes) >= 10
     assert any("k-means" in p.name for p in plan.passes)
+
+
+def job_with_a_target(folder: Path, **select: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((400, 12))
+    np.save(folder / "rows.npy", rows)
+    np.save(folder / "classes.npy", (rows[:, 0] + rng.standard_normal(400) > 0).astype(int))
+    return {
+        "input": {"url": str(folder / "rows.npy"), "target": str(folder / "classes.npy")},
+        "select": select,
+        "execution": {"cluster": "serial"},
+        "output": {"dir": str(folder / "out")},
+    }
+
+
+def test_a_selection_that_takes_too_long_is_stopped_and_estimated(tmp_path: Path, monkeypatch) -> None:
+    job = job_with_a_target(tmp_path, method="knockoffs", draws=40)
+    whole = forecast_job(job)
+    monkeypatch.setattr("sketchselect.workflow.plan.forecast.CALIBRATION_SECONDS", 1e-6)
+    n_draws = []
+    statistics = "sketchselect.selectors.supervised.knockoffs.entry_statistics"
+    monkeypatch.setattr(statistics, lambda *args: n_draws.append(1) or np.ones(12))
+    plan = forecast_job(job)
+    assert len(n_draws) == 1
+    assert plan.select_seconds is not None
+    assert whole.select_seconds is not None
+    assert any(line.startswith("select (client)") for line in plan.text().splitlines())
+    assert plan.seconds >= plan.select_seconds
+    slow = replace(whole, select_seconds=1000.0)
+    assert slow.bottleneck == "selecting, in one process"
+
+
+def test_iterations_that_take_too_long_are_tried_once(tmp_path: Path, monkeypatch) -> None:
+    job = job_with_a_target(tmp_path, method="logistic", cv=3)
+    for module in ("likelihood_path", "logistic"):
+        monkeypatch.setattr(f"sketchselect.selectors.supervised.{module}.n_sampled_rows", lambda n_columns: 30)
+    assert len(forecast_job(job).passes) > 5
+    monkeypatch.setattr("sketchselect.workflow.plan.forecast.CALIBRATION_SECONDS", 1e-6)
+    plan = forecast_job(job)
+    survey, repeated = (one for one in plan.passes if one.stage == "collect")
+    assert survey.repeats == 1 < repeated.repeats < repeated.repeats_most
+    assert any("selecting is too much" in note for note in plan.notes)

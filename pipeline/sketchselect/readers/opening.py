@@ -919,7 +919,8 @@ def require_width(estimator: Any, n_columns: int) -> None:
 
 def is_array_like(X: Any) -> bool:
     """Return whether scikit-learn checks X: arrays, sequences, SciPy sparse matrices and pandas data frames."""
-    if isinstance(X, (str, bytes)):
+    # scikit-learn takes no notice of a mask; `open_matrix` refuses it.
+    if isinstance(X, (str, bytes, np.ma.MaskedArray)):
         return False
     kind = type(X)
     if isinstance(X, (np.ndarray, Sequence)) or issparse(X):

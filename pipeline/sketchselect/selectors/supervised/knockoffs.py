@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from sketchselect._progress import steps
 from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.execution import Source
@@ -234,7 +235,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             statistics: Floats = differences * (construction.gaps > 0)
             return statistics
 
-        drawn = [draw(i) for i in range(int(self.draws))]
+        n_draws = int(self.draws)
+        drawn = [draw(i) for i in steps("knockoffs: draws", range(n_draws), n_draws)]
         fdr = float(self.fdr)
         if len(drawn) == 1:
             return drawn[0], knockoff_threshold(drawn[0], fdr)

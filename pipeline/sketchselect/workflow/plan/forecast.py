@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sketchselect import _kernel_cache
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import can_reset, peak_nbytes, resident_nbytes
-from sketchselect._progress import Progress, Result, Statistics
+from sketchselect._progress import Progress, Result, Statistics, reporting_tasks
 from sketchselect.cluster import KMeansParameters, fit_kmeans, reassign_source
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.cluster.kmeans import seeding
@@ -201,6 +201,8 @@ class DryRun(Engine):
     repeats: tuple[int, int] = (1, 1)  # Typical and largest number of times that passes would be run from now on
     passes: list[ForecastPass] = field(default_factory=list)  # The passes so far
     memory_limit: int | None = None
+    due: float = math.inf  # Time of `time.monotonic` from which there are no more passes than `enough`
+    enough: int = 0
     spent: float = 0.0
     last_rows: int = 0  # Rows of the last pass that were run
     # Processors that slots and scheduler share, where all are on this machine
@@ -218,7 +220,12 @@ class DryRun(Engine):
         return None
 
     def run(self, work: Plan[T]) -> Result[T]:
-        """Record the pass, and return the state of its first rows in place of that of all rows."""
+        """Record the pass, and return the state of its first rows in place of that of all rows.
+
+        Raises `TrialStopped` if it is too late for another one.
+        """
+        if len(self.passes) >= self.enough and time.monotonic() > self.due:
+            raise TrialStopped(0.0)
         source, tree, partitions = work.source, work.tree, work.partitions
         nodes = {node for node in tree.post_order() if node.level <= tree.depth}
         n_children = [len(tree.children(node)) for node in nodes]
@@ -551,6 +558,44 @@ SLOW_MERGE = 0.1
 MOST_SELECTING_NBYTES = 2**28
 """Memory beyond which columns are not selected for a plan: knockoffs of 2,500 columns take minutes."""
 
+NOT_TRIED = "selecting is too much to be tried here: the time estimated is without it"
+
+
+class TrialStopped(Exception):
+    """What is tried for a plan takes too long: `seconds` in all, as far as that can be told."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+class TimedSteps(Progress):
+    """Stops a selection that takes longer than a calibration may, and estimates how long it would take.
+
+    Of nested steps the outermost tell how much is left; their first one is waited for a while.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._nested: list[tuple[int, int]] = []  # Number of steps, and of those done
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Steps begin."""
+        self._nested.append((n_partitions, 0))
+
+    def advance(self, nbytes: int) -> None:
+        """Count a step; raise `TrialStopped` when it is late."""
+        total, done = self._nested[-1]
+        self._nested[-1] = (total, done + 1)
+        seconds, (total, done) = time.monotonic() - self._began, self._nested[0]
+        if seconds > CALIBRATION_SECONDS * (1 if done else 3):
+            raise TrialStopped(seconds * total / max(done, 1))
+
+    def finish(self, stage: str) -> None:
+        """Steps end."""
+        self._nested.pop()
+
+
 ASSUMED_SHARE = 10
 """One in this number of columns is assumed to be selected if neither the job nor a few rows tell."""
 
@@ -736,17 +781,18 @@ class _Walk:
         n_features = asked if isinstance(asked, int) else None
         support: NDArray[np.int64] | None = None
         if summary is not None and session.selector.selecting_nbytes(session.source) > MOST_SELECTING_NBYTES:
-            self.notes.append("selecting is too much to be tried here: the time estimated is without it")
+            self.notes.append(NOT_TRIED)
         elif summary is not None:
-            with self.stage("collect"):
-                n_before = len(self.engine.passes)
-                columns = column_stage.collect(session, summary)
-                self._repeat_last(n_before)
+            columns = self._collect(summary)
             began = time.perf_counter()
             try:
-                selection, _ = column_stage.select(session, columns, summary)
-                support = np.asarray(selection.support, dtype=np.int64)
-                self.select_seconds = time.perf_counter() - began
+                if columns is not None:
+                    with reporting_tasks(TimedSteps()):
+                        selection, _ = column_stage.select(session, columns, summary)
+                    support = np.asarray(selection.support, dtype=np.int64)
+                    self.select_seconds = time.perf_counter() - began
+            except TrialStopped as stopped:
+                self.select_seconds = stopped.seconds
             except (SketchSelectError, ValueError, ArithmeticError, np.linalg.LinAlgError):
                 # Too few rows for the method; all of them may do.
                 support = None
@@ -759,6 +805,21 @@ class _Walk:
             self.notes.append(f"{support.size} columns are assumed to be selected, as by the first rows")
         plane = None if summary is None else column_stage.view_of(summary)
         return support, plane
+
+    def _collect(self, summary: Summary[Any]) -> Summary[Any] | None:
+        """Return what the method's own passes collect from the first rows; None if that takes too long."""
+        engine, n_before, columns = self.engine, len(self.engine.passes), None
+        with self.stage("collect"):
+            # The first pass, and one of those that repeat.
+            engine.due, engine.enough = time.monotonic() + CALIBRATION_SECONDS, n_before + 2
+            try:
+                columns = column_stage.collect(self.session, summary)
+            except TrialStopped:
+                self.notes.append(NOT_TRIED)
+            finally:
+                engine.due = math.inf
+            self._repeat_last(n_before)
+        return columns
 
     def _repeat_last(self, n_before: int) -> None:
         """Put the number of passes that the rows decide on into the plan: a few rows need fewer."""

@@ -125,9 +125,13 @@ class JobForecast:
 
     @property
     def bottleneck(self) -> str | None:
-        """Largest part of the time of the longest pass; None if nothing was measured."""
+        """Largest part of the time of the longest pass, or the selection; None if nothing was measured."""
         longest = max(self.passes, key=lambda p: p.repeats * (p.seconds or 0.0), default=None)
-        return None if longest is None or longest.bottleneck is None else f"{longest.bottleneck} ({longest.name})"
+        if longest is None or longest.bottleneck is None:
+            return None
+        if (self.select_seconds or 0.0) > longest.repeats * (longest.seconds or 0.0):
+            return "selecting, in one process"
+        return f"{longest.bottleneck} ({longest.name})"
 
     @property
     def cost(self) -> float | None:
@@ -278,6 +282,8 @@ class JobForecast:
                 f"{name:<44.44} {times:>9} {p.partitions:>10} {p.repeats * p.tasks:>7} {sizes[0]:>10} "
                 f"{sizes[1]:>10} {seconds:>8}"
             )
+        if self.select_seconds is not None:
+            lines.append(f"{'select (client)':<44} {1:>9} {self.select_seconds:>48.1f}")
         lines += ["", *self._sums()]
         lines += [f"note: {text}" for text in self.notes]
         lines += [f"warning: {text}" for text in self.warnings]
