@@ -9,6 +9,7 @@ from tests.data_sets import data_set
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, PartitionFailed
+from sketchselect.linalg.loess import mean_variance_trend
 from sketchselect.selectors.highly_variable import combined_order
 from sketchselect.summaries import TopValues
 
@@ -122,6 +123,43 @@ def test_the_largest_values_of_sparse_rows():
             dense = TopValues(size).from_block(values)
             assert np.array_equal(result.variance, dense.variance) or np.allclose(result.variance, dense.variance)
             assert result.is_whole == dense.is_whole
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i2"])
+def test_the_largest_values_of_sparse_rows_where_small_whole_numbers_are_many(dtype):
+    """Small whole numbers are counted, all other values are sorted: the two and the zeros are one order."""
+    rng = np.random.default_rng(5)
+    X = rng.choice([0, 0, 1, 2, 3, 14, 15, 16, 17, 300, -1, -16], (300, 12))
+    X[:, 0], X[:, 1], X[:, 2], X[:, 3] = 15, 16, np.arange(300) % 2, -np.arange(300)
+    if dtype.startswith("f"):
+        X = np.concatenate([X, rng.choice([0.5, 1.0, 1.5, 15.0, 15.5, 16.0, 16.5, -0.5], (300, 8))], axis=1)
+    for size in (1, 7, 64, 300):
+        block = sp.csr_array(X.astype(dtype))
+        result = TopValues(size).from_block(block[:100]).merge(TopValues(size).from_block(block[100:], start=100))
+        assert np.array_equal(result.top, -np.sort(-X.astype(float), axis=0)[:size])
+        assert result.is_whole == bool((np.rint(X) == X).all())
+        assert np.allclose(result.mean, X.mean(axis=0))
+        assert np.allclose(result.variance, X.var(axis=0))
+
+
+def test_the_trend_is_fitted_once_and_that_of_another_summary_is_not_taken(monkeypatch):
+    fits = []
+
+    def trend(*arguments):
+        fits.append(arguments)
+        return mean_variance_trend(*arguments)
+
+    monkeypatch.setattr("sketchselect.selectors.highly_variable.mean_variance_trend", trend)
+    X, other = counts(), counts(seed=3)
+    selector = hvg().fit(X)
+    assert len(fits) == 1
+    assert selector.further_description(selector.summary_) is None
+    again = selector.fit_summary(TopValues().from_block(other))
+    assert np.array_equal(again.scores_, hvg().fit(other).scores_)
+    selector.fit(X)
+    assert selector.further_description(selector.summary_) is None
+    selector.set_params(trend="quadratic" if selector.trend == "loess" else "loess").fit_summary(selector.summary_)
+    assert np.array_equal(selector.scores_, sks.HighlyVariableGenes(**selector.get_params()).fit(X).scores_)
 
 
 def test_more_clipped_values_than_a_summary_keeps_is_an_error_that_says_how_many_suffice():

@@ -97,14 +97,13 @@ def _cut(points: Floats, first: int, last: int) -> int:
 def _local_fit(points: Floats, values: Floats, vertex: float, n_near: int) -> tuple[float, float]:
     """Return value and slope at the vertex of the parabola fitted to its neighbourhood with tricube weights."""
     distances = np.abs(points - vertex)
-    # Points on both sides may be equally far but for rounding.
-    ordered = _without_rounding(np.sort(distances, kind="stable"))
-    for radius in _radii(ordered, n_near):
-        near = distances < radius - TIE
+    for radius in _radii(distances, int(np.searchsorted(points, vertex)), n_near):
+        inside = np.flatnonzero(distances < radius - TIE)
+        near = slice(inside[0], inside[-1] + 1) if inside.size else slice(0)
         abscissas = points[near]
         if np.count_nonzero(np.diff(abscissas)) < 2 and radius < np.inf:
             continue
-        scale = radius if radius < np.inf else float(ordered[-1]) or 1.0
+        scale = radius if radius < np.inf else float(_without_rounding(np.sort(distances))[-1]) or 1.0
         ratios = distances[near] / scale
         weights = (1.0 - ratios**3) ** 1.5 if radius < np.inf else np.ones(ratios.size)
         offsets = (abscissas - vertex) / scale
@@ -118,10 +117,17 @@ def _local_fit(points: Floats, values: Floats, vertex: float, n_near: int) -> tu
     return float(value), float(slope) / scale
 
 
-def _radii(ordered: Floats, n_near: int) -> Iterator[float]:
-    """Yield the radius of the span, those of wider neighbourhoods, and infinity for all points with equal weights."""
-    radius = float(ordered[n_near - 1])
+def _radii(distances: Floats, at: int, n_near: int) -> Iterator[float]:
+    """Yield the radius of the span, those of wider neighbourhoods, and infinity for all points with equal weights.
+
+    `distances`: Of ascending points from a vertex, which lies before point `at`. Points on both sides may be equally
+        far but for rounding.
+    """
+    nearest = np.sort(distances[max(at - n_near, 0) : at + n_near], kind="stable")[:n_near]
+    steps = np.flatnonzero(np.diff(nearest) > TIE)
+    radius = float(nearest[steps[-1] + 1 if steps.size else 0])
     yield radius
+    ordered = _without_rounding(np.sort(distances))
     further = np.unique(ordered[ordered > radius])
     yield from further[2 ** np.arange(further.size.bit_length()) - 1].tolist()
     yield np.inf

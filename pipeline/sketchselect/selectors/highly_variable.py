@@ -74,27 +74,35 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     mean, column_scatter = summary.mean[varying], scatter[varying]
     expected = mean_variance_trend(mean, column_scatter / (n_rows - 1.0), trend, span)
     reach = np.sqrt(expected * n_rows)
-    beyond = summary.top[:, varying] - mean
-    is_clipped = beyond > reach
-    _require_enough(summary, is_clipped, column_scatter / expected, n_rows)
-    clipped_weights = np.where(is_clipped, summary.top_weights[:, varying], 0.0)
-    # Clipping takes (x - mean)^2 - reach^2 from the sum of squares, for each clipped value.
-    excess = (clipped_weights * (beyond - reach) * (beyond + reach)).sum(axis=0)
+    # Clipping takes (x - mean)^2 - reach^2 from the sum of squares, for each clipped value. Values descend, so that a
+    # column has none below its first one that is not clipped.
+    excess, clipped_weight = np.zeros(varying.size), np.zeros(varying.size)
+    clipped = np.arange(varying.size)
+    for values, weights in zip(summary.top, summary.top_weights, strict=True):
+        beyond = values[varying[clipped]] - mean[clipped]
+        is_clipped = beyond > reach[clipped]
+        clipped, beyond = clipped[is_clipped], beyond[is_clipped]
+        if clipped.size == 0:
+            break
+        weight = weights[varying[clipped]]
+        excess[clipped] += weight * (beyond - reach[clipped]) * (beyond + reach[clipped])
+        clipped_weight[clipped] += weight
+    _require_enough(summary, clipped, column_scatter / expected, n_rows)
     out[varying] = (column_scatter - excess) / ((n_rows - 1.0) * expected)
-    return NormalizedVariances(out, float(clipped_weights.sum(axis=0).max(initial=0.0)))
+    return NormalizedVariances(out, float(clipped_weight.max(initial=0.0)))
 
 
-def _require_enough(summary: TopValues, is_clipped: NDArray[np.bool_], ratios: Floats, n_rows: float) -> None:
+def _require_enough(summary: TopValues, short: NDArray[np.intp], ratios: Floats, n_rows: float) -> None:
+    """Raise `MoreValuesNeeded` if columns, `short`, may have more clipped values than the summary has of each."""
     n_top = summary.top.shape[0]
     if n_top < summary.size or summary.n_rows == n_top:
         return
-    short = is_clipped[-1]
-    if short.any():
+    if short.size:
         # At most this share of the rows can lie so far above the mean (Cantelli).
         share = ratios[short] / (ratios[short] + n_rows * n_rows)
         needed = max(int(min(np.ceil(n_rows * share.max()), summary.n_rows)) + 1, n_top + 1)
         raise MoreValuesNeeded(
-            f"{int(short.sum())} columns have {n_top} or more values to clip, but the summary has only the top_values "
+            f"{short.size} columns have {n_top} or more values to clip, but the summary has only the top_values "
             f"= {summary.size} of each; read the rows again with top_values = {needed}",
             needed,
         )
@@ -231,15 +239,17 @@ class HighlyVariableGenes(BaseSelector):
         """Return the description with enough values of each column; None if the summary has them, or is refused."""
         summary = pick(summary, *self.requires)
         needed = 0
+        parts = []
         for group in _groups(summary):
             try:
-                normalized_variances(group, self.trend, float(self.span))
+                parts.append(normalized_variances(group, self.trend, float(self.span)))
             except MoreValuesNeeded as short:
                 # With fractional weights a second summary can have too few values as well; a third is unlikely to.
                 needed = max(needed, short.needed, 2 * group.size)
             except SketchSelectError:
                 return None
         if not needed:
+            self._checked = (summary.record, self.trend, float(self.span), parts)
             return None
         inner = TopValues(needed)
         return Groups(inner, summary.labels) if isinstance(summary, Groups) else inner
@@ -269,6 +279,14 @@ class HighlyVariableGenes(BaseSelector):
             summary = summarize_source(source, further, options).value
         return summary
 
+    def _variances_of_batches(self, summary: Any) -> list[NormalizedVariances]:
+        """Return the normalised variances of the batches; those of `further_description` if it was of this summary."""
+        trend, span = self.trend, float(self.span)
+        of, *settings, parts = self.__dict__.pop("_checked", (None, None))
+        if of is summary.record and settings == [trend, span]:
+            return parts
+        return [normalized_variances(group, trend, span) for group in _groups(summary)]
+
     def _select(self, summary: Any, n_select: int) -> Selection:
         groups = _groups(summary)
         if not all(np.array_equal(group.top, np.rint(group.top)) for group in groups):
@@ -281,7 +299,7 @@ class HighlyVariableGenes(BaseSelector):
                 raise BadParameter(
                     f"batch {i} (of {len(groups)}, counted from 0) has fewer than two rows; merge it with another one"
                 )
-        parts = [normalized_variances(group, self.trend, float(self.span)) for group in groups]
+        parts = self._variances_of_batches(summary)
         values = np.array([part.values for part in parts])
         order, self.ranks_, self.n_batches_ = combined_order(values, n_select, self.ties)
         self.variances_norm_ = values.mean(axis=0)

@@ -55,35 +55,55 @@ def _collect_rows(block, weights, top, mass, least, weighted):  # type: ignore[n
                     least[j] = top[j, size - 1]
 
 
+LEVELS = 16
+"""Whole numbers below this are counted instead of sorted in: counts are mostly small."""
+
+
 @kernel()
-def _collect_entries(data, indices, indptr, top, mass, least, counts, sums, squares):  # type: ignore[no-untyped-def]
-    """Collect the largest entries and add up all of them; return whether all are whole numbers."""
+def _collect_entries(data, indices, indptr, top, least, levels, totals):  # type: ignore[no-untyped-def]
+    """Collect the entries of each column and add them up; return whether all are whole numbers.
+
+    ``levels[j, v]`` is the number of entries equal to v, and ``levels[j, 0]`` that of all others, whose largest go to
+    `top`; `totals` are the sums and the sums of squares.
+    """
     size = top.shape[1]
     whole = True
     for k in range(indptr[0], indptr[-1]):
         j = indices[k]
         x = np.float64(data[k])
-        count = counts[j]
-        counts[j] += 1
-        sums[j] += x
-        squares[j] += x * x
+        totals[j, 0] += x
+        totals[j, 1] += x * x
         whole &= np.floor(x) == x
+        level = np.int64(x) if np.abs(x) < levels.shape[1] else 0
+        if level > 0 and level == x:
+            levels[j, level] += 1
+            continue
+        count = np.int64(levels[j, 0])
+        levels[j, 0] += 1
         if count < size or x > least[j]:
-            _insert(x, 1.0, min(count, size), top[j], mass[j], False)
+            _insert(x, 1.0, min(count, size), top[j], least, False)
             if count + 1 >= size:
                 least[j] = top[j, size - 1]
     return whole
 
 
 @kernel()
-def _fill_zeros(n_rows, counts, top, out):  # type: ignore[no-untyped-def]
-    """Write the implicit zeros between the positive and the negative entries."""
+def _expand(n_rows, levels, top, out):  # type: ignore[no-untyped-def]
+    """Write the largest values of each column, descending: sorted and counted ones, and the implicit zeros."""
     for j in range(top.shape[0]):
-        stored, zeros, k = min(counts[j], top.shape[1]), n_rows - counts[j], 0
+        stored, zeros, k = min(np.int64(levels[j, 0]), top.shape[1]), n_rows - levels[j].sum(), 0
+        level = levels.shape[1] - 1
+        left = levels[j, level]
         for i in range(out.shape[0]):
-            if k < stored and (top[j, k] > 0.0 or zeros == 0):
+            while level > 0 and left == 0:
+                level -= 1
+                left = levels[j, level]
+            if k < stored and (top[j, k] > level or (level == 0 and zeros == 0)):
                 out[i, j] = top[j, k]
                 k += 1
+            elif level > 0:
+                out[i, j] = level
+                left -= 1
             else:
                 out[i, j] = 0.0
                 zeros -= 1
@@ -139,12 +159,13 @@ def sums_of_entries(block: Any, size: int) -> tuple[tuple[Floats, Floats], Float
     The rows have no weights. Cost: one sweep over the stored entries.
     """
     n, p = block.shape
-    top, counts = np.zeros((p, min(size, n))), np.zeros(p, dtype=np.int64)
-    sums, squares = np.zeros(p), np.zeros(p)
-    least = np.full(p, -np.inf)
-    whole = _collect_entries(*arrays_of(block), top, np.zeros((p, 0)), least, counts, sums, squares)
+    top, least = np.zeros((p, min(size, n))), np.full(p, -np.inf)
+    levels = np.zeros((p, LEVELS), dtype=np.int32 if n <= np.iinfo(np.int32).max else np.int64)
+    totals = np.zeros((p, 2))
+    whole = _collect_entries(*arrays_of(block), top, least, levels, totals)
     out = np.zeros(top.shape[::-1])
-    _fill_zeros(n, counts, top, out)
+    _expand(n, levels, top, out)
+    sums, squares = np.ascontiguousarray(totals.T)
     return (out, np.zeros((0, p))), sums, squares, bool(whole)
 
 
