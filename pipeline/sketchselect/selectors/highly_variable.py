@@ -282,7 +282,8 @@ class HighlyVariableGenes(BaseSelector):
     def _variances_of_batches(self, summary: Any) -> list[NormalizedVariances]:
         """Return the normalised variances of the batches; those of `further_description` if it was of this summary."""
         trend, span = self.trend, float(self.span)
-        of, *settings, parts = self.__dict__.pop("_checked", (None, None))
+        parts: list[NormalizedVariances]
+        of, *settings, parts = self.__dict__.pop("_checked", (None, []))
         if of is summary.record and settings == [trend, span]:
             return parts
         return [normalized_variances(group, trend, span) for group in _groups(summary)]
