@@ -517,6 +517,8 @@ class Vector(ABC):
         The name of the column of the store that it is; None of a file of its own.
     holds_fields : bool
         Whether the entries are text as a text file had it, some of which may stand for missing ones ("NA").
+    beside : mapping of str to Vector
+        The other columns of a file that is opened for this one, of which one may name the rows.
     """
 
     shape: tuple[int, ...]
@@ -525,6 +527,7 @@ class Vector(ABC):
     in_memory: bool = False
     name: str | None = None
     holds_fields: bool = False
+    beside: Mapping[str, Vector] = MappingProxyType({})
 
     @property
     def n_rows(self) -> int:
@@ -547,6 +550,12 @@ class Vector(ABC):
     def dask_rows(self) -> Any | None:
         """Return all entries as a Dask array where they come from a Dask graph."""
         return None
+
+
+def row_texts(row_names: Any, start: int, stop: int) -> list[str]:
+    """Return the names of rows `start` to `stop`; a whole number in a column of floats has no decimal point."""
+    names = np.asarray(row_names.read(start, stop)).tolist()
+    return [str(int(name) if isinstance(name, float) and name.is_integer() else name) for name in names]
 
 
 class GroupedTarget(Vector):

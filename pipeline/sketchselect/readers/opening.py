@@ -49,6 +49,7 @@ from sketchselect.readers.base import (
     require_distinct,
     require_missing_policy,
     require_policy,
+    row_texts,
 )
 from sketchselect.readers.dask import (
     DaskMatrix,
@@ -309,6 +310,7 @@ def open_matrix(
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
     kinds = require_encodings(encode) if encode else frozenset()
+    _require_row_order(source, vectors)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -530,8 +532,11 @@ def open_vector(
     missing_chunks: str = "error",
     name: str = "target",
     dates: bool = False,
+    row_names: Vector | None = None,
 ) -> Vector:
     """Open targets, labels or weights: one entry for each of the `n_rows` rows of a matrix.
+
+    The entries of a text or Parquet file that has the names of the rows in another column come in their order.
 
     Parameters
     ----------
@@ -552,11 +557,14 @@ def open_vector(
         What messages call it.
     dates : bool
         Whether it may hold dates and times.
+    row_names : Vector, optional
+        Names of the rows; by default those of the matrix.
 
     Raises
     ------
     SourceError
-        If it cannot be opened, has another length than the matrix (naming both), or holds neither numbers nor text.
+        If it cannot be opened, has another length than the matrix (naming both), holds neither numbers nor text, or is
+        the column of a file whose names are of other rows.
     """
     missing = require_missing_policy(missing_chunks)
     if isinstance(matrix, Matrix) and isinstance(source, str):
@@ -565,6 +573,9 @@ def open_vector(
         vector = source
     elif isinstance(source, (str, os.PathLike)):
         vector = _vector_at(os.fspath(source), n_rows, matrix, storage_options, missing, name)
+        names = row_names or getattr(matrix, "row_names", None)
+        if vector.beside and names is not None and vector.n_rows == n_rows and name != ROW_NAMES:
+            vector = _in_order_of(vector, names, name)
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
             vector = Labels(vector)
     elif is_dask(source := frame_rows(source) if is_dask_frame(source) else unwrapped(source)):
@@ -586,6 +597,36 @@ def open_vector(
         )
     if vector.dtype.kind not in ("fiubUM" if dates else "fiubU"):
         raise SourceError(f"{name} {vector.address}: values of type {vector.dtype} are neither numbers nor text")
+    return vector
+
+
+def _in_order_of(vector: Vector, row_names: Any, name: str) -> Vector:
+    """Return the entries of a file in the order of the rows, where one of its other columns names these.
+
+    That is the column with the title of the names, else one that has the same names.
+    """
+    title, n_rows = str(getattr(row_names, "name", None)), vector.n_rows
+    if title in vector.beside:
+        columns = {title: vector.beside[title]}
+    else:
+        columns = {other: column for other, column in vector.beside.items() if column.in_memory}
+    names = row_texts(row_names, 0, n_rows) if columns else []
+    for other, column in columns.items():
+        texts = row_texts(column, 0, n_rows)
+        if texts == names:
+            break
+        places = {text: place for place, text in enumerate(texts)}
+        missing = next((text for text in names if text not in places), None)
+        if missing is None and len(set(names)) == n_rows:
+            order = np.array([places[text] for text in names])
+            ordered = ArrayVector(vector.read(0, n_rows)[order], vector.address)
+            ordered.holds_fields = vector.holds_fields
+            return ordered
+        if other == title and missing is not None:
+            raise SourceError(
+                f"{name} {vector.address}: its column {other!r:.80} names other rows than the source, whose row "
+                f"{missing!r:.80} is missing; give the file of these rows"
+            )
     return vector
 
 
@@ -675,6 +716,25 @@ Vectors = Sequence[Any] | Mapping[str, Any]
 
 def _sources(vectors: Vectors) -> Sequence[Any]:
     return list(vectors.values()) if isinstance(vectors, Mapping) else vectors
+
+
+def _require_row_order(source: Any, vectors: Vectors) -> None:
+    """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
+
+    Entries belong to rows by place, as in scikit-learn. Rows that are numbered from 0, as by default, have no names.
+    """
+    index: Any = getattr(source, "obs_names" if is_anndata(source) else "index", None)
+    for name, values in vectors.items() if isinstance(vectors, Mapping) else ():
+        other: Any = getattr(values, "index", None)
+        if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
+            continue
+        if type(index).__name__ == "RangeIndex" and index[0] == 0:
+            continue
+        if not index.equals(other) and index.is_unique and not index.difference(other).size:
+            raise SourceError(
+                f"{name}: its index has the rows in another order than that of X, and entries belong to rows by place; "
+                f"give {name}.loc[X.index], or {name}.to_numpy() if the places are right"
+            )
 
 
 def _called(text: str, vectors: Vectors) -> str:
@@ -858,6 +918,7 @@ def open_features(
     if is_array_like(X):
         from sklearn.utils.validation import validate_data
 
+        _require_row_order(X, vectors)
         rows, beside, table = X, dict[str, Any](), None
         if is_pandas(X):
             rows, beside = without_columns(X, local_names(vectors))

@@ -756,7 +756,12 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
     columns = footers.schema.names
     if name not in columns and len(columns) != 1:
         raise SourceError(f"{name}: {location.address} has no column {name!r:.80}; there are {_listed(columns)}")
-    return _vector(footers, name if name in columns else columns[0])
+    column = name if name in columns else columns[0]
+    vector = _vector(footers, column)
+    # That of a data frame is the index, by a name that no one gave.
+    kinds = {other: _entry_type(footers, other) for other in columns if other != column}
+    vector.beside = {other: _vector(footers, other) for other, kind in kinds.items() if kind and kind.kind in "iuU"}
+    return vector
 
 
 def parquet_column(location: Location, column: str) -> ParquetVector | None:

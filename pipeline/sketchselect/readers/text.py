@@ -597,12 +597,20 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     if not entries:
         raise EmptyInput(f"{name} {location.address}: no entries under the line of column names")
     if not all(numbers) or all(map(is_missing_field, entries)):
-        texts = ArrayVector(np.array(entries), location.address)
-        texts.holds_fields = True
-        return texts
-    values = np.array([np.nan if is_missing_field(entry) else float(entry) for entry in entries])
-    whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
-    return ArrayVector(values.astype(np.int64) if whole else values, location.address)
+        vector = ArrayVector(np.array(entries), location.address)
+        vector.holds_fields = True
+    else:
+        values = np.array([np.nan if is_missing_field(entry) else float(entry) for entry in entries])
+        whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
+        vector = ArrayVector(values.astype(np.int64) if whole else values, location.address)
+    if width > 1:
+        others = {title: [row[j].strip() for row in table[1:]] for j, title in enumerate(header) if j != column}
+        vector.beside = {
+            title: ArrayVector(np.array(fields), location.address)
+            for title, fields in others.items()
+            if len(set(fields)) == len(fields)
+        }
+    return vector
 
 
 def _column(header: list[str], name: str, location: Location) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from sketchselect.linalg.agreement import best_matching
 from sketchselect.linalg.validation import Array
 from sketchselect.location import is_url
 from sketchselect.readers import Vector, open_vector
+from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import are_missing
 from sketchselect.summaries import Contingency
 from sketchselect.workflow.folder import MARKER, read_manifest
@@ -149,11 +151,11 @@ def evaluate_target(
     Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
     the same rows.
     """
-    path, store = Path(target), None
+    path, store, names = Path(target), None, None
     if (path / MARKER).is_file():
         inputs, store = read_manifest(path, lambda content: (content["job"]["input"], content["job"]["input"]["url"]))
         labels = labels or inputs.get("labels")
-        target = str(path / "labels.zarr")
+        target, names = str(path / "labels.zarr"), _row_names(path)
         if not Path(target).exists():
             raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
     if labels is None:
@@ -161,11 +163,31 @@ def evaluate_target(
             raise SourceError(f"{target}: no such file or folder; evaluate takes the output folder of a run")
         raise ConfigError("--labels: missing; give the file of the known labels, or their name in the store")
     clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
-    known = open_vector(labels, None, matrix=store, storage_options=storage_options, name="labels")
+    known = open_vector(
+        labels,
+        None if names is None else names.n_rows,
+        matrix=store,
+        storage_options=storage_options,
+        name="labels",
+        row_names=names,
+    )
     comparison = compare_labels(known, clustering)
     if not comparison.table.n_rows:
         raise ConfigError(f"{labels}: no row has both a known label and a cluster")
     return comparison
+
+
+def _row_names(folder: Path) -> Vector | None:
+    """Return the names of the rows of a run, with their title; None where they have none."""
+    try:
+        with open(folder / "labels.csv", newline="", encoding="utf-8") as file:
+            lines = csv.reader(file)
+            title = next(lines)[0]
+            names = ArrayVector(np.array([line[0] for line in lines]))
+    except FileNotFoundError:
+        return None
+    names.name = title
+    return names
 
 
 def agree(

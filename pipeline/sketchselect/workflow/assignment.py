@@ -24,12 +24,13 @@ from sketchselect.linalg.kmeans.assignment import distances_to
 from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url, locate
 from sketchselect.readers import Matrix, open_vector
+from sketchselect.readers.base import row_texts
 from sketchselect.readers.opening import ROW_NAMES
 from sketchselect.readers.views import ChosenColumns, WithConstants
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
 from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
-from sketchselect.workflow.tables import column_name, csv_text, disarmed, plain_value, row_texts, row_title
+from sketchselect.workflow.tables import column_name, csv_text, disarmed, plain_value, row_title
 
 if TYPE_CHECKING:
     from sketchselect.prepare import Step

@@ -61,7 +61,7 @@ from sketchselect.readers import (
     row_partitions,
 )
 from sketchselect.readers.base import require_few_dropped
-from sketchselect.readers.opening import is_converted_table
+from sketchselect.readers.opening import ROW_NAMES, is_converted_table
 from sketchselect.readers.tables import ENCODINGS
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import CentroidSums, RowSample, codec
@@ -370,6 +370,7 @@ class Session:
                 missing_chunks=self.config.input.missing_chunks,
                 name=name,
                 dates=dates,
+                row_names=None if name == ROW_NAMES else self.vector(ROW_NAMES),
             )
         return self._vectors.get(name)
 

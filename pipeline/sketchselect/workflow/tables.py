@@ -18,6 +18,7 @@ from sketchselect._text import counted, first_few, printable
 from sketchselect.errors import DamagedFile, SourceError
 from sketchselect.linalg.validation import Array
 from sketchselect.location import is_url
+from sketchselect.readers.base import row_texts
 from sketchselect.selectors import Selection, rank
 from sketchselect.workflow.folder import OutputFolder, parsed
 
@@ -118,12 +119,6 @@ def row_title(title: str | None, others: Sequence[str]) -> str:
     """Return the heading of the column of row names: their own title, "row" where that is unknown or taken."""
     name = disarmed(title or "row")
     return "row" if name in others else name
-
-
-def row_texts(row_names: Any, start: int, stop: int) -> list[str]:
-    """Return the names of rows `start` to `stop`; a whole number in a column of floats has no decimal point."""
-    names = np.asarray(row_names.read(start, stop)).tolist()
-    return [str(int(name) if isinstance(name, float) and name.is_integer() else name) for name in names]
 
 
 def disarmed(name: str) -> str:

@@ -1,0 +1,116 @@
+"""Targets and labels that name their rows: files are brought into the order of the source, others are refused."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import SourceError
+from sketchselect.readers import open_vector
+
+N = 30
+NAMES = [f"w{i}" for i in range(N)]
+ORDER = np.random.default_rng(2).permutation(N)
+VALUES = np.arange(N) * 10
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A Parquet table whose rows have names."""
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(NAMES, name="wine"))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    return tmp_path / "rows.parquet"
+
+
+def table(path: Path, title: str = "wine", names: Any = NAMES, order: Any = ORDER) -> Path:
+    """Write values by name in another order."""
+    frame = pd.DataFrame({title: np.array(names), "target": VALUES})
+    if order is not None:
+        frame = frame.iloc[order]
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_entries_come_in_the_order_of_the_rows(source: Path, tmp_path: Path, ending: str) -> None:
+    matrix = sks.open_matrix(str(source))
+    for order in (ORDER, None):
+        vector = open_vector(str(table(tmp_path / f"y.{ending}", order=order)), N, matrix=matrix)
+        assert vector.read(0, N).tolist() == VALUES.tolist()
+
+
+def test_a_column_of_another_title_counts_if_it_has_the_same_names(source: Path, tmp_path: Path) -> None:
+    matrix = sks.open_matrix(str(source))
+    vector = open_vector(str(table(tmp_path / "y.csv", title="sample")), N, matrix=matrix)
+    assert vector.read(0, N).tolist() == VALUES.tolist()
+    others = [f"bottle {i}" for i in range(N)]
+    vector = open_vector(str(table(tmp_path / "y.csv", title="sample", names=others)), N, matrix=matrix)
+    assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_names_of_other_rows_are_refused(source: Path, tmp_path: Path, ending: str) -> None:
+    matrix = sks.open_matrix(str(source))
+    path = table(tmp_path / f"y.{ending}", names=[*NAMES[:-1], "w99"])
+    with pytest.raises(SourceError, match=r"'wine' names other rows .* 'w29' is missing"):
+        open_vector(str(path), N, matrix=matrix)
+
+
+def test_missing_entries_of_text_stay_missing(source: Path, tmp_path: Path) -> None:
+    labels = np.array(["red", "NA", "white"])[np.arange(N) % 3]
+    pd.DataFrame({"wine": NAMES, "label": labels}).iloc[ORDER].to_csv(tmp_path / "l.csv", index=False)
+    vector = open_vector(str(tmp_path / "l.csv"), N, matrix=sks.open_matrix(str(source)), name="labels")
+    assert vector.read(0, N).tolist() == np.where(labels == "NA", "", labels).tolist()
+
+
+@pytest.mark.parametrize("given", ["row_names", None])
+def test_a_job_its_labels_and_their_evaluation_go_by_name(source: Path, tmp_path: Path, given: str | None) -> None:
+    rows = np.repeat([[0.0, 0, 0], [9, 0, 0], [0, 9, 9]], N // 3, axis=0) + np.arange(N)[:, None] % 7 / 10
+    frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(NAMES, name="wine"))
+    (frame.reset_index() if given else frame).to_parquet(source, index=not given)
+    truth = np.repeat(["x", "y", "z"], N // 3)
+    pd.DataFrame({"wine": NAMES, "labels": truth}).iloc[ORDER].to_csv(tmp_path / "truth.csv", index=False)
+    job = {
+        "input": {"url": str(source), "labels": str(tmp_path / "truth.csv"), **({given: "wine"} if given else {})},
+        "select": {"method": "variance", "n_features": 3, "normalize": False},
+        "cluster": {"n_clusters": 3},
+        "execution": {"cluster": "serial"},
+        "output": {"dir": str(tmp_path / "out"), "report": False},
+    }
+    result = sks.run(job)
+    assert result.manifest["agreement"]["ari"] == 1.0
+    from sketchselect.workflow.agreement import evaluate_target
+
+    assert evaluate_target(str(tmp_path / "out"), str(tmp_path / "truth.csv")).table.ari == 1.0
+
+
+def test_a_series_in_another_order_than_the_frame_is_refused() -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"), index=NAMES)
+    series = pd.Series(VALUES, index=NAMES)
+    shuffled, elsewhere = series.iloc[ORDER], series.set_axis(range(N))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cells = anndata.AnnData(frame)
+    for fit in (
+        lambda y: sks.LassoPath(cv=2).fit(frame, y),
+        lambda y: sks.summarize(frame, sks.Moments(), y=y),
+        lambda y: sks.certify_labels(frame, y % 3, 3),
+        lambda y: sks.summarize(cells, sks.Moments(), y=y),
+        lambda y: sks.KMeans(2).fit(frame, sample_weight=y + 1),
+    ):
+        with pytest.raises(ValueError, match="rows in another order"):
+            fit(shuffled)
+        fit(series)
+        fit(elsewhere)  # no names of these rows: by place
+        fit(shuffled.to_numpy())
+    # Rows that pandas numbered have no names: after a shuffle the numbers of the target tell nothing.
+    sks.LassoPath(cv=2).fit(frame.reset_index(drop=True), series.set_axis(ORDER))
