@@ -306,7 +306,15 @@ def test_a_job_with_dates_has_points_at_the_ends_of_periods(job: Job, tmp_path: 
     points = sorted({(line["date"], int(line["first_row"]), int(line["end_row"])) for line in lines})
     assert points == [("2024-01-01", 0, 12), ("2024-02-01", 0, 128), ("2024-03-01", 12, 240)]
     assert "when" not in (result.selection.feature_names or ())
-    assert "month" in (result.folder / "report.html").read_text()
+    page = (result.folder / "report.html").read_text()
+    assert [name for name in ("2023-12", "2024-01", "2024-02", "2024-03", "2024-04") if f">{name}<" in page] == [
+        "2024-01",
+        "2024-02",
+        "2024-03",
+    ]
+    assert "window is" not in " ".join(result.manifest["notes"])
+    result = sks.run(by_date({"dates": "when", "period": "month", "window": 30}))
+    assert "window is 30 months, and there are 3 months" in " ".join(result.manifest["notes"])
     with pytest.raises(ConfigError, match=r"timeline\.period.*timeline\.dates"):
         sks.run(by_date({"period": "month"}))
     with pytest.raises(ConfigError, match=r"select\.window.*timeline\.window"):

@@ -131,22 +131,56 @@ def test_timeline_has_the_ranks_of_columns_that_moved():
     drawn(axes)
 
 
+def by_period(first_days, period):
+    """Return a timeline with a point in each of the periods."""
+    n = len(first_days)
+    stream = np.where(np.arange(30 * n)[:, None] < 15 * n, [1.0, 9.0], [9.0, 1.0]) * RNG.normal(size=(30 * n, 2))
+    timeline = sks.timeline(stream, sks.VarianceSelector(1, normalize=None), points=n, partition_bytes=30 * 2 * 8)
+    return dataclasses.replace(timeline, dates=np.array(first_days, dtype="datetime64[D]"), period=period)
+
+
 @pytest.mark.parametrize(
-    ("period", "ends"),
+    ("period", "begins", "middles"),
     [
-        ("day", ["2024-02-01", "2024-04-01"]),
-        ("week", ["2024-02-07", "2024-04-07"]),
-        ("month", ["2024-02-29", "2024-04-30"]),
-        ("year", ["2024-12-31", "2026-12-31"]),
+        ("day", ["2024-02-01", "2024-04-01"], ["2024-02-01T12", "2024-04-01T12"]),
+        ("week", ["2024-01-29", "2024-04-01"], ["2024-02-01T12", "2024-04-04T12"]),
+        ("month", ["2024-02-01", "2024-04-01"], ["2024-02-15T12", "2024-04-16"]),
+        ("year", ["2024-01-01", "2026-01-01"], ["2024-07-02", "2026-07-02T12"]),
     ],
 )
-def test_points_of_a_timeline_are_drawn_at_the_ends_of_periods(period, ends):
-    begins = ["2024-01-01", "2026-01-01"] if period == "year" else ["2024-02-01", "2024-04-01"]
-    stream = np.where(np.arange(120)[:, None] < 60, [1.0, 9.0], [9.0, 1.0]) * X[:120, :2]
-    timeline = sks.timeline(stream, sks.VarianceSelector(1, normalize=None), points=2, partition_bytes=60 * 2 * 8)
-    timeline = dataclasses.replace(timeline, dates=np.array(begins, dtype="datetime64[D]"), period=period)
-    places = line(timeline.plot(new_axes()), "column 0")[:, 0]
-    assert places.tolist() == np.array(ends, dtype="datetime64[D]").astype(float).tolist()
+def test_points_of_a_timeline_are_drawn_in_the_middle_of_periods(period, begins, middles):
+    places = line(by_period(begins, period).plot(new_axes()), "column 0")[:, 0]
+    assert (24 * places).tolist() == np.array(middles, dtype="datetime64[h]").astype(float).tolist()
+
+
+def dates(first, stop, step):
+    """Return the first days of periods."""
+    return np.arange(first, stop, dtype=f"datetime64[{step}]").astype("datetime64[D]")
+
+
+@pytest.mark.parametrize(
+    ("period", "begins", "names"),
+    [
+        ("month", dates("2025-01", "2025-07", "M"), [f"2025-{m:02d}" for m in range(1, 7)]),
+        ("month", dates("2025-01", "2025-11", "M"), [f"2025-{m:02d}" for m in range(1, 11, 2)]),
+        ("day", dates("2025-01-29", "2025-05-04", "D"), [f"2025-{m:02d}-01" for m in range(2, 6)]),
+        ("day", dates("2025-01-30", "2025-02-02", "D"), ["2025-01-30", "2025-01-31", "2025-02-01"]),
+        ("day", dates("2025-01-01", "2025-01-31", "D"), [f"2025-01-{d:02d}" for d in (6, 13, 20, 27)]),
+        ("week", ["2024-12-30", "2025-01-06", "2025-03-31"], ["2025-01-06", "2025-03-31"]),
+        ("year", dates("1987", "2026", "Y"), [str(year) for year in range(1990, 2026, 5)]),
+        ("year", ["2025-01-01"], ["2025"]),
+        # Placeholders of dates that are not known: no others than theirs are named.
+        ("month", ["0001-01-01", "2025-02-01", "9999-12-01"], ["0001-01", "2025-02", "9999-12"]),
+        ("day", ["-004-02-01", "0001-01-01"], ["-004-02-01", "0001-01-01"]),
+    ],
+)
+def test_ticks_of_a_timeline_name_periods_that_have_rows(period, begins, names):
+    timeline = by_period(begins, period)
+    axes = timeline.plot(new_axes())
+    drawn(axes)
+    assert [text.get_text() for text in axes.get_xticklabels()] == names
+    places = dict(zip(timeline.dates.astype(str).tolist(), axes.lines[0].get_xdata().tolist(), strict=True))
+    assert [places[next(day for day in places if day.startswith(name))] for name in names] == axes.get_xticks().tolist()
 
 
 def test_certificates_are_lines_from_bound_to_objective_to_scatter():

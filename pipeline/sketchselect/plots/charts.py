@@ -10,11 +10,18 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from sketchselect._text import clean, count, tick
 from sketchselect.linalg.validation import Array, Floats
@@ -205,47 +212,82 @@ def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: b
     """Draw the ranks of the columns that moved most, solid if they rose, and the number of selected columns.
 
     `timeline`: `rows` (n_points,), `ranks` (n_points, n_names), `n_selected` (n_points,), `names` and `n_risen`; and
-        perhaps `dates` (n_points,), the first days of the periods, and `period`, of whose ends the points are.
+        perhaps `dates` (n_points,), the first days of the periods, and `period`, in whose middle the points are.
     `title`: Above the names.
     """
     dates = timeline.get("dates")
     rows, chosen = (np.asarray(timeline[name], dtype=float) for name in ("rows", "n_selected"))
     ranks = np.asarray(timeline["ranks"], dtype=float).reshape(len(rows), -1)[:, : len(pen.colours)]
     lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
-    if dates is not None:  # Matplotlib's are days since 1970-01-01
-        rows = _last_days(np.array(dates, dtype="datetime64[D]"), timeline.get("period")).astype(np.float64)
+    along = "rows so far" if timeline.get("window") is None else "last row of the window"
+    if dates is not None:
+        period = timeline.get("period") or "day"
+        dates = np.array(dates, dtype="datetime64[D]")
+        along, rows = _ALONG_DATES[period], _middles(dates, period)
     axes.plot(rows, np.maximum(chosen, 0.5) + 0.5, color=pen.ink, linewidth=0.9, dashes=(3, 2))
     drawn: list[Line2D] = []
     for j in range(ranks.shape[1] - 1, -1, -1):  # what moved most lies on top
         style = "-" if j < timeline["n_risen"] else (0, (5, 1.5))
         label = timeline["names"][j] if named else None
         drawn.append(pen.line(axes, rows, ranks[:, j], pen.colour(j), width=1.4, style=style, label=label))
-    along = "rows so far" if timeline.get("window") is None else "last row of the window"
     pen.frame(
         axes,
         widened(rows, 0.03),
         (1.35 * max(lowest, float(chosen.max())), 0.75),
-        (along if dates is None else "", "rank of the column"),
+        (along, "rank of the column"),
         log="y",
         whole=True,
     )
     if dates is not None:
-        locator = AutoDateLocator()
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        marked = _marked_periods(dates, period)
+        axes.xaxis.set_major_locator(FixedLocator(rows[marked].tolist()))
+        axes.xaxis.set_major_formatter(FixedFormatter([_period_name(dates[i], period) for i in marked]))
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
     if named and drawn:
         _legend_beside(axes, drawn, title)
 
 
-def _last_days(first_days: Any, period: str | None) -> Any:
-    """Return the last day of the period that begins on each day."""
-    unit: Any = {"week": "W", "month": "M", "year": "Y"}.get(period or "", "D")
-    if unit == "W":  # NumPy's begin on Thursday
-        return first_days + np.timedelta64(6, "D")
-    after = first_days.astype(f"datetime64[{unit}]") + np.timedelta64(1, unit)
-    return after.astype("datetime64[D]") - np.timedelta64(1, "D")
+_ALONG_DATES = {"day": "day", "week": "week that begins on", "month": "month", "year": "year"}
+_AXIS_WIDTH = 48
+"""Characters that fit below an axis."""
+
+
+def _middles(first_days: Any, period: str) -> Floats:
+    """Return the middle of the period that begins on each day, in days since 1970-01-01."""
+    if period == "week":  # NumPy's begin on Thursday
+        after = first_days + np.timedelta64(7, "D")
+    else:
+        unit: Any = period[0].upper()
+        after = (first_days.astype(f"datetime64[{unit}]") + np.timedelta64(1, unit)).astype("datetime64[D]")
+    begin, end = (days.astype(np.float64) for days in (first_days, after))
+    return np.asarray(0.5 * (begin + end))
+
+
+def _period_name(first_day: Any, period: str) -> str:
+    """Return a period by its first day, as the table of the timeline does: a month and a year without the rest."""
+    return str(first_day)[: {"year": -6, "month": -3}.get(period)]
+
+
+def _marked_periods(first_days: Any, period: str) -> list[int]:
+    """Return which periods have a tick: few, evenly spaced, and the first ones of longer periods where there are many.
+
+    Matplotlib's own ticks of dates name periods without rows, and fail before the year 1.
+    """
+    width = len(_period_name(first_days[-1], period)) + 1
+    days, months = first_days.astype(np.int64), first_days.astype("datetime64[M]").astype(np.int64)
+    least = (days[-1] - days[0]) * width / _AXIS_WIDTH
+    coarser = [days, days // 2, (days + 3) // 7, (days + 3) // 14, *(months // step for step in (1, 2, 3, 6))]
+    coarser += [(months // 12 + 1970) // (power * step) for power in (1, 10, 100, 1000) for step in (1, 2, 5)]
+    for group in coarser:
+        marked = np.flatnonzero(np.diff(group, prepend=group[0] - 1)).tolist()
+        chosen = [marked.pop()]
+        for i in marked[::-1]:
+            if days[chosen[-1]] - days[i] >= least:
+                chosen.append(i)
+        if len(chosen) >= len(marked):  # the first one may be of a longer period that began before the rows did
+            break
+    return chosen[::-1]
 
 
 def _legend_beside(axes: Axes, lines: Sequence[Line2D], title: str = "") -> None:

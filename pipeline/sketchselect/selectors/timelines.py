@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
 from sketchselect._sklearn import clone
-from sketchselect._text import did_you_mean, first_names, html_table
+from sketchselect._text import counted, did_you_mean, first_names, html_table
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, SourceError
 from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine
 from sketchselect.execution.checkpoints import as_checkpoint
@@ -491,6 +491,9 @@ def timeline(
     if dates is not None:
         periods = Periods.of(open_vector(dates, matrix.shape[0], matrix=matrix, name="dates", dates=True), period)
     reporting = make_progress(progress)
+    remark = unfilled_window(window_of(unfitted, window, by_date=periods is not None), matrix.shape[0], periods)
+    if remark is not None:
+        reporting.note(f"note: {remark}")
     with open_engine(client, matrix, target, weight) as engine:
         options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
         source_rows = Source(matrix, target, weight, all_steps, in_double=unfitted.needs_double)
@@ -522,6 +525,17 @@ def window_of(selector: BaseSelector, window: int | None = None, *, by_date: boo
     if default is not None and window is not None and default != window:
         raise BadParameter(f"timeline: window is {window}, but the selector's is {default}; leave one of them out")
     return window if default is None else default
+
+
+def unfilled_window(window: int | None, n_rows: int, periods: Periods | None) -> str | None:
+    """Return what to say of a window that is longer than all rows (or periods); None where there is nothing to say."""
+    n, unit = (n_rows, "row") if periods is None else (len(periods.first_days), periods.length)
+    if window is None or window <= n:
+        return None
+    return (
+        f"timeline: window is {counted(window, unit)}, and there {'is' if n == 1 else 'are'} {counted(n, unit)}: each "
+        "point is of all rows up to it, as without a window"
+    )
 
 
 def timeline_of(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sketchselect.job.load import estimator
 from sketchselect.job.schema import TimelineSettings
-from sketchselect.selectors.timelines import Timeline, timeline_of, window_of
+from sketchselect.selectors.timelines import Timeline, timeline_of, unfilled_window, window_of
 from sketchselect.workflow import tables
 from sketchselect.workflow.session import Session
 
@@ -37,6 +37,8 @@ def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
         target=session.target_fingerprint,
         **({} if dates is None else {"dates": dates.identity()}),
     )
+    if (remark := unfilled_window(window, session.matrix.shape[0], periods)) is not None:
+        session.note(remark)
     with session.stage("timeline") as entry:
         if not session.reusable("timeline", fingerprint, entry):
             result = timeline_of(
