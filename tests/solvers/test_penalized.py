@@ -12,6 +12,7 @@ from sketchselect.solvers import (
     Lasso,
     adaptive_factors,
     least_squares,
+    penalized,
     ridge,
     solve_path,
     standardize,
@@ -309,3 +310,19 @@ def test_weak_signals_do_not_stall(make, penalty):
     path = solve_path(make(2000, 200, 20, beta=0.05).problem, penalty)
     assert path.optimality.max() <= 1e-10
     assert path.n_iter.max() <= 300
+
+
+@pytest.mark.parametrize("q", [1, 2])
+def test_sweeps_see_contiguous_memory(make, monkeypatch, q):
+    """The loop over a row of a strided array does not run in vector registers."""
+    name = "sweep" if q == 1 else "sweep_groups"
+    seen, original = [], getattr(penalized, name)
+
+    def recorded(gram, *arguments):
+        seen.append(gram.flags.c_contiguous)
+        return original(gram, *arguments)
+
+    monkeypatch.setattr(penalized, name, recorded)
+    solve_path(make(200, 30, 8, q).problem, Lasso(), target=None)
+    assert seen
+    assert all(seen)

@@ -101,7 +101,8 @@ def sweep(
 ) -> tuple[int, bool]:
     """Minimise over one coefficient after the other; return the sweeps made, and whether no step exceeded `tol`.
 
-    `residual` is kept equal to ``xy - gram coef``; all arrays are those of the working set, for one target.
+    `residual` is kept equal to ``xy - gram coef``; all arrays are those of the working set, for one target. `gram` may
+    be larger: a whole array, unlike its corner, is contiguous, so that the loop over a row runs in vector registers.
     """
     for n in range(max_sweeps):
         largest = 0.0

@@ -395,7 +395,7 @@ class WorkingSet:
         if coef.shape[1] > 1:
             xy, done = self.xy[self._columns], False
             while not done and n_sweeps < _MAX_SWEEPS:
-                made, done = sweep_groups(gram, residual, coef, pieces, 0.1 * tol, 50)
+                made, done = sweep_groups(self._block, residual, coef, pieces, 0.1 * tol, 50)
                 n_sweeps += int(made)
                 if not done:
                     newton_groups(gram, xy, coef, residual, pieces, 0.01 * tol)
@@ -406,7 +406,7 @@ class WorkingSet:
         block, done = 3, False
         while not done and n_sweeps < _MAX_SWEEPS:
             pattern(b, pieces, before)
-            made, done = sweep(gram, r, b, pieces, 0.1 * tol, block)
+            made, done = sweep(self._block, r, b, pieces, 0.1 * tol, block)
             n_sweeps += made
             pattern(b, pieces, after)
             if not done and (block > 20 or np.array_equal(before, after)):
@@ -428,7 +428,8 @@ def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where:
     signed = where[used]
     k = np.abs(signed) - 1
     sign = np.sign(signed)
-    block = gram[np.ix_(used, used)]
+    across = gram[:, used]
+    block = across[used]
     slope, level = pieces[used, k, 1], pieces[used, k, 2]
     solution = _solved(block, slope, xy[used] - sign * level)
     if solution is not None:
@@ -438,7 +439,7 @@ def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where:
         pattern(moved, pieces, landed)
         if np.array_equal(landed, where):
             b[:] = moved
-            r[:] = xy - gram[:, used] @ solution
+            r[:] = xy - across @ solution
             distance = np.empty(b.size)
             allowed = np.ones(b.size, dtype=bool)
             return bool(violations(r[:, None], b[:, None], pieces, allowed, distance) <= tol)
@@ -446,7 +447,7 @@ def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where:
         # Concave on these pieces: the linear penalty with the slopes of this point is above it and touches it.
         solution = _solved(block, np.zeros_like(slope), xy[used] - sign * (level + slope * np.abs(b[used])))
     if solution is not None:
-        _approach(gram, xy, b, r, pieces, used, solution)
+        _approach(across, xy, b, r, pieces, used, solution)
     return False
 
 
@@ -460,8 +461,11 @@ def _solved(block: Floats, slope: Floats, right: Floats) -> Floats | None:
     return solution if info == 0 else None
 
 
-def _approach(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, used: Ints, solution: Floats) -> None:
-    """Move towards a solution on the non-zero columns, by the longest of a few steps that lowers the objective."""
+def _approach(across: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, used: Ints, solution: Floats) -> None:
+    """Move towards a solution on the non-zero columns, by the longest of a few steps that lowers the objective.
+
+    `across` of shape (w, k): Columns of the Gram matrix of the non-zero coefficients.
+    """
     old = b[used]
     best = objective(b, r, xy, pieces)
     turning = old * solution < 0.0
@@ -470,7 +474,7 @@ def _approach(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, us
     for step in (1.0, 0.5, 0.25, 0.1, 0.02, first):
         new = old + step * (solution - old)
         new[new * old < 0.0] = 0.0
-        left = r - gram[:, used] @ (new - old)
+        left = r - across @ (new - old)
         moved = b.copy()
         moved[used] = new
         if objective(moved, left, xy, pieces) < best:
