@@ -114,7 +114,9 @@ def test_indices_are_those_of_scikit_learn_and_spark(offset, sparse, weighted):
     sums = CentroidSums(centers=centers).from_block(X + offset, sample_weight=weights)
     rows = csr_array(X + offset) if sparse else X + offset
     partition = _Partition.of(sums)
-    ours = partition.indices(_sums_of_rows([partition], rows, weights), len(X))
+    *totals, n_rows = _sums_of_rows([partition], rows, weights)
+    assert n_rows == len(X)
+    ours = partition.indices(np.array(totals), len(X))
     labels = ((X[:, None] - (centers - offset)) ** 2).sum(axis=2).argmin(axis=1)
     near = {"rel": 1e-12 if offset == 0 else 1e-8}
     assert ours["silhouette"] == pytest.approx(spark_silhouette(X, labels, weights), **near)
@@ -125,6 +127,17 @@ def test_indices_are_those_of_scikit_learn_and_spark(offset, sparse, weighted):
     assert ours["davies_bouldin"] == pytest.approx(davies_bouldin_score(Y, repeated), **near)
     freedom = (len(X) - 4) / (len(Y) - 4)
     assert ours["calinski_harabasz"] == pytest.approx(calinski_harabasz_score(Y, repeated) * freedom, **near)
+
+
+def test_rows_of_no_weight_change_no_index():
+    rng = np.random.default_rng(1)
+    X = np.concatenate([rng.standard_normal((60, 3)), 6 + rng.standard_normal((60, 3))])
+    further = np.concatenate([X, rng.standard_normal((50, 3))])
+    weights = np.repeat([1.0, 0.0], [120, 50])
+    alone = cluster_range(X, [2, 3], sample_weight=np.ones(120), random_state=0)
+    beside = cluster_range(further, [2, 3], sample_weight=weights, random_state=0)
+    for one, other in zip(alone.counts, beside.counts, strict=True):
+        assert other.calinski_harabasz == pytest.approx(one.calinski_harabasz, rel=0.05)
 
 
 def test_indices_of_a_range_are_those_of_its_partitions_of_all_rows():

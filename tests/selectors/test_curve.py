@@ -519,7 +519,7 @@ def test_a_sample_of_fewer_than_two_rows_a_cluster_is_refused_unless_it_is_all_r
     with pytest.raises(BadParameter, match="sample at least 8"):
         AutoSelector(n_clusters=4, sample_rows=7).fit(X)
     assert AutoSelector(n_clusters=4, sample_rows=8, methods=["variance"]).fit(X).curve_.points
-    assert selection_curve(X[:3], 4, sample_rows=3, methods=["variance"]).points[-1].ratio == 1.0
+    assert selection_curve(X[:3], 3, sample_rows=3, methods=["variance"]).points[-1].ratio == 1.0
 
 
 @pytest.mark.parametrize("p", [6, 100])
@@ -700,3 +700,18 @@ def test_columns_of_poisson_cells_keep_what_clusters_explain(seed: int) -> None:
 
     assert gained(chosen.support_) >= 0.95 * gained(slice(None))
     assert chosen.curve_.explained == pytest.approx(gained(slice(None)) / scatter, rel=0.02)
+
+
+def test_variances_that_only_rounding_tells_apart_do_not_compete():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 12))
+    X[:, :3] += 6 * rng.integers(0, 2, (4, 3))[rng.integers(4, size=300)]
+    for methods in (None, ["variance", "greedy"]):
+        for size in ("auto", 3):
+            chosen = sks.AutoSelector(size, methods=methods, n_clusters=4, normalize=None)
+            assert chosen.fit(X, prepare=["standardise"]).method_ != "variance"
+
+
+def test_no_more_clusters_than_rows():
+    with pytest.raises(BadParameter, match="n_clusters: 1000 clusters of 150 rows"):
+        sks.AutoSelector(n_clusters=1000).fit(np.random.default_rng(0).standard_normal((150, 5)))

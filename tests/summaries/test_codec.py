@@ -264,3 +264,9 @@ def test_columns_of_a_data_frame_are_not_mixed_up():
 def test_numbered_columns_are_no_names():
     pandas = pytest.importorskip("pandas")
     assert Moments().from_block(pandas.DataFrame(X)).feature_names is None
+
+
+def test_a_selection_is_no_summary_and_the_message_says_how_to_read_it(tmp_path: Path) -> None:
+    (tmp_path / "selection.json").write_text("{}")
+    with pytest.raises(DamagedFile, match="Selection"):
+        sks.load(tmp_path / "selection.json")

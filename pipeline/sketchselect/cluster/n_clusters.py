@@ -387,16 +387,17 @@ def range_of_source(
         partial(_distance_sums, partitions),
         operator.add,
         "range of clusters: distances",
-        state_nbytes=8 * sum(len(partition.weights) + 1 for partition in partitions),
+        state_nbytes=8 * (1 + sum(len(partition.weights) + 1 for partition in partitions)),
         working_nbytes=largest_nbytes + _PIECE_NBYTES,
     )
     result = reduce_blocks(sparse, reduction, options)
     if options.on_statistics is not None:
         options.on_statistics(result.stats)
-    ends = np.cumsum([len(partition.weights) + 1 for partition in partitions])[:-1]
-    for k, partition, totals in zip(centers, partitions, np.split(result.value, ends), strict=True):
+    ends = np.cumsum([len(partition.weights) + 1 for partition in partitions])
+    *parts, n_rows = np.split(result.value, ends)
+    for k, partition, totals in zip(centers, partitions, parts, strict=True):
         objective = cast(CentroidSums, sums[f"k{k}"]).objective
-        counts[k] = replace(counts[k], objective=objective, **partition.indices(totals, estimates.n_rows))
+        counts[k] = replace(counts[k], objective=objective, **partition.indices(totals, int(n_rows[0])))
     return replace(estimates, counts=tuple(counts.values()))
 
 
@@ -475,7 +476,10 @@ class _Partition:
 
 
 def _distance_sums(partitions: Sequence[_Partition], block: Block) -> Floats:
-    """Return `distance_sums` of all partitions of the rows of a block, one behind the other."""
+    """Return `distance_sums` of all partitions of the rows of a block, one behind the other, and the number of rows.
+
+    Rows of weight 0 do not count.
+    """
     return _sums_of_rows(partitions, block.values, block.weight)
 
 
@@ -489,7 +493,7 @@ def _sums_of_rows(partitions: Sequence[_Partition], rows: Any, weight: ArrayLike
         piece = densify(take_rows(rows, a, b), np.float64) if is_csr(rows) else np.asarray(rows[a:b], dtype=np.float64)
         for partition, own, total in zip(partitions, labels, sums, strict=True):
             total += partition.distance_sums(piece, own[a:b], weights[a:b])
-    return np.concatenate(sums)
+    return np.concatenate([*sums, [np.count_nonzero(weights)]])
 
 
 def _on_coreset(
@@ -514,7 +518,7 @@ def _on_coreset(
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
         sums = CentroidSums(centers=centers[k]).from_block(points.rows, sample_weight=points.weights)
         partition = _Partition.of(sums)
-        indices = partition.indices(_sums_of_rows([partition], points.rows, points.weights), sample.n_rows)
+        indices = partition.indices(_sums_of_rows([partition], points.rows, points.weights)[:-1], sample.n_rows)
         valley = _valley(points, points.assign(partition.centers), partition)
         counts.append(
             ClusterCount(k, cost, None, bound, float(np.mean(stability)), **indices, valley=valley),

@@ -15,7 +15,7 @@ from sketchselect.execution import PassOptions, Source, summarize_source
 from sketchselect.linalg.kmeans.sample import row_products, sample_size
 from sketchselect.linalg.validation import Floats, Labels, is_csr, require_positive
 from sketchselect.prepare.units import outweighing
-from sketchselect.selectors.base import BaseSelector, Selection
+from sketchselect.selectors.base import BaseSelector, Selection, Undecided
 from sketchselect.selectors.curve import ROUNDING, Curve, CurvePoint, SelectionCurve, Z, best, cluster_means
 from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.selectors.registry import METHODS
@@ -189,8 +189,8 @@ def selections_by_size(
             return None
         try:
             by_size[width] = method.set_params(n_features_to_select=width).fit_summary(summary).selection_
-        except BadParameter:
-            if not lenient:
+        except BadParameter as error:
+            if not (lenient or isinstance(error, Undecided)):
                 raise
             return None
         return by_size[width] if width == size else selection(size)
@@ -470,7 +470,11 @@ class AutoSelector(BaseSelector):
                 f"sample_rows: {sample.n_kept} of {sample.n_rows} rows say nothing of {k} clusters; sample at least "
                 f"{2 * k}"
             )
+        if self.n_clusters is not None and k > sample.n_rows:
+            raise BadParameter(f"n_clusters: {k} clusters of {sample.n_rows} rows; there are at most as many as rows")
         competitors = self._competitors()
+        for method in competitors.values():
+            method.n_rivals = len(competitors) - 1
         is_open = self.n_features_to_select == "auto"
         # A size that the user did not request is skipped if a method cannot select as few.
         lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1

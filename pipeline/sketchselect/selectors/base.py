@@ -270,6 +270,10 @@ def require_directions(size: int | None, k: int, name: str = "n_components") -> 
         )
 
 
+class Undecided(BadParameter):
+    """A method that competes with others tells no column from another."""
+
+
 class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
@@ -351,6 +355,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             "further_description",
             "inspect_rows",
             "inspect_target",
+            "n_rivals",
             "prepare_steps",
             "sampled_labels",
             "selection_flops",
@@ -362,6 +367,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
     half_life: float | None = None
     window: int | None = None
+    n_rivals: int = 0  # Other methods, of which one is taken where this one tells no column from another
     competes: bool = False  # Whether others are compared with it, so that no warning is due of what it selects
     n_features_in_: int
     feature_names_in_: NDArray[Any]

@@ -21,6 +21,7 @@ from sketchselect.prepare.fitted import Standardise
 from sketchselect.selectors.base import (
     BaseSelector,
     Selection,
+    Undecided,
     rank,
     require_directions,
     require_more_rows,
@@ -311,11 +312,14 @@ class VarianceSelector(BaseSelector):
         else:
             scores = summary.centered_column_squared_norms / max(summary.weight, np.finfo(float).tiny)
         varying = scores[scores > 0]
-        if not self.competes and n_select < varying.size and varying.max() <= varying.min() * (1 + EQUAL):
-            warn(
-                f"all columns have the same variance: rounding, or their order, decides which {self.method} selects; "
-                f'choose another method, or leave out "{Standardise.name}" where it is a step'
-            )
+        if n_select < varying.size and varying.max() <= varying.min() * (1 + EQUAL):
+            if self.n_rivals:
+                raise Undecided(f"{self.method}: all columns have the same variance")
+            if not self.competes:
+                warn(
+                    f"all columns have the same variance: rounding, or their order, decides which {self.method} "
+                    f'selects; choose another method, or leave out "{Standardise.name}" where it is a step'
+                )
         return self._selection(summary, np.sort(rank(scores)[:n_select]), scores, n_features_to_select=n_select)
 
 

@@ -192,6 +192,11 @@ def _opened(
 ) -> T:
     """Return what `rebuild` makes of the header and the arrays of a file whose digest is right, or is `digest`."""
     if len(raw) < _FIXED + _DIGEST or raw[: len(MAGIC)] != MAGIC:
+        if raw[:1] == b"{":
+            raise DamagedFile(
+                f"{name}: JSON, not a summary file; in Python a selection is "
+                "`sketchselect.selectors.Selection.from_dict(json.load(file))`"
+            )
         raise DamagedFile(
             f"{name}: not a summary file, or truncated ({len(raw)} bytes); `sketchselect summarize` makes one"
         )
