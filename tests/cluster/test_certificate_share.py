@@ -1,6 +1,7 @@
 """The share of the possible gain that a certificate proves, and the choice between both bounds."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,11 @@ def test_blocks_are_all_solved_where_a_few_promise_more(monkeypatch) -> None:
     X = blobs(3, 2000, 2, 6, separation=3.0)
     labels = sks.KMeans(6, n_init=3, random_state=0).fit_predict(X)
     monkeypatch.setattr(certify, "TRIAL_BLOCKS", 2)
-    found = sks.certify_labels(X, labels, 6, client="serial")
+    events: list[tuple[Any, ...]] = []
+    found = sks.certify_labels(X, labels, 6, client="serial", progress=lambda *event: events.append(event))
+    (announced,) = (text for kind, text, *_ in events if kind == "note" and "to solve" in text)
+    assert announced.startswith(f"block certificate: {found.details['n_blocks']:.0f} blocks of rows to solve, about ")
+    assert 'the method "spectral" solves none, a confidence (0.99) a quarter of them' in announced
     alone = [sks.certify_labels(X, labels, 6, method, client="serial") for method in ("spectral", "blocks")]
     assert found.method == "blocks"
     assert found.lower_bound == pytest.approx(max(one.lower_bound for one in alone), rel=1e-9)
