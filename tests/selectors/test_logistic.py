@@ -271,6 +271,37 @@ def test_engines_give_the_same_bits(few_sampled):
     assert results[0].summary_ == results[1].summary_
 
 
+def test_models_whose_hessians_are_many_are_summed_in_groups(few_sampled, monkeypatch):
+    X, y = noisy(1500)
+    size = {"partition_bytes": 200 * 12 * 8}
+    whole = LogisticPath(n_alphas=5, cv=2).fit(X, y, **size)
+    monkeypatch.setattr(likelihood_path, "HESSIANS_NBYTES", 5 * 8 * 13**2)
+    notes = Notes()
+    grouped, threads = (
+        LogisticPath(n_alphas=5, cv=2).fit(X, y, client=client, progress=notes, **size)
+        for client in (LocalEngine(kind="serial"), LocalEngine(3))
+    )
+    assert grouped.summary_ == threads.summary_
+    assert any("groups of models, each over all rows" in note for note in notes.notes)
+    assert grouped.summary_.record.hessians.size == 0
+    assert grouped.converged_
+    assert grouped.path_.coefs == pytest.approx(whole.path_.coefs, rel=1e-9, abs=1e-12)
+    assert grouped.path_.cv_errors == pytest.approx(whole.path_.cv_errors, rel=1e-12)
+    assert grouped.path_.gaps == pytest.approx(whole.path_.gaps, abs=1e-9)
+
+
+def test_groups_of_several_shares_of_the_lasso(few_sampled, monkeypatch):
+    X, y = noisy(1500)
+    ratios = [0.4, 1.0]
+    whole = LogisticPath(n_alphas=4, cv=2, l1_ratio=ratios).fit(X, y)
+    monkeypatch.setattr(likelihood_path, "HESSIANS_NBYTES", 1)
+    grouped = LogisticPath(n_alphas=4, cv=2, l1_ratio=ratios).fit(X, y)
+    assert grouped.summary_.l1_ratios.tolist() == whole.summary_.l1_ratios.tolist()
+    assert grouped.summary_.folds.tolist() == whole.summary_.folds.tolist()
+    assert grouped.path_.coefs == pytest.approx(whole.path_.coefs, rel=1e-9, abs=1e-12)
+    assert (grouped.l1_ratio_, grouped.alpha_) == pytest.approx((whole.l1_ratio_, whole.alpha_), rel=1e-12)
+
+
 def write_store(folder, X):
     import zarr
 

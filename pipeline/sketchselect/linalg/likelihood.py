@@ -98,16 +98,24 @@ def saturated_loss(family: Family, y: Floats) -> Floats:
 
 
 def likelihood_sums(
-    rows: Any, y: Floats, weights: Floats, held: Floats, family: Family, terms: Terms, curved: NDArray[np.bool_]
+    rows: Any,
+    y: Floats,
+    weights: Floats,
+    fold: NDArray[np.intp],
+    folds: NDArray[np.int64],
+    family: Family,
+    terms: Terms,
+    curved: NDArray[np.bool_],
 ) -> Sums:
     """Return the sums over rows.
 
     `rows`, shape (n_rows, p): Standardised; a callable ``(start, stop) -> array`` makes them piece by piece.
     `y`, shape (n_rows, n_outputs): As in `losses`.
-    `weights`, `held`, shape (n_rows, n_models): Weight of a row for a model, and as one that it leaves out.
+    `weights`, `fold`, shape (n_rows,): Weight of a row, and its fold.
+    `folds`, shape (n_models,): Fold that a model leaves out.
     `curved`, shape (n_models,): Models whose Hessian is computed.
     """
-    n_rows, n_models = weights.shape
+    n_rows, n_models = weights.size, folds.size
     q = y.shape[1]
     pieces = rows if callable(rows) else (lambda a, b: rows[a:b])
     p = pieces(0, 0).shape[1]
@@ -117,13 +125,17 @@ def likelihood_sums(
     coef[np.searchsorted(used, terms.columns), terms.models * q + terms.outputs] = terms.values
     gradients = np.zeros((n_models, q, p + 1))
     loss_sums, held_sums, wrong, held_wrong = (np.zeros(n_models) for _ in range(4))
-    hessians = [np.zeros((s.stop - s.start,) * 2) for s, is_curved in zip(places, curved, strict=True) if is_curved]
+    sides = [s.stop - s.start for s, is_curved in zip(places, curved, strict=True) if is_curved]
+    edges = np.cumsum([0, *(side * side for side in sides)])
+    flat = np.zeros(edges[-1])
+    hessians = [flat[a:b].reshape(side, side) for a, b, side in zip(edges, edges[1:], sides, strict=False)]
     height = max(_PIECE_VALUES // max(n_models * q, p + 1), 16)
     for start in range(0, n_rows, height):
         stop = min(start + height, n_rows)
         design = np.ones((stop - start, p + 1))
         design[:, :p] = pieces(start, stop)
-        y_piece, w, h = y[start:stop], weights[start:stop], held[start:stop]
+        y_piece, left_out = y[start:stop], fold[start:stop, None] == folds
+        w, h = (np.where(where, weights[start:stop, None], 0.0) for where in (~left_out, left_out))
         margins = (design[:, used] @ coef).reshape(stop - start, n_models, q)
         each = losses(family, margins, y_piece)
         means = mean_response(family, margins)
@@ -139,7 +151,6 @@ def likelihood_sums(
         for i in np.flatnonzero(curved):
             s = places[i]
             _add_hessian(next(matrices), design, terms.columns[s], terms.outputs[s], family, margins[:, i], w[:, i])
-    flat = np.concatenate([m.ravel() for m in hessians]) if hessians else np.zeros(0)
     counts = (None, None) if family == "poisson" else (wrong, held_wrong)
     return Sums(loss_sums, held_sums, gradients, flat, *counts)
 

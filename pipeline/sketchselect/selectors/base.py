@@ -448,6 +448,14 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         """Return the bytes that selecting takes beside the summary, where they may be more than those of a pass."""
         return 0
 
+    def largest_pass(self, source: Source) -> Summary[Any] | None:
+        """Return the largest summary of a pass of `collect_source`, where a few rows do not tell how large it is."""
+        return None
+
+    def collecting_nbytes(self, source: Source) -> int:
+        """Return the bytes that `collect_source` takes in its own process, where they may be more than a pass takes."""
+        return 0
+
     @property
     def makes_passes(self) -> bool:
         """Whether `collect_source` makes other passes than the one that `summary_description` describes.

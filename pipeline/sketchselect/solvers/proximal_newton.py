@@ -90,7 +90,9 @@ def newton_step(
     if not largest > 0:
         return coef.copy()
     root = np.sqrt(np.maximum(curvature, _LEAST_CURVATURE * largest))
-    gram = hessian / root / root[:, None] * (1.0 - _RIDGE)
+    gram = hessian / root
+    gram /= root[:, None]
+    gram *= 1.0 - _RIDGE
     np.fill_diagonal(gram, 1.0)
     pull = gram @ (root * coef) - (gradient + penalty.ridge * coef * is_penalised) / root
     unit = float(np.abs(pull).max()) or 1.0

@@ -207,7 +207,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` or `merge`."""
-        return _WORKING_NBYTES + 2 * self.projected_nbytes(n_features)
+        return _WORKING_NBYTES + 16 * len(self.models) * self.n_outputs * (n_features + 1)
 
     def _empty(self, n_features: int, n_targets: int) -> LikelihoodRecord:
         m, folds = len(self.models), np.zeros(max(self.n_folds, 1))
@@ -277,12 +277,12 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
             raise BadBlock(f"the models are of {width} columns, the block has {p}")
         fold = self.fold_of(global_rows(start, n_rows), targets.groups)
         row_weights = np.ones(n_rows) if weights is None else weights
-        left_out = fold[:, None] == self.folds
         sums = likelihood_sums(
             lambda a, b: self.standardised(block[a:b]),
             targets.y,
-            np.where(left_out, 0.0, row_weights[:, None]),
-            np.where(left_out, row_weights[:, None], 0.0),
+            row_weights,
+            fold,
+            self.folds,
             self.family,
             self.coefficients,
             self.models[:, 2] > 0,
@@ -298,6 +298,23 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         pairs = ((name, a, vars(right)[name]) for name, a in vars(left).items() if name != "n_features")
         sums: dict[str, Any] = {name: None if a is None or b is None else a + b for name, a, b in pairs}
         return LikelihoodRecord(n_features=left.n_features, **sums)
+
+    @classmethod
+    def joined(cls, groups: Sequence[LikelihoodSums]) -> LikelihoodSums:
+        """Return the sums of the models of several groups over the same rows, without the Hessians."""
+        first, n_before = groups[0], np.cumsum([0, *(len(group.models) for group in groups)])
+        models = np.concatenate([group.models for group in groups])
+        models[:, 2] = 0
+        terms = [group.terms + np.array([n, 0, 0, 0]) for group, n in zip(groups, n_before, strict=False)]
+        parameters = first.parameters() | {"models": models, "terms": np.concatenate(terms)}
+        if not isinstance(first.l1_ratio, float):
+            parameters["l1_ratio"] = np.concatenate([group.l1_ratios for group in groups])
+        by_model = ("losses", "held_out", "gradients", "wrong", "held_out_wrong")
+        sums = {name: [getattr(group.record, name) for group in groups] for name in by_model}
+        together: dict[str, Any] = {
+            name: None if arrays[0] is None else np.concatenate(arrays) for name, arrays in sums.items()
+        }
+        return cls(**parameters)._with(replace(first.record, hessians=np.zeros(0), **together), first.context)
 
     # --- answers -----------------------------------------------------------------------------------------------
 

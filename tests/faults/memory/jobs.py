@@ -151,7 +151,9 @@ class Job:
         """Write the source and what belongs to it, and return the job."""
         name = self.write(folder)
         given = self.sections
-        select = {"method": self.method} | ({} if self.method in ("auto", "auto-target") else {"n_features": 10})
+        # Folds choose the number of columns.
+        chooses = self.method in ("auto", "auto-target") or "cv" in given.get("select", {})
+        select = {"method": self.method} | ({} if chooses else {"n_features": 10})
         execution: dict[str, Any] = {"cluster": self.cluster, "checkpoint": False}
         if self.cluster != "serial":
             execution["n_workers"] = 2
@@ -165,7 +167,9 @@ class Job:
         }
         if "target" in job["input"]:
             target = np.random.default_rng(1).standard_normal(job["input"]["target"])
-            if given.get("classes"):
+            if given.get("classes", {}).get("of_columns"):
+                target += np.load(job["input"]["url"], mmap_mode="r")[:, :20].sum(axis=1)
+            if "classes" in given:
                 target = (target > 0).astype("int64")
             np.save(folder / "y.npy", target)
             job["input"]["target"] = str(folder / "y.npy")
@@ -246,6 +250,14 @@ JOBS = (
     Job("auto-target", lambda f: FLOATS(f, 100_000, 200), "auto-target", "local", None, {"input": {"target": 100_000}}),
     Job(
         "logistic", lambda f: FLOATS(f, 100_000, 100), "logistic", "threads", None,
-        {"input": {"target": 100_000}, "classes": {"yes": True}},
+        {"input": {"target": 100_000}, "classes": {"of_columns": False}},
+    ),
+    Job(
+        "logistic-folds", lambda f: npy(f, 9_000, 400, dtype="float64"), "logistic", "threads", None,
+        {"input": {"target": 9_000}, "classes": {"of_columns": True}, "select": {"cv": 3, "n_alphas": 30}},
+    ),
+    Job(
+        "logistic-narrow", lambda f: npy(f, 400_000, 6), "logistic", "local", None,
+        {"input": {"target": 400_000}, "classes": {"of_columns": True}, "select": {"cv": 5, "n_alphas": 20}},
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from sketchselect._progress import reporting_steps, steps
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.csr import densify
-from sketchselect.linalg.likelihood import INTERCEPT, Family, Sums, Terms, likelihood_sums, saturated_loss
+from sketchselect.linalg.likelihood import INTERCEPT, Family, Sums, Terms, likelihood_sums, n_outputs, saturated_loss
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, is_csr
 from sketchselect.solvers import NetPenalty, newton_step
@@ -34,6 +34,10 @@ LEAST_ROWS = 256
 
 TYPICAL_PASSES = 6
 """Passes over rows of which the sample is a part: 4 to 8 are usual."""
+
+HESSIANS_NBYTES = 32 << 20
+"""Bytes of the Hessians of a pass, or one Hessian: of more, the rows are read for one group of models after the other.
+Computing so many takes longer than reading the rows."""
 
 _WHOLE = 64
 """Coefficients of a model up to which its Hessian is that of all of them."""
@@ -66,6 +70,11 @@ class PathSettings:
     max_passes: int
     tol: float
 
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of a model."""
+        return n_outputs(self.family, len(self.classes or ()))
+
     def outline(self, iterates: Sequence[Iterate], mean: Floats | None, scale: Floats | None) -> LikelihoodSums:
         """Return the description of the sums of these models."""
         models, terms = listed(iterates)
@@ -82,6 +91,41 @@ class PathSettings:
             self.seed,
             self.groups,
         )
+
+    def largest(self, n_rows: int, n_columns: int) -> LikelihoodSums:
+        """Return the description of the largest sums of a pass that the models of so many rows usually lead to."""
+        n_models = (
+            (self.n_alphas if self.alphas is None else len(self.alphas)) * len(self.l1_ratios) * len(self.folds())
+        )
+        side = self.most_terms(n_rows, n_columns)
+        n_curved = min(-(-HESSIANS_NBYTES // (8 * side**2)), n_models)
+        at, width = np.arange(side), side // self.n_outputs
+        some = [
+            Iterate(
+                1.0,
+                self.l1_ratios[0],
+                ALL_ROWS,
+                at % width - 1,
+                at // width,
+                np.zeros(side),
+                i >= n_curved,
+            )
+            for i in range(n_models)
+        ]
+        return self.outline(some, None, None)
+
+    def most_terms(self, n_rows: int, n_columns: int) -> int:
+        """Return the most terms of a model that starts on a sample: the lasso has no more columns than rows."""
+        n_sampled = min(n_sampled_rows(n_columns), n_rows)
+        return self.n_outputs * min(n_columns + 1, 4 * n_sampled + _WHOLE)
+
+    def working_nbytes(self, n_rows: int, n_columns: int) -> int:
+        """Return the bytes that `fit_path` takes in its process: for the sample and its models, or for sums."""
+        n_sampled, n_starts = min(n_sampled_rows(n_columns), n_rows), len(self.folds())
+        hessian = 8 * self.most_terms(n_rows, n_columns) ** 2
+        # Those of two steps of a model of each fold, and three matrices of the step of one model.
+        sample = 32 * n_sampled * (n_columns + 1) + (2 * n_starts + 3) * hessian
+        return max(sample, 3 * self.largest(n_rows, n_columns).projected_nbytes(n_columns))
 
     def folds(self) -> range:
         """Return the folds that models leave out, and -1 for the models of all rows."""
@@ -264,14 +308,14 @@ class Sample:
     def points(self, iterates: Sequence[Iterate], family: Family) -> Iterator[Point]:
         """Yield what the sample says of each model."""
         folds = np.array([one.fold for one in iterates])
-        weights = np.where(self.fold[:, None] == folds, 0.0, self.weights[:, None])
         sizes = [one.values.size for one in iterates]
         terms = Terms(
             np.repeat(np.arange(len(iterates)), sizes),
             *(np.concatenate([getattr(one, name) for one in iterates]) for name in ("columns", "outputs", "values")),
         )
         everything = np.ones(len(iterates), dtype=bool)
-        sums: Sums = likelihood_sums(self.rows, self.y, weights, np.zeros_like(weights), family, terms, everything)
+        sums: Sums = likelihood_sums(self.rows, self.y, self.weights, self.fold, folds, family, terms, everything)
+        weights = np.where(self.fold[:, None] == folds, 0.0, self.weights[:, None])
         start = 0
         losses = sums.losses - saturated_loss(family, self.y) @ weights
         totals = np.maximum(weights.sum(axis=0), np.finfo(np.float64).tiny)
@@ -325,29 +369,73 @@ def fit_path(source: Source, settings: PathSettings, options: PassOptions, stage
     varying = np.broadcast_to(scale > 0, (empty.n_outputs, source.n_columns))
     with one_blas_thread(), reporting_steps(options.progress):
         iterates = start_on_sample(rows, settings, varying, stats.n_rows <= source.n_columns, is_complete)
+    # Their memory is for the passes.
+    del survey, sample, rows
+    adjusts = settings.alphas is None and not is_complete
     sums: LikelihoodSums | None = None
-    first_alphas = {one.l1_ratio: one.alpha for one in reversed(iterates)}
     for made in range(2, settings.max_passes + 1):
-        description = settings.outline(iterates, mean, scale)
-        open_models = sum(not one.converged for one in iterates)
-        size = format_bytes(description.projected_nbytes(source.n_columns))
-        options.progress.note(f"{stage}: pass {made}, {open_models} of {len(iterates)} models, a state takes {size}")
-        value: Any = summarize_source(source, description, options, stage=f"{stage}: pass {made}").value
-        sums = value
-        points = list(points_of(value))
-        if made == 2 and settings.alphas is None and not is_complete and value.model_weights[0] > 0:
-            # The first model has no columns, and the gradient there does not depend on its intercept.
-            pull = float(np.abs(points[0].gradient[:, :-1]).max())
-            for one in iterates if pull > 0 else []:
-                one.alpha *= pull / one.l1_ratio * (1 + _ROUNDING) / first_alphas[one.l1_ratio]
-        with one_blas_thread():
-            for one, point in zip(iterates, points, strict=True):
-                one.advance(point, settings.tol, varying)
-        is_current = bool(np.array_equal(value.alphas, [one.alpha for one in iterates]))
+        sums = None  # Its memory is for the next pass.
+        sums = _step(source, settings, options, f"{stage}: pass {made}", iterates, mean, scale, adjusts and made == 2)
+        is_current = bool(np.array_equal(sums.alphas, [one.alpha for one in iterates]))
         if is_current and all(one.converged for one in iterates):
             break
     assert sums is not None
     return sums
+
+
+def _step(
+    source: Source,
+    settings: PathSettings,
+    options: PassOptions,
+    stage: str,
+    iterates: Sequence[Iterate],
+    mean: Floats,
+    scale: Floats,
+    adjusts: bool,
+) -> LikelihoodSums:
+    """Make a step of every model by a pass over all rows; return the sums at the coefficients that they had before.
+
+    `adjusts`: Whether the alphas, which are those of a sample, are moved to where the first column enters.
+    """
+    varying = np.broadcast_to(scale > 0, (settings.n_outputs, scale.size))
+    groups = list(_in_groups(iterates))
+    # As they are before any step.
+    descriptions = [settings.outline(group, mean, scale) for group in groups]
+    size = max(description.projected_nbytes(scale.size) for description in descriptions)
+    open_models = sum(not one.converged for one in iterates)
+    in_groups = f"; {len(groups)} groups of models, each over all rows" if len(groups) > 1 else ""
+    options.progress.note(
+        f"{stage}, {open_models} of {len(iterates)} models, a state takes {format_bytes(size)}{in_groups}"
+    )
+    first_alphas = {one.l1_ratio: one.alpha for one in reversed(iterates)}
+    made: list[LikelihoodSums] = []
+    for i, (group, description) in enumerate(zip(groups, descriptions, strict=True), 1):
+        name = stage if len(groups) == 1 else f"{stage}, models {i}/{len(groups)}"
+        value: Any = summarize_source(source, description, options, stage=name).value
+        if adjusts and not made and value.model_weights[0] > 0:
+            # The first model has no columns, and the gradient there does not depend on its intercept.
+            pull = float(np.abs(value.gradients[0, :, :-1] / value.model_weights[0]).max())
+            for one in iterates if pull > 0 else []:
+                one.alpha *= pull / one.l1_ratio * (1 + _ROUNDING) / first_alphas[one.l1_ratio]
+        with one_blas_thread():
+            for one, point in zip(group, points_of(value), strict=True):
+                one.advance(point, settings.tol, varying)
+        made.append(value if len(groups) == 1 else LikelihoodSums.joined([value]))
+    return made[0] if len(made) == 1 else LikelihoodSums.joined(made)
+
+
+def _in_groups(iterates: Sequence[Iterate]) -> Iterator[list[Iterate]]:
+    """Yield the models, in their order, in groups whose Hessians take `HESSIANS_NBYTES` at most."""
+    group: list[Iterate] = []
+    nbytes = 0
+    for one in iterates:
+        size = 0 if one.converged else 8 * one.values.size**2
+        if group and nbytes + size > HESSIANS_NBYTES:
+            yield group
+            group, nbytes = [], 0
+        group.append(one)
+        nbytes += size
+    yield group
 
 
 def start_on_sample(

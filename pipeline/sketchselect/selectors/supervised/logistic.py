@@ -183,7 +183,8 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     takes an intercept to be off by no more than its own size, or 1. Classes that columns separate have finite
     coefficients at every alpha.
     Cost of a pass a row: ``4 m p`` flops for m models, and ``2 s^2`` for each model with s coefficients that has not
-    converged; with folds m is (folds + 1) times the number of alphas, and of values of `l1_ratio`.
+    converged; with folds m is (folds + 1) times the number of alphas, and of values of `l1_ratio`. Hessians of more
+    than 32 MiB are summed for one group of models after the other: a pass then reads the rows once for each.
     Source: Friedman, Hastie and Tibshirani 2010; Lee, Sun and Saunders 2014 (proximal Newton); Tibshirani et al. 2012
     (which columns become candidates along the path).
 
@@ -315,6 +316,14 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         """Return 2 passes for rows that fit into the sample, and a usual number for more; and `max_passes`."""
         usual = 2 if n_rows <= n_sampled_rows(n_columns) else TYPICAL_PASSES
         return min(usual, self.max_passes), self.max_passes
+
+    def largest_pass(self, source: Source) -> Summary[Any]:
+        """Return the sums of as many and as large models as usual rows lead to."""
+        return self._settings().largest(source.n_rows, source.n_columns)
+
+    def collecting_nbytes(self, source: Source) -> int:
+        """Return the bytes of the sample and the steps of its models."""
+        return self._settings().working_nbytes(source.n_rows, source.n_columns)
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sums of all models at their optima."""

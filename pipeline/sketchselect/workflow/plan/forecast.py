@@ -48,7 +48,7 @@ from sketchselect.execution.clusters import local_memory_limit
 from sketchselect.execution.engine import available_cores, compute_plan, source_identities
 from sketchselect.execution.plan import COMPILING_NBYTES, PROCESS_NBYTES, Engine, Plan, projection, reading_nbytes
 from sketchselect.execution.source import Block, CachedSource
-from sketchselect.execution.summarize import plan_summary
+from sketchselect.execution.summarize import plan_summary, summary_projection
 from sketchselect.execution.tasks import read_block
 from sketchselect.execution.tree import FAN_IN, MergeTree
 from sketchselect.job.load import load_job
@@ -819,6 +819,7 @@ class _Walk:
             finally:
                 engine.due = math.inf
             self._repeat_last(n_before)
+            self._enlarge_last(n_before)
         return columns
 
     def _repeat_last(self, n_before: int) -> None:
@@ -826,8 +827,21 @@ class _Walk:
         source, passes = self.session.selection_source, self.engine.passes
         numbers = self.session.selector.n_passes(source.n_rows, source.n_columns)
         if numbers is not None and len(passes) > n_before:
-            usual, most = (max(n - (len(passes) - n_before) + 1, 1) for n in numbers)
-            passes[-1] = replace(passes[-1], repeats=usual, repeats_most=most)
+            # The groups of models of the last step are repeated together.
+            step = [one.name.partition(",")[0] for one in passes[n_before:]].count(passes[-1].name.partition(",")[0])
+            usual, most = (max(n - (len(passes) - n_before) + step, 1) for n in numbers)
+            passes[-step:] = [replace(one, repeats=usual, repeats_most=most) for one in passes[-step:]]
+
+    def _enlarge_last(self, n_before: int) -> None:
+        """Put the memory that all rows may take into the plan, where a few rows do not tell it."""
+        session, passes = self.session, self.engine.passes
+        source = session.selection_source
+        self.client_nbytes = max(self.client_nbytes, session.selector.collecting_nbytes(source))
+        description = session.selector.largest_pass(source)
+        if description is not None and len(passes) > n_before:
+            projected, *_ = summary_projection(source, description, session.pass_options)
+            most = max(projected.nbytes, passes[-1].projected_bytes)
+            passes[-1] = replace(passes[-1], projected_bytes=most)
 
     def _timeline(self) -> None:
         settings, session = self.config.timeline, self.session
