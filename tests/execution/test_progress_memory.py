@@ -20,6 +20,7 @@ from sketchselect.execution.tree import make_tree
 from sketchselect.linalg import pivoting
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
 from sketchselect.readers import open_matrix, row_partitions
+from sketchselect.selectors import LassoPath
 from sketchselect.summaries import Moments
 
 
@@ -268,3 +269,9 @@ def test_builds_name_the_library_and_its_kernel():
     builds = blas_builds()
     assert builds
     assert all(len(build.split()) >= 2 for build in builds)
+
+
+def test_a_summary_larger_than_the_machine_is_refused_without_a_limit() -> None:
+    rows = np.zeros((3, 300_000))
+    with pytest.raises(WillNotFit, match=r"array: projected peak .*fewer columns"):
+        LassoPath(n_features_to_select=2).fit(rows, [1.0, 2.0, 3.0])

@@ -11,7 +11,7 @@ from sketchselect import readers
 from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import PassOptions, compute_plan, make_plan, source_identities, source_partitions
-from sketchselect.execution.plan import Plan, Projection, require_fit
+from sketchselect.execution.plan import Plan, Projection, require_plan_fits
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
@@ -158,7 +158,7 @@ def summarize_source(
     statistics: list[Statistics] = []
     # All of them before any of them reads.
     for plan in plans:
-        require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
+        require_plan_fits(plan, options.engine)
 
     def values() -> Iterator[Summary[Any]]:
         for plan in plans:
