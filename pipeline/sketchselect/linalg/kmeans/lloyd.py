@@ -10,7 +10,7 @@ Rows in memory keep bounds of their distances between sweeps, so that most need 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -205,7 +205,7 @@ class _Shifted:
         with np.errstate(over="ignore"):
             return cls(pilot, scale, (-2.0 * about).astype(np.float32), norms.astype(np.float32), slope, floor)
 
-    @property
+    @cached_property
     def takes_rows_as_they_are(self) -> bool:
         """Whether products take float32 rows without a shift or scale."""
         return self.pilot.dtype == np.float32 and self.scale == 1.0 and not self.pilot.any()
