@@ -57,6 +57,21 @@ def test_columns_of_a_data_frame_are_target_weight_and_groups(kind, frame):
         assert model.score(with_target, "y") == pytest.approx(expected.score(frame[NAMES], frame["y"]), rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "Dask"])
+@pytest.mark.parametrize("named", [True, False])
+def test_new_rows_may_have_the_column_of_the_target(kind, named, frame):
+    model = sks.LassoPath(cv=3)
+    if named:
+        model.fit(frame[[*NAMES, "y"]], "y")
+    else:
+        model.fit(frame[NAMES], frame["y"])
+    expected = model.predict(frame[NAMES])
+    assert np.array_equal(model.predict(FRAMES[kind](frame[["y", *NAMES]])), expected)
+    assert model.score(frame[["y", *NAMES]], frame["y"]) == model.score(frame[NAMES], frame["y"])
+    with pytest.raises(ValueError, match=r"w|5 features"):
+        model.predict(FRAMES[kind](frame[[*NAMES, "w"]]))
+
+
 @pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars"])
 def test_text_of_a_column_is_classes(kind, frame):
     rows = frame[[*NAMES, "y"]].assign(y=np.where(frame["y"] > 0, "high", "low"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, Self, Unpack
 
@@ -318,6 +318,15 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             self._has_groups = isinstance(target, GroupedTarget)
             self._seen_classes = checked_classes(classes)
             require_several(self._seen_classes)
+
+    def _open(self, X: Any, *, reset: bool, vectors: Mapping[str, Any] | None = None) -> Matrix:
+        """Return the opened source; new rows may have the column of the target beside those of the fit."""
+        features = getattr(self, "feature_names_in_", None)
+        if not reset and features is not None and hasattr(X, "columns"):
+            others = set(getattr(X, "column_names", X.columns)) - set(features)  # pyarrow's columns are their values
+            names = [name for name in getattr(self, "_target_names", None) or () if name in others]
+            vectors = {**dict(zip(names, names, strict=True)), **(vectors or {})}
+        return super()._open(X, reset=reset, vectors=vectors)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         self._target_names = target_names(y)
