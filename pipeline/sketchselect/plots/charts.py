@@ -99,16 +99,19 @@ class Pen:
         names: tuple[str, str],
         *,
         log: str = "",
-        whole: bool = False,
+        whole: str = "",
         chosen: float | None = None,
     ) -> None:
-        """Set limits, names and ticks of both axes; those in `log` are logarithmic, `chosen` is marked on the first."""
+        """Set limits, names and ticks of both axes, of which `chosen` is marked on the first.
+
+        Those in `log` are logarithmic, those in `whole` have ticks at whole numbers.
+        """
         for direction, axis, limits, name in zip(
             "xy", (axes.xaxis, axes.yaxis), (x_limits, y_limits), names, strict=True
         ):
             axes.set(**{f"{direction}label": name, f"{direction}scale": "log" if direction in log else "linear"})
             axes.set(**{f"{direction}lim": limits})
-            _plain_ticks(axis, log=direction in log, whole=whole and direction == "x")
+            _plain_ticks(axis, log=direction in log, whole=direction in whole)
         if chosen is not None:
             axes.axvline(chosen, color=self.ink, linewidth=0.9, dashes=(3, 2))
 
@@ -153,13 +156,19 @@ def draw_curve(
         colour = pen.colour(place)
         pen.line(axes, sizes[of_method], ratio[of_method], colour, label=name)
         if chosen is None or name == chosen[0]:
-            pen.bars(axes, sizes[of_method], low[of_method], high[of_method], colour, 0.9)
+            # Side by side where there are several.
+            shift = 1.0 if chosen is not None else 1.015 ** (place - len(set(names)) // 2)
+            pen.bars(axes, shift * sizes[of_method], low[of_method], high[of_method], colour, 0.9)
     axes.axhline(1.0, color=pen.muted, linewidth=0.9)
     top = float(np.nanmax(np.where(np.isfinite(ratio), ratio, 1.0)))
+    bottom = min(0.98, float(np.nanmin(low)))
+    # Intervals are shown whole unless they are much longer than the lines are high.
+    drawn = [value for name, value in zip(names, high.tolist(), strict=True) if chosen is None or name == chosen[0]]
+    top = max(top, min(float(np.nanmax(drawn, initial=top)), top + 2.0 * (top - bottom)))
     pen.frame(
         axes,
         (0.9 * float(sizes.min()), 1.1 * float(sizes.max())),
-        (min(0.98, float(np.nanmin(low))), top + 0.05 * (top - 0.95)),
+        (bottom, top + 0.05 * (top - 0.95)),
         ("selected columns", "inertia, relative to all columns"),
         log="x",
         chosen=None if chosen is None else chosen[1],
@@ -203,7 +212,7 @@ def draw_counts(
         lows.append(min(0.0, *(float(np.nanmin(values, initial=0.0)) for values in (stability, silhouette))))
     for axes, low, name in zip(panels, lows, names, strict=False):
         along = "number of clusters" if axes is panels[-1] else ""
-        pen.frame(axes, widened(ks, 0.03), (low, 1.08), (along, name), whole=True, chosen=counts["recommended"])
+        pen.frame(axes, widened(ks, 0.03), (low, 1.08), (along, name), whole="x", chosen=counts["recommended"])
     for axes in panels[:2]:
         axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)  # above the axes: lines may be anywhere
 
@@ -236,7 +245,7 @@ def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: b
         (1.35 * max(lowest, float(chosen.max())), 0.75),
         (along, "rank of the column"),
         log="y",
-        whole=True,
+        whole="x",
     )
     if dates is not None:
         marked = _marked_periods(dates, period)
@@ -460,7 +469,7 @@ def draw_scores(pen: Pen, axes: Axes, ranking: Ranking, n_shown: int) -> None:
     widths = (0.5 - 0.01 * n_shown, n_shown * 1.01 + 0.5)
     r = ranking.n_chosen
     title = "order of choice, highest first" if ranking.is_order else "score"
-    pen.frame(axes, widths, heights, ("", title), log="y" if log else "", whole=True)
+    pen.frame(axes, widths, heights, ("", title), log="y" if log else "", whole="xy" if ranking.is_order else "x")
     if ranking.by_score and 0 < r < n_shown:
         axes.axvline(r + 0.5, color=pen.ink, linewidth=0.9, dashes=(3, 2))
         axes.annotate(
@@ -542,7 +551,9 @@ def _frame_path(
     left, right = (float(x.min()) / 1.1, float(x.max()) * 1.1) if "x" in log else widened(x, 0.03)
     along = "alpha (regularisation strength), decreasing" if by_alpha else "number of columns allowed"
     limits = (right, left) if by_alpha else (left, right)  # from the sparsest model on
-    pen.frame(axes, limits, heights, (along, name), log=log, whole=not by_alpha, chosen=float(x[model["chosen"]]))
+    pen.frame(
+        axes, limits, heights, (along, name), log=log, whole="" if by_alpha else "x", chosen=float(x[model["chosen"]])
+    )
 
 
 def _drawable(values: Any) -> Floats:

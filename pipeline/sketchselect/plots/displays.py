@@ -122,7 +122,9 @@ class SelectionScoresDisplay(Display):
         if ranking.n_scored <= MOST_NAMES:
             order = ranking.order[: ranking.n_scored].tolist()
             names = order if self.feature_names is None else [self.feature_names[j] for j in order]
-            panels[0].set_xticks(range(1, len(order) + 1), names, rotation=0 if self.feature_names is None else 90)
+            panels[0].set_xticks(
+                range(1, len(order) + 1), names, rotation=0 if self.feature_names is None and len(order) <= 20 else 90
+            )
             panels[0].set_xlabel("columns, highest score first")
         else:
             panels[0].set_xlabel("rank of the column (1 = highest score)")

@@ -193,7 +193,7 @@ def draw_drift(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
     drawing.PAGE.line(axes, x, share, drawing.ACCENT, label="share outside the base's principal components")
     drawing.PAGE.dots(axes, np.column_stack([x, share])[alarm], drawing.PAGE.colour(2), 5.0)
     limits = widened(np.concatenate([low, high, threshold]), 0.06)
-    drawing.PAGE.frame(axes, widened(x, 0.03), limits, ("day", "share of the variance"), whole=True)
+    drawing.PAGE.frame(axes, widened(x, 0.03), limits, ("day", "share of the variance"), whole="x")
     if len(names) <= _NAMED_DAYS:
         axes.set_xticks(x, names, rotation=30, ha="right")
         axes.set_xlabel("")
@@ -281,7 +281,7 @@ def draw_spectrum(singular_values: Floats, shrinkage: float) -> str:
         (floor * 0.9, 1.25 * highest) if log else (0.0, 1.05 * highest or 1.0),
         ("principal component", "singular value (unit of the data)"),
         log="y" if log else "",
-        whole=True,
+        whole="x",
     )
     if shrinkage > 0:
         axes.legend(loc="upper right")

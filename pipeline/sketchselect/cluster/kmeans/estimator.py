@@ -451,7 +451,8 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         negative entry, as in standardised rows, there is no lift, and the differences from the mean of all rows stand
         for it, those of largest absolute value first: the larger, the more the column contributes to the distance of
         the centre from the mean of all rows. A negative one says that the column is low in the cluster; with
-        "standardise" they are standard deviations.
+        "standardise" they are standard deviations. Columns have the names of the rows' container: those of a sparse
+        matrix are given as in ``fit(open_matrix(X, feature_names=words))``.
 
         Parameters
         ----------
