@@ -57,6 +57,52 @@ def test_a_column_of_another_title_counts_if_it_has_the_same_names(source: Path,
     assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
 
 
+def test_numbers_under_another_title_may_be_anything(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(np.arange(N) + 1, name="id"))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for rank in (ORDER + 1, np.arange(N) + 1.0):
+        pd.DataFrame({"rank": rank, "target": VALUES}).to_csv(tmp_path / "y.csv", index=False)
+        for source in (str(tmp_path / "rows.parquet"), anndata.AnnData(rows)):
+            vector = open_vector(str(tmp_path / "y.csv"), N, matrix=sks.open_matrix(source))
+            assert vector.read(0, N).tolist() == VALUES.tolist()
+    pd.DataFrame({"id": ORDER + 1.0, "target": VALUES[ORDER]}).to_parquet(tmp_path / "y.parquet")
+    vector = open_vector(str(tmp_path / "y.parquet"), N, matrix=sks.open_matrix(str(tmp_path / "rows.parquet")))
+    assert vector.read(0, N).tolist() == VALUES.tolist()
+
+
+def test_a_column_in_place_goes_before_one_in_another_order(source: Path, tmp_path: Path) -> None:
+    best = np.array(NAMES)[ORDER]  # the wine that each was compared with
+    pd.DataFrame({"wine": NAMES, "rival": best, "target": VALUES}).to_csv(tmp_path / "y.csv", index=False)
+    vector = open_vector(str(tmp_path / "y.csv"), N, matrix=sks.open_matrix(str(source)))
+    assert vector.read(0, N).tolist() == VALUES.tolist()
+    assert vector.ordered_by is None
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_names_that_occur_twice_are_refused_in_another_order(tmp_path: Path, ending: str) -> None:
+    names = [f"w{i // 2}" for i in range(N)]
+    frame = pd.DataFrame(np.eye(N), index=pd.Index(names, name="wine")).rename(columns=str)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"))
+    vector = open_vector(str(table(tmp_path / f"y.{ending}", names=names, order=None)), N, matrix=matrix)
+    assert vector.read(0, N).tolist() == VALUES.tolist()
+    with pytest.raises(SourceError, match="more than once"):
+        open_vector(str(table(tmp_path / f"y.{ending}", names=names)), N, matrix=matrix)
+    with pytest.raises(SourceError, match="names other rows"):
+        open_vector(str(table(tmp_path / f"y.{ending}", names=["w0", *names[1:-1], "w0"])), N, matrix=matrix)
+
+
+@pytest.mark.parametrize("theirs", [" w {} ", "w  {}", "w {}"])
+def test_blanks_do_not_make_names_differ(tmp_path: Path, theirs: str) -> None:
+    names = [f" w {i}" for i in range(N)]
+    frame = pd.DataFrame(np.eye(N), index=pd.Index(names, name="wine")).rename(columns=str)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    path = table(tmp_path / "y.csv", names=[theirs.format(i) for i in range(N)])
+    vector = open_vector(str(path), N, matrix=sks.open_matrix(str(tmp_path / "rows.parquet")))
+    assert vector.read(0, N).tolist() == VALUES.tolist()
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_names_of_other_rows_are_refused(source: Path, tmp_path: Path, ending: str) -> None:
     matrix = sks.open_matrix(str(source))
@@ -72,13 +118,18 @@ def test_missing_entries_of_text_stay_missing(source: Path, tmp_path: Path) -> N
     assert vector.read(0, N).tolist() == np.where(labels == "NA", "", labels).tolist()
 
 
-@pytest.mark.parametrize("given", ["row_names", None])
-def test_a_job_its_labels_and_their_evaluation_go_by_name(source: Path, tmp_path: Path, given: str | None) -> None:
+@pytest.mark.parametrize(
+    ("given", "form"), [("row_names", "w{}"), (None, "w{}"), (None, "=w{}"), (None, "-{}.5"), (None, "a;@b{}")]
+)
+def test_a_job_its_labels_and_their_evaluation_go_by_name(
+    source: Path, tmp_path: Path, given: str | None, form: str
+) -> None:
+    names = [form.format(i) for i in range(N)]
     rows = np.repeat([[0.0, 0, 0], [9, 0, 0], [0, 9, 9]], N // 3, axis=0) + np.arange(N)[:, None] % 7 / 10
-    frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(NAMES, name="wine"))
+    frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(names, name="wine"))
     (frame.reset_index() if given else frame).to_parquet(source, index=not given)
     truth = np.repeat(["x", "y", "z"], N // 3)
-    pd.DataFrame({"wine": NAMES, "labels": truth}).iloc[ORDER].to_csv(tmp_path / "truth.csv", index=False)
+    pd.DataFrame({"wine": names, "labels": truth}).iloc[ORDER].to_csv(tmp_path / "truth.csv", index=False)
     job = {
         "input": {"url": str(source), "labels": str(tmp_path / "truth.csv"), **({given: "wine"} if given else {})},
         "select": {"method": "variance", "n_features": 3, "normalize": False},
@@ -88,6 +139,7 @@ def test_a_job_its_labels_and_their_evaluation_go_by_name(source: Path, tmp_path
     }
     result = sks.run(job)
     assert result.manifest["agreement"]["ari"] == 1.0
+    assert any("in the order of the source's rows, by its column 'wine'" in note for note in result.manifest["notes"])
     from sketchselect.workflow.agreement import evaluate_target
 
     assert evaluate_target(str(tmp_path / "out"), str(tmp_path / "truth.csv")).table.ari == 1.0
@@ -113,4 +165,8 @@ def test_a_series_in_another_order_than_the_frame_is_refused() -> None:
         fit(elsewhere)  # no names of these rows: by place
         fit(shuffled.to_numpy())
     # Rows that pandas numbered have no names: after a shuffle the numbers of the target tell nothing.
-    sks.LassoPath(cv=2).fit(frame.reset_index(drop=True), series.set_axis(ORDER))
+    numbered = frame.reset_index(drop=True)
+    sks.LassoPath(cv=2).fit(numbered, series.set_axis(ORDER))
+    sks.KMeans(2).fit(numbered.iloc[ORDER], sample_weight=pd.Series(np.ones(N)))
+    with pytest.raises(ValueError, match="0 sample"):
+        sks.LassoPath().fit(numbered.iloc[:0], pd.Series([], dtype=float))

@@ -238,6 +238,7 @@ def test_masked_arrays_are_refused():
             (fitted.predict if hasattr(fitted, "predict") else fitted.transform)(masked)
     with pytest.raises(ValueError, match="mask"):
         sks.VarianceSelector(1).partial_fit(masked)
+    assert sks.KMeans(2).fit(np.ma.masked_array(rows)).labels_.shape == (4,)  # nothing is masked
 
 
 # The guarantees on real data: digits, which ship with scikit-learn, and larger sets where they are at hand.

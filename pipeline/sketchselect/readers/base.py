@@ -519,6 +519,8 @@ class Vector(ABC):
         Whether the entries are text as a text file had it, some of which may stand for missing ones ("NA").
     beside : mapping of str to Vector
         The other columns of a file that is opened for this one, of which one may name the rows.
+    ordered_by : str or None
+        The column of the file by which the entries were brought into the order of the rows.
     """
 
     shape: tuple[int, ...]
@@ -528,6 +530,7 @@ class Vector(ABC):
     name: str | None = None
     holds_fields: bool = False
     beside: Mapping[str, Vector] = MappingProxyType({})
+    ordered_by: str | None = None
 
     @property
     def n_rows(self) -> int:

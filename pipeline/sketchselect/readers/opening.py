@@ -49,7 +49,6 @@ from sketchselect.readers.base import (
     require_distinct,
     require_missing_policy,
     require_policy,
-    row_texts,
 )
 from sketchselect.readers.dask import (
     DaskMatrix,
@@ -73,6 +72,7 @@ from sketchselect.readers.parquet import (
     parquet_column,
     parquet_names,
 )
+from sketchselect.readers.row_order import in_row_order, require_row_order
 from sketchselect.readers.tables import (
     OF_FRAMES,
     FieldColumn,
@@ -310,7 +310,7 @@ def open_matrix(
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
     kinds = require_encodings(encode) if encode else frozenset()
-    _require_row_order(source, vectors)
+    require_row_order(source, vectors)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -575,7 +575,8 @@ def open_vector(
         vector = _vector_at(os.fspath(source), n_rows, matrix, storage_options, missing, name)
         names = row_names or getattr(matrix, "row_names", None)
         if vector.beside and names is not None and vector.n_rows == n_rows and name != ROW_NAMES:
-            vector = _in_order_of(vector, names, name)
+            vector = in_row_order(vector, names, name)
+        vector.beside = {}
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
             vector = Labels(vector)
     elif is_dask(source := frame_rows(source) if is_dask_frame(source) else unwrapped(source)):
@@ -597,36 +598,6 @@ def open_vector(
         )
     if vector.dtype.kind not in ("fiubUM" if dates else "fiubU"):
         raise SourceError(f"{name} {vector.address}: values of type {vector.dtype} are neither numbers nor text")
-    return vector
-
-
-def _in_order_of(vector: Vector, row_names: Any, name: str) -> Vector:
-    """Return the entries of a file in the order of the rows, where one of its other columns names these.
-
-    That is the column with the title of the names, else one that has the same names.
-    """
-    title, n_rows = str(getattr(row_names, "name", None)), vector.n_rows
-    if title in vector.beside:
-        columns = {title: vector.beside[title]}
-    else:
-        columns = {other: column for other, column in vector.beside.items() if column.in_memory}
-    names = row_texts(row_names, 0, n_rows) if columns else []
-    for other, column in columns.items():
-        texts = row_texts(column, 0, n_rows)
-        if texts == names:
-            break
-        places = {text: place for place, text in enumerate(texts)}
-        missing = next((text for text in names if text not in places), None)
-        if missing is None and len(set(names)) == n_rows:
-            order = np.array([places[text] for text in names])
-            ordered = ArrayVector(vector.read(0, n_rows)[order], vector.address)
-            ordered.holds_fields = vector.holds_fields
-            return ordered
-        if other == title and missing is not None:
-            raise SourceError(
-                f"{name} {vector.address}: its column {other!r:.80} names other rows than the source, whose row "
-                f"{missing!r:.80} is missing; give the file of these rows"
-            )
     return vector
 
 
@@ -716,25 +687,6 @@ Vectors = Sequence[Any] | Mapping[str, Any]
 
 def _sources(vectors: Vectors) -> Sequence[Any]:
     return list(vectors.values()) if isinstance(vectors, Mapping) else vectors
-
-
-def _require_row_order(source: Any, vectors: Vectors) -> None:
-    """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
-
-    Entries belong to rows by place, as in scikit-learn. Rows that are numbered from 0, as by default, have no names.
-    """
-    index: Any = getattr(source, "obs_names" if is_anndata(source) else "index", None)
-    for name, values in vectors.items() if isinstance(vectors, Mapping) else ():
-        other: Any = getattr(values, "index", None)
-        if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
-            continue
-        if type(index).__name__ == "RangeIndex" and index[0] == 0:
-            continue
-        if not index.equals(other) and index.is_unique and not index.difference(other).size:
-            raise SourceError(
-                f"{name}: its index has the rows in another order than that of X, and entries belong to rows by place; "
-                f"give {name}.loc[X.index], or {name}.to_numpy() if the places are right"
-            )
 
 
 def _called(text: str, vectors: Vectors) -> str:
@@ -918,7 +870,7 @@ def open_features(
     if is_array_like(X):
         from sklearn.utils.validation import validate_data
 
-        _require_row_order(X, vectors)
+        require_row_order(X, vectors)
         rows, beside, table = X, dict[str, Any](), None
         if is_pandas(X):
             rows, beside = without_columns(X, local_names(vectors))
@@ -981,7 +933,7 @@ def require_width(estimator: Any, n_columns: int) -> None:
 def is_array_like(X: Any) -> bool:
     """Return whether scikit-learn checks X: arrays, sequences, SciPy sparse matrices and pandas data frames."""
     # scikit-learn takes no notice of a mask; `open_matrix` refuses it.
-    if isinstance(X, (str, bytes, np.ma.MaskedArray)):
+    if isinstance(X, (str, bytes)) or np.ma.is_masked(X):
         return False
     kind = type(X)
     if isinstance(X, (np.ndarray, Sequence)) or issparse(X):

@@ -760,7 +760,7 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
     vector = _vector(footers, column)
     # That of a data frame is the index, by a name that no one gave.
     kinds = {other: _entry_type(footers, other) for other in columns if other != column}
-    vector.beside = {other: _vector(footers, other) for other, kind in kinds.items() if kind and kind.kind in "iuU"}
+    vector.beside = {other: _vector(footers, other) for other, kind in kinds.items() if kind and kind.kind in "iufU"}
     return vector
 
 

@@ -194,7 +194,7 @@ class Labels(Vector):
     def __init__(self, fields: Vector) -> None:
         self.fields = fields
         self.shape, self.dtype, self.address, self.name = fields.shape, fields.dtype, fields.address, fields.name
-        self.in_memory = fields.in_memory
+        self.in_memory, self.ordered_by = fields.in_memory, fields.ordered_by
 
     def _entries(self, start: int, stop: int) -> Array:
         entries = self.fields.read(start, stop)

@@ -604,11 +604,10 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
         whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
         vector = ArrayVector(values.astype(np.int64) if whole else values, location.address)
     if width > 1:
-        others = {title: [row[j].strip() for row in table[1:]] for j, title in enumerate(header) if j != column}
         vector.beside = {
-            title: ArrayVector(np.array(fields), location.address)
-            for title, fields in others.items()
-            if len(set(fields)) == len(fields)
+            title: ArrayVector(np.array([row[j].strip() for row in table[1:]]), location.address)
+            for j, title in enumerate(header)
+            if j != column
         }
     return vector
 

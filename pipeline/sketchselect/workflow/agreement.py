@@ -182,9 +182,9 @@ def _row_names(folder: Path) -> Vector | None:
     try:
         with open(folder / "labels.csv", newline="", encoding="utf-8") as file:
             lines = csv.reader(file)
-            title = next(lines)[0]
-            names = ArrayVector(np.array([line[0] for line in lines]))
-    except FileNotFoundError:
+            title, *named = [line[0] for line in lines if line]
+            names = ArrayVector(np.array(named))
+    except (OSError, ValueError):  # none, or none that a run wrote
         return None
     names.name = title
     return names

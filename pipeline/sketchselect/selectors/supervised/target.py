@@ -326,7 +326,8 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             others = set(getattr(X, "column_names", X.columns)) - set(features)  # pyarrow's columns are their values
             names = [name for name in getattr(self, "_target_names", None) or () if name in others]
             vectors = {**dict(zip(names, names, strict=True)), **(vectors or {})}
-        return super()._open(X, reset=reset, vectors=vectors)
+        matrix: Matrix = super()._open(X, reset=reset, vectors=vectors)
+        return matrix
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         self._target_names = target_names(y)
