@@ -14,10 +14,10 @@ from sketchselect._text import format_seconds
 from sketchselect.cluster import cluster_range
 from sketchselect.cluster.certificates import block
 from sketchselect.cluster.certificates.block import CONFIDENCE, SHARE, Affordable, BlockOptions, affordable_blocks
-from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
 from sketchselect.linalg.agreement import weighted_adjusted_rand
+from sketchselect.linalg.kmeans.separation import Partition, sums_of_rows
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import CentroidSums, RowSample
 
@@ -113,8 +113,8 @@ def test_indices_are_those_of_scikit_learn_and_spark(offset, sparse, weighted):
     centers = np.array([X[0], X[1], X[100], X[-1]]) + offset
     sums = CentroidSums(centers=centers).from_block(X + offset, sample_weight=weights)
     rows = csr_array(X + offset) if sparse else X + offset
-    partition = _Partition.of(sums)
-    *totals, n_rows = _sums_of_rows([partition], rows, weights)
+    partition = Partition.of(sums)
+    *totals, n_rows = sums_of_rows([partition], rows, weights)
     assert n_rows == len(X)
     ours = partition.indices(np.array(totals), len(X))
     labels = ((X[:, None] - (centers - offset)) ** 2).sum(axis=2).argmin(axis=1)

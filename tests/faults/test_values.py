@@ -13,10 +13,10 @@ from scipy.sparse import csr_array
 import sketchselect as sks
 from sketchselect.cluster import cluster_range
 from sketchselect.cluster.certificates.labels import _first_rows
-from sketchselect.cluster.n_clusters import _Partition, _sums_of_rows
 from sketchselect.errors import BadBlock, BadParameter, ConfigError, EmptyInput, NotFinite, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.hashing import words_of
+from sketchselect.linalg.kmeans.separation import Partition, sums_of_rows
 from sketchselect.readers import open_vector
 from sketchselect.summaries import CentroidSums, codec
 from sketchselect.workflow.plan.forecast import forecast_job
@@ -274,8 +274,8 @@ def test_rows_of_weights_without_digits_are_in_no_certificate_or_index(size: flo
     assert _first_rows(1, Block(rows, labels, weights, 0, 3)).same
     assert not _first_rows(1, Block(rows, labels, None, 0, 3)).same
     clusters = CentroidSums(2).from_block(rows, np.array([0, 1, 0]))
-    partition = _Partition(rows[:2], clusters.cluster_means, clusters.cluster_weights, clusters.within)
-    (sums,) = np.atleast_2d(_sums_of_rows([partition], rows[:2] + 1.0, np.full(2, size)))
+    partition = Partition(rows[:2], clusters.cluster_means, clusters.cluster_weights, clusters.within)
+    (sums,) = np.atleast_2d(sums_of_rows([partition], rows[:2] + 1.0, np.full(2, size)))
     np.testing.assert_array_equal(sums, 0.0)
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
@@ -20,21 +19,18 @@ from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions, reduce_blocks
-from sketchselect.execution.source import Block, Source
+from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.agreement import weighted_adjusted_rand
-from sketchselect.linalg.csr import densify, row_pieces, take_rows
 from sketchselect.linalg.hashing import approximate_directions, derive_seed, gaussians
-from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import COST_TIE, LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
+from sketchselect.linalg.kmeans.separation import PIECE_NBYTES, Partition, distance_sums, sums_of_rows
 from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import (
     MOST_TIMES,
     Floats,
     Labels,
-    as_weights,
-    is_csr,
     require_positive,
     require_seed,
 )
@@ -379,16 +375,16 @@ def range_of_source(
     estimates, centers = _on_coreset(sample, sketch, ks, n_seeds, random_state)
     sums_of_all = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
     sums = cast(Bundle, read(sums_of_all, "range of clusters: objectives"))
-    partitions = [_Partition.of(cast(CentroidSums, sums[f"k{k}"])) for k in centers]
+    partitions = [Partition.of(cast(CentroidSums, sums[f"k{k}"])) for k in centers]
     counts = {count.n_clusters: count for count in estimates.counts}
     sparse = replace(source, takes_sparse=True)
     largest_nbytes = sum(partition.nbytes for partition in partitions)
     reduction: Reduction[Floats] = Reduction(
-        partial(_distance_sums, partitions),
+        partial(distance_sums, partitions),
         operator.add,
         "range of clusters: distances",
         state_nbytes=8 * (1 + sum(len(partition.weights) + 1 for partition in partitions)),
-        working_nbytes=largest_nbytes + _PIECE_NBYTES,
+        working_nbytes=largest_nbytes + PIECE_NBYTES,
     )
     result = reduce_blocks(sparse, reduction, options)
     if options.on_statistics is not None:
@@ -399,101 +395,6 @@ def range_of_source(
         objective = cast(CentroidSums, sums[f"k{k}"]).objective
         counts[k] = replace(counts[k], objective=objective, **partition.indices(totals, int(n_rows[0])))
     return replace(estimates, counts=tuple(counts.values()))
-
-
-_PIECE_NBYTES = 1 << 26  # Of the float64 copies of a piece of rows, and of its products with the means
-
-
-@dataclass(frozen=True, eq=False)
-class _Partition:
-    """Nonempty clusters of rows that are nearest to some centres."""
-
-    centers: Floats
-    means: Floats
-    weights: Floats
-    within: Floats
-
-    @classmethod
-    def of(cls, sums: CentroidSums) -> _Partition:
-        """Return the clusters of a summary with centres."""
-        assert sums.centers is not None
-        filled = sums.cluster_weights > 0
-        # No row is nearest to the centre of an empty cluster, so labels stay the same without it.
-        return cls(sums.centers[filled], sums.cluster_means[filled], sums.cluster_weights[filled], sums.within[filled])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return int(self.centers.nbytes + self.means.nbytes)
-
-    def distance_sums(self, rows: Floats, labels: Labels, weights: Floats) -> Floats:
-        """Return the weighted sum of the rows' silhouettes, and that of the distances to the mean of each cluster.
-
-        The mean squared distance of a row x to the rows of a cluster is ``||x - mean||^2 + within / weight``. Distances
-        are computed about the mean of the row's own cluster, which is the nearest or nearly so: nothing cancels.
-        """
-        out = np.zeros(len(self.weights) + 1)
-        spreads = self.within / self.weights
-        for own in np.unique(labels):
-            members = labels == own
-            steps, weight, total = rows[members] - self.means[own], weights[members], self.weights[own]
-            squares = np.einsum("ij,ij->i", steps, steps)
-            out[own + 1] = weight @ np.sqrt(squares)
-            if len(self.weights) < 2:
-                continue
-            apart = self.means - self.means[own]
-            to_others = squares[:, None] - 2.0 * steps @ apart.T + np.einsum("ij,ij->i", apart, apart) + spreads
-            to_others[:, own] = np.inf
-            nearest = to_others.min(axis=1)
-            # The row itself, at distance 0, is none of the others.
-            others = total - weight
-            mean = np.divide((squares + spreads[own]) * total, others, out=np.zeros_like(others), where=others > 0)
-            most = np.maximum(mean, nearest)
-            scores = np.divide(nearest - mean, most, out=np.zeros_like(most), where=(most > 0) & (others > 0))
-            out[0] += weight @ scores
-        return out
-
-    def indices(self, totals: Floats, n_rows: int) -> dict[str, Any]:
-        """Return the indices by their names in `ClusterCount`, from the sums of `distance_sums` of all rows."""
-        k, weight = len(self.weights), float(self.weights.sum())
-        if k < 2:
-            return dict.fromkeys(INDICES)
-        steps = self.means - self.weights @ self.means / weight
-        between, within = float(self.weights @ np.einsum("ij,ij->i", steps, steps)), float(self.within.sum())
-        harabasz = None
-        if n_rows > k:
-            harabasz = between / (k - 1) / (within / (n_rows - k)) if within > 0 else 1.0
-        mean_distances = totals[1:] / self.weights
-        apart = np.array([np.sqrt(np.square(self.means - mean).sum(axis=1)) for mean in self.means])
-        # Clusters with one mean, as in scikit-learn, are no neighbours.
-        apart[apart == 0] = np.inf
-        davies = float(((mean_distances[:, None] + mean_distances) / apart).max(axis=1).mean())
-        return {
-            "calinski_harabasz": harabasz,
-            "davies_bouldin": davies,
-            "silhouette": float(totals[0]) / weight,
-        }
-
-
-def _distance_sums(partitions: Sequence[_Partition], block: Block) -> Floats:
-    """Return `distance_sums` of all partitions of the rows of a block, one behind the other, and the number of rows.
-
-    Rows of weight 0 do not count.
-    """
-    return _sums_of_rows(partitions, block.values, block.weight)
-
-
-def _sums_of_rows(partitions: Sequence[_Partition], rows: Any, weight: ArrayLike | None) -> Floats:
-    checked = as_weights(weight, rows.shape[0])
-    weights = np.ones(rows.shape[0]) if checked is None else checked
-    labels = [lloyd.assign(rows, partition.centers)[0] for partition in partitions]
-    sums = [np.zeros(len(partition.weights) + 1) for partition in partitions]
-    most = max(len(partition.weights) for partition in partitions)
-    for a, b in row_pieces(rows, _PIECE_NBYTES // 32 * rows.shape[1] // (rows.shape[1] + most)):
-        piece = densify(take_rows(rows, a, b), np.float64) if is_csr(rows) else np.asarray(rows[a:b], dtype=np.float64)
-        for partition, own, total in zip(partitions, labels, sums, strict=True):
-            total += partition.distance_sums(piece, own[a:b], weights[a:b])
-    return np.concatenate([*sums, [np.count_nonzero(weights)]])
 
 
 def _on_coreset(
@@ -517,8 +418,8 @@ def _on_coreset(
         stability = [weighted_adjusted_rand(a, b, points.weights) for i, a in enumerate(labels) for b in labels[:i]]
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
         sums = CentroidSums(centers=centers[k]).from_block(points.rows, sample_weight=points.weights)
-        partition = _Partition.of(sums)
-        indices = partition.indices(_sums_of_rows([partition], points.rows, points.weights)[:-1], sample.n_rows)
+        partition = Partition.of(sums)
+        indices = partition.indices(sums_of_rows([partition], points.rows, points.weights)[:-1], sample.n_rows)
         valley = _valley(points, points.assign(partition.centers), partition)
         counts.append(
             ClusterCount(k, cost, None, bound, float(np.mean(stability)), **indices, valley=valley),
@@ -564,7 +465,7 @@ def _least(clusterings: Sequence[tuple[float, Floats]]) -> tuple[float, Floats]:
     return next(pair for pair in clusterings if pair[0] <= least * (1 + COST_TIE))
 
 
-def _valley(points: WeightedRows, labels: Labels, partition: _Partition) -> float | None:
+def _valley(points: WeightedRows, labels: Labels, partition: Partition) -> float | None:
     """Return `ClusterCount.valley`.
 
     A row is seen from the mean of the others of its cluster: means follow their rows, which in many columns would

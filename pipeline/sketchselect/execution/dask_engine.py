@@ -32,7 +32,7 @@ from cloudpickle import dumps
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 
-from sketchselect._memory import peak_nbytes
+from sketchselect._memory import peak_nbytes, trim
 from sketchselect._progress import Progress, Result, Statistics
 from sketchselect._text import format_seconds
 from sketchselect._version import KERNEL_VERSION, __version__
@@ -761,6 +761,12 @@ class DaskEngine(Engine):
         if self.client.status != "running":  # its silence says nothing of the folder
             raise self._lost()
         return able
+
+    def trim(self) -> None:
+        """Let this process, and workers that it started, give back to the system what they have freed."""
+        trim()
+        if self.nannies:
+            ask_workers(self.client, trim)
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""

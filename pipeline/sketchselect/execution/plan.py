@@ -23,7 +23,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import _kernel_cache, prepare
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._memory import available_nbytes, mapped_nbytes, peak_nbytes
+from sketchselect._memory import available_nbytes, mapped_nbytes, peak_nbytes, trim
 from sketchselect._progress import Progress, Result
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import PartitionFailed, WillNotFit
@@ -107,6 +107,10 @@ class Engine(ABC):
         from sketchselect.linalg.panel_columns import LocalPanels
 
         return LocalPanels(list(panels), edges)
+
+    def trim(self) -> None:
+        """Let all processes give back to the system what they have freed."""
+        trim()
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that a process which runs tasks ever had; None where it is unknown."""

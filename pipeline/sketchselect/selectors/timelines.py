@@ -55,7 +55,7 @@ PERIODS = ("day", "week", "month", "year")
 MOST_DECODED = 16 << 30
 """Bytes that may be decoded where chunks are much longer than periods: some seconds of a processor."""
 
-_READ_DATES = 1 << 20
+_READ_DATES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,15 @@ class Periods:
         for stop in self.edges[1:]:
             edges += [*range(edges[-1] + height, stop, height), stop]
         chunk = matrix.chunk_rows
-        chunks = np.asarray(matrix.chunk_edges or (*range(0, source.n_rows, chunk), source.n_rows))
-        first = np.searchsorted(chunks, edges[:-1], side="right") - 1
-        decoded = int((chunks[np.searchsorted(chunks, edges[1:])] - chunks[first]).sum())
+        starts, stops = np.asarray(edges[:-1]), np.asarray(edges[1:])
+        if matrix.chunk_edges:
+            chunks = np.asarray(matrix.chunk_edges)
+            first = chunks[np.searchsorted(chunks, starts, side="right") - 1]
+            last = chunks[np.searchsorted(chunks, stops)]
+        else:
+            # Not listed: a chunk may be one row.
+            first, last = starts // chunk * chunk, np.minimum(-(-stops // chunk) * chunk, source.n_rows)
+        decoded = int((last - first).sum())
         nbytes = decoded * matrix.shape[1] * matrix.dtype.itemsize
         if decoded > MAX_READ_AMPLIFICATION * source.n_rows and nbytes > MOST_DECODED:
             raise BadParameter(

@@ -510,7 +510,8 @@ class Session:
         entry: dict[str, Any] = {"name": name, "seconds": 0.0, "reused": False}
         began = time.perf_counter()
         yield entry
-        trim()  # or what threads have freed in heaps of their own adds up from stage to stage
+        # Or what was freed adds up from stage to stage.
+        trim() if self._engine is None else self._engine.trim()
         entry["seconds"] = round(time.perf_counter() - began, 3)
         is_again = name in {earlier["name"] for earlier in self.stages}
         self.stages.append(entry)

@@ -173,6 +173,10 @@ class Job:
                 target = (target > 0).astype("int64")
             np.save(folder / "y.npy", target)
             job["input"]["target"] = str(folder / "y.npy")
+        if "timeline" in given:
+            days = np.datetime64("2015-01-01T00:00", "m") + np.arange(given["timeline"]["dates"])
+            np.save(folder / "dates.npy", days.astype("datetime64[s]"))
+            job["timeline"] = given["timeline"] | {"dates": str(folder / "dates.npy")}
         return job | {name: given[name] for name in ("cluster", "prepare") if name in given}
 
 
@@ -245,6 +249,14 @@ JOBS = (
     Job("certificate", lambda f: FLOATS(f, 50_000, 100), "deterministic", "local", None, clustered(certificate="auto")),
     Job("auto", lambda f: FLOATS(f, 50_000, 100), "auto", "threads", None, clustered()),
     Job("auto-processes", lambda f: FLOATS(f, 150_000, 500), "auto", "local", None, clustered()),
+    Job(
+        "range", lambda f: npy(f, 1_000_000, 12, dtype="float64"), "greedy", "local", None,
+        {**clustered(range=[2, 25], n_clusters=20), "select": {"n_features": 6}},
+    ),
+    Job(
+        "timeline", lambda f: npy(f, 3_000_000, 6), "greedy", "local", None,
+        {"timeline": {"dates": 3_000_000, "period": "month", "window": 3}, "select": {"n_features": 3}},
+    ),
     Job("all-columns", lambda f: FLOATS(f, 50_000, 200), "greedy", "local", None, clustered(compare_all_columns=True)),
     Job("lasso", lambda f: FLOATS(f, 100_000, 400), "lasso", "threads", None, {"input": {"target": 100_000}}),
     Job("auto-target", lambda f: FLOATS(f, 100_000, 200), "auto-target", "local", None, {"input": {"target": 100_000}}),
