@@ -362,6 +362,18 @@ def _cause(error: BaseException) -> BaseException | None:
     return None if getattr(cause, "status", None) in (404, 410) else cause
 
 
+def scheduler_hint(text: Any) -> str:
+    """Return the end of a message about what is no cluster, where it is a scheduler's address without its protocol.
+
+    Examples
+    --------
+    >>> scheduler_hint("localhost:8786"), scheduler_hint("locl")
+    ('; a scheduler there is tcp://localhost:8786', '')
+    """
+    is_place = isinstance(text, str) and re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}", text)
+    return f"; a scheduler there is tcp://{text}" if is_place else ""
+
+
 _SCHEDULERS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -10,9 +11,11 @@ import time
 import dask
 import psutil
 import pytest
+from tests.passing import Recorder
 
-from sketchselect.errors import BadCluster, BadParameter, ClusterLost, NoScheduler
+from sketchselect.errors import BadCluster, BadParameter, ClusterLost, ConfigError, NoScheduler
 from sketchselect.execution import DaskEngine, local_cluster, summarize
+from sketchselect.job.load import load_job
 from sketchselect.summaries import Moments
 
 from .on_dask import Killer, run
@@ -127,6 +130,27 @@ def test_an_address_where_nobody_listens_is_an_error(place):
 
     with pytest.raises(NoScheduler, match="no scheduler can be reached"), connect(f"tcp://{place}", timeout=1):
         pass
+
+
+def test_a_connection_that_is_refused_is_noted_while_the_client_waits():
+    from sketchselect.execution.clusters import connect
+
+    notes = Recorder()
+    with pytest.raises(NoScheduler), connect("tcp://127.0.0.1:9", timeout=1, progress=notes):
+        pass
+    assert notes.notes == [
+        "tcp://127.0.0.1:9: nothing listens there yet (ConnectionRefusedError); waiting up to 1 s for a scheduler"
+    ]
+
+
+@pytest.mark.parametrize("place", ["localhost:8786", "10.0.0.1:8786", "[::1]:8786"])
+def test_an_address_without_a_protocol_is_shown_with_one(place):
+    from sketchselect.execution.client import open_engine
+
+    with pytest.raises(BadParameter, match=re.escape(f"tcp://{place}")), open_engine(place):
+        pass
+    with pytest.raises(ConfigError, match=re.escape(f"tcp://{place}")):
+        load_job({"input": {"url": "a.npy"}, "select": {"method": "greedy"}, "execution": {"cluster": place}})
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "http"])

@@ -216,6 +216,7 @@ def test_a_first_job_for_cells_without_columns_of_obs_is_for_genes(
     job = tomllib.loads(Path("cells.toml").read_text())
     assert job["select"]["method"] == "hvg"
     assert job["output"]["anndata"] is True
+    assert re.search(r'\nsteps = \["library-size", "log1p"\] +# of counts of cells: ', Path("cells.toml").read_text())
 
 
 def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> None:

@@ -103,6 +103,27 @@ def test_a_summary_that_lacks_something_leads_to_the_option(counts: Path) -> Non
     refused(done, 1, str(file), "summarize --for mcfs")
 
 
+def test_a_summary_without_a_target_leads_to_the_option_of_one(counts: Path) -> None:
+    files = {"with": ("--target", counts / "y.npy"), "without": ()}
+    for name, options in files.items():
+        works("summarize", counts / "rows.npy", "-o", counts / f"{name}.sks", "--scheduler", "serial", *options)
+    done = cli("select", counts / "without.sks", "--method", "knockoffs", "-o", counts / "a.json")
+    refused(done, 1, "summarize --for knockoffs --target TARGET` makes what it needs")
+    for order in (("with", "without"), ("without", "with")):
+        done = cli("merge", *(counts / f"{name}.sks" for name in order), "-o", counts / "both.sks")
+        refused(done, 1, f"{counts / 'without.sks'} was made without --target or --moments")
+
+
+def test_knockoffs_take_the_moments_of_folds(counts: Path) -> None:
+    supports = []
+    for name, options in {"whole": (), "folds": ("--folds", 5)}.items():
+        given = ("--target", counts / "y.npy", "--scheduler", "serial", *options)
+        works("summarize", counts / "rows.npy", "-o", counts / f"{name}.sks", *given)
+        works("select", counts / f"{name}.sks", "--method", "knockoffs", "-o", counts / "a.json", "--set", "fdr=0.5")
+        supports.append(json.loads((counts / "a.json").read_text())["support"])
+    assert supports[0] == supports[1]
+
+
 @pytest.mark.slow
 def test_sites_count_in_the_bins_of_the_first_and_their_files_merge(counts: Path) -> None:
     rows, y = np.load(counts / "rows.npy"), np.load(counts / "y.npy") > 0

@@ -175,6 +175,7 @@ def test_the_share_of_wrong_predictions_is_stated_wherever_classes_are_predicted
     table = works("compare", result.folder, other.folder).stdout
     (line,) = (line for line in table.splitlines() if line.startswith("misclassification rate on held-out rows"))
     assert line.split()[-2:] == [f"{rates['held_out']:.6g}"] * 2
+    assert table.index("misclassification rate") < table.index("measure of the model")
 
 
 def test_a_regression_on_zeros_and_ones_names_the_classification(

@@ -136,7 +136,9 @@ def init(
         method, number, of_counts = GreedySelector.method, _WORDS, ["tf-idf(sublinear=true)", "l2"]
     steps += [Impute.name] if n_missing else of_counts
     advice = f'or "auto"; for cells: ["library-size", "log1p"] and method = "{HighlyVariableGenes.method}"'
-    if method != GreedySelector.method:
+    if method == HighlyVariableGenes.method:
+        advice = "of counts of cells: the same total in each, then log(1 + x)"
+    elif method != GreedySelector.method:
         advice = f'such as "{Standardise.name}" for columns of different units'
     reason = ""
     if n_missing:

@@ -143,7 +143,7 @@ class ClusterRange(Tabular):
     3
     >>> print(counts)  # doctest: +ELLIPSIS
     3 clusters: the sharpest elbow ...
-    clusters   inertia  at most times the best  stability (mean ARI)  Calinski-Harabasz  Davies-Bouldin  silhouette
+    clusters   inertia  inertia / best, at most (spectral)  stability (mean ARI)  Calinski-Harabasz  Davies-Bouldin ...
     ...
     """
 
@@ -174,7 +174,7 @@ class ClusterRange(Tabular):
             ]
             for c in self.counts
         ]
-        header = ["clusters", "inertia", "at most times the best", "stability (mean ARI)"]
+        header = ["clusters", "inertia", "inertia / best, at most (spectral)", "stability (mean ARI)"]
         return self.sentence(), [[*header, *(label for label, _ in INDICES.values())], *rows]
 
     @property

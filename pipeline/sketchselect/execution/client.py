@@ -15,7 +15,7 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import CLIENTS, FitKeywords, LocalEngine, PassOptions, RunKeywords
 from sketchselect.execution.plan import Engine
-from sketchselect.location import is_scheduler_file, is_url, scheduler_fault
+from sketchselect.location import is_scheduler_file, is_url, scheduler_fault, scheduler_hint
 from sketchselect.readers.base import Matrix, Vector
 from sketchselect.readers.dask import futures_client
 
@@ -57,7 +57,7 @@ def open_engine(
         if named and is_url(address) and (fault := scheduler_fault(address)) is not None:
             raise BadParameter(fault)
         if named and not (is_url(address) or is_scheduler_file(address)):
-            raise BadParameter(f"client must be {CLIENTS}, got {address!r}")
+            raise BadParameter(f"client must be {CLIENTS}, got {address!r}{scheduler_hint(address)}")
         from sketchselect.execution.clusters import connect
 
         with connect(address, security=security, worker_ttl=worker_ttl, progress=progress) as engine:

@@ -45,11 +45,14 @@ HANDSHAKE_SECONDS = 3.0
 """Seconds to wait for a scheduler's first byte; the client waits for one that takes longer."""
 
 
-def require_understood(address: str, security: Any = None, timeout: float = 30.0) -> None:
+def require_understood(
+    address: str, security: Any = None, timeout: float = 30.0, progress: Progress | None = None
+) -> None:
     """Raise `BadCluster` at once if no client can ever connect to an address in this way.
 
     That is: TLS on one side only, a certificate that the other side's authority has not signed, or certificate files
-    that cannot be used. Schemes other than tcp and tls, and addresses where nothing listens yet, are not checked.
+    that cannot be used. Schemes other than tcp and tls, and addresses where nothing listens yet, are not checked; the
+    latter are noted in `progress`, as a client waits for them.
     `security` is that of the client; by default that of Dask's configuration. `ValueError` is for what is no address,
     `TimeoutError` for what says nothing in `timeout` seconds: a client would wait for it for ever.
     """
@@ -59,7 +62,10 @@ def require_understood(address: str, security: Any = None, timeout: float = 30.0
     context = _context(address, security) if parts.scheme == "tls" else None
     try:
         plain = socket.create_connection((parts.hostname, parts.port), timeout=HANDSHAKE_SECONDS)
-    except OSError:
+    except OSError as error:
+        if progress is not None:
+            why = type(error).__name__
+            progress.note(f"{address}: nothing listens there yet ({why}); waiting up to {timeout:g} s for a scheduler")
         return
     with plain:
         if context is not None:
@@ -243,7 +249,7 @@ def connect(
     with quiet_logs():
         try:
             if isinstance(where, str):
-                require_understood(where, security, timeout)
+                require_understood(where, security, timeout, progress)
             client = _client(where, security=security, timeout=timeout)
         except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError, MemoryError) as error:
             # The first bytes of a web server, as the length of a message, are exabytes.

@@ -28,7 +28,7 @@ from sketchselect.job.schema import (
     yaml_note,
 )
 from sketchselect.job.text import SET, JobText, KeyPath, read_job_text, with_overrides, write_toml
-from sketchselect.location import is_scheduler_file, is_url, scheduler_fault
+from sketchselect.location import is_scheduler_file, is_url, scheduler_fault, scheduler_hint
 
 if TYPE_CHECKING:
     from sketchselect.readers import Vector
@@ -379,7 +379,8 @@ def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield (path, problem) of the contradictions between keys that are each valid alone."""
     execution = config.execution
     if not (execution.cluster in CLUSTERS or is_url(execution.cluster) or is_scheduler_file(execution.cluster)):
-        got = f"{describe(execution.cluster)}{did_you_mean(execution.cluster, CLUSTERS)}"
+        hint = scheduler_hint(execution.cluster) or did_you_mean(execution.cluster, CLUSTERS)
+        got = f"{describe(execution.cluster)}{hint}"
         yield ("execution", "cluster"), f"expected {_expected('execution', 'cluster')}, got {got}"
     elif is_url(execution.cluster) and (fault := scheduler_fault(execution.cluster)) is not None:
         yield ("execution", "cluster"), fault

@@ -356,7 +356,11 @@ def to_csv(runs: Sequence[ComparedRun]) -> str:
 
 def to_text(runs: Sequence[ComparedRun]) -> str:
     """Return the table for a terminal, a line for each property that a run has."""
-    properties = (row for row in zip(*to_rows(runs), strict=True) if any(value is not None for value in row[1:]))
+    properties = [row for row in zip(*to_rows(runs), strict=True) if any(value is not None for value in row[1:])]
+    # Of classes the rate says most: R2 is that of the codes 0 and 1.
+    names = [row[0] for row in properties]
+    if "misclassification" in names and "measure" in names:
+        properties.insert(names.index("measure"), properties.pop(names.index("misclassification")))
     measures = {str(each.measure) for each in runs if each.error is not None}
     labels = {**SHOWN, "error": f"{ERRORS[measures.pop()]} on held-out rows"} if len(measures) == 1 else SHOWN
     columns = [[labels.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]

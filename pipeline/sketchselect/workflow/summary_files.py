@@ -25,7 +25,7 @@ from sketchselect.location import is_within, write_atomically
 from sketchselect.prepare import SCALING_STEPS, check_steps
 from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoSelector
 from sketchselect.selectors.registry import require_known
-from sketchselect.summaries import Bundle, Folds, Summary, TargetHistogram, load, save
+from sketchselect.summaries import Bundle, Folds, Moments, Summary, TargetHistogram, load, save
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.inspection import columns_in
 from sketchselect.workflow.session import n_choices
@@ -82,6 +82,10 @@ def _fading(summary: Summary[Any]) -> Iterator[Any]:
             yield member
 
 
+def _has_moments(summary: Summary[Any]) -> bool:
+    return isinstance(summary, Bundle) and any(held.kind in (Moments.kind, Folds.kind) for held in summary.values())
+
+
 def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list[str]]:
     """Merge summary files in the order given; return the summary that was written, and notes for the user."""
     if len(files) < 2:
@@ -104,7 +108,11 @@ def merge_files(files: Sequence[Path], output: Path) -> tuple[Summary[Any], list
         except SketchSelectError as error:
             counted = isinstance(summary, TargetHistogram) and isinstance(other, TargetHistogram)
             command = f"sketchselect summarize SOURCE --for univariate --set score=SCORE --set bins={files[0]}"
-            raise type(error)(f"{file}: {error}{f'; `{command}` counts alike' if counted else ''}") from None
+            hint = f"; `{command}` counts alike" if counted else ""
+            without = [name for name, held in ((files[0], summary), (file, other)) if not _has_moments(held)]
+            if isinstance(summary, Bundle) and isinstance(other, Bundle) and len(without) == 1:
+                hint = f"; {without[0]} was made without --target or --moments"
+            raise type(error)(f"{file}: {error}{hint}") from None
     save(summary, output)
     return summary, notes
 
@@ -179,7 +187,9 @@ def select_from_file(
         selector.fit_summary(summary)
     except SketchSelectError as error:
         sets = "".join(f" --set {item}" for item in settings)
-        hint = f"; `sketchselect summarize --for {method}{sets}` makes what it needs" * isinstance(error, Incompatible)
+        target = " --target TARGET" * METHODS[method].needs_target
+        command = f"`sketchselect summarize --for {method}{sets}{target}`"
+        hint = f"; {command} makes what it needs" * isinstance(error, Incompatible)
         if hint and method == AutoSelector.method:
             hint += f"; for a target take --method {TargetAutoSelector.method}"
         raise type(error)(f"{file}: {error}{hint}") from None

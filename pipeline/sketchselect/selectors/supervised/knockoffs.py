@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from sketchselect.solvers.knockoffs import (
     ridge_statistics,
     shrunk_correlation,
 )
-from sketchselect.summaries import Moments, Summary
+from sketchselect.summaries import Bundle, Folds, Moments, Summary
 
 
 class KnockoffSelector(GuessedTaskMixin, BaseSelector):
@@ -137,6 +137,14 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     def selecting_nbytes(self, source: Source) -> int:
         """Return the bytes of the construction and of one draw, which are matrices of 2 n_features rows and columns."""
         return 28 * 8 * source.n_columns**2
+
+    def fit_summary(self, summary: Any) -> Self:
+        """Select as `BaseSelector.fit_summary` does; folds of moments, where there are no others, are merged first."""
+        members = list(summary.values()) if isinstance(summary, Bundle) else [summary]
+        folds = [held for held in members if isinstance(held, Folds) and isinstance(held.summary, Moments)]
+        if folds and not any(isinstance(held, Moments) for held in members):
+            summary = folds[0].total
+        return super().fit_summary(summary)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         moments = one_target(summary, one_class=self.takes_one_class)
