@@ -129,6 +129,12 @@ def test_indices_are_those_of_scikit_learn_and_spark(offset, sparse, weighted):
     assert ours["calinski_harabasz"] == pytest.approx(calinski_harabasz_score(Y, repeated) * freedom, **near)
 
 
+def test_numbers_with_gaps_are_not_said_to_be_a_range():
+    X = np.concatenate([np.random.default_rng(1).standard_normal((50, 3)) + 9 * i for i in range(3)])
+    assert "of the 2 compared" in cluster_range(X, (2, 8), random_state=0).sentence()
+    assert "from 2 to 4" in cluster_range(X, range(2, 5), random_state=0).sentence()
+
+
 def test_rows_of_no_weight_change_no_index():
     rng = np.random.default_rng(1)
     X = np.concatenate([rng.standard_normal((60, 3)), 6 + rng.standard_normal((60, 3))])

@@ -229,16 +229,18 @@ class ClusterRange(Tabular):
                 f"One number of clusters, {first}, has none to be compared with: give several, such as range(2, 21)."
                 f"{indices}"
             )
+        gaps = last - first >= len(self.counts)
+        compared = f"of the {len(self.counts)} compared" if gaps else f"from {first} to {last}"
         if k is None:
             return (
-                f"No number of clusters from {first} to {last} stands out: none has all three of an elbow (the inertia "
+                f"No number of clusters {compared} stands out: none has all three of an elbow (the inertia "
                 f"falls {ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
                 f"times as many as at their means).{self._nearest()}{indices}"
             )
         between = "" if count.valley is None else f"; {count.valley:.2f} times as many rows between as at the means"
         return (
-            f"{k} clusters: the sharpest elbow from {first} to {last} (the inertia falls {self.elbows[k]:.1f} times "
+            f"{k} clusters: the sharpest elbow {compared} (the inertia falls {self.elbows[k]:.1f} times "
             f"as fast before it as after it, on logarithmic scales) among the numbers of separate clusters that "
             f"different seeds agree on (mean ARI {count.stability:.2f}{between}).{indices}"
         )

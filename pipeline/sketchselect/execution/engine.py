@@ -18,7 +18,7 @@ from sketchselect._progress import Progress, Result, Statistics
 from sketchselect._text import without_credentials
 from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceChanged
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
-from sketchselect.execution.plan import Engine, LocalPieces, Plan, projection, require_plan_fits
+from sketchselect.execution.plan import Engine, LocalPieces, Plan, projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
 from sketchselect.execution.tree import UserTaskFailed, make_tree, naming_failures
@@ -192,7 +192,7 @@ def compute_plan(plan: Plan[T], options: PassOptions, before: Identities) -> Res
 
     `before` are the identities of its source.
     """
-    require_plan_fits(plan, options.engine)
+    require_fit(plan.projected, options.engine.memory_limit, plan.source.matrix.address)
     plan = with_nodes(plan, options, plan.context.reduction.key, before)
     if plan.nodes is not None:
         directory = plan.nodes.directory

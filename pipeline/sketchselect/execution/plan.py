@@ -23,7 +23,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import _kernel_cache, prepare
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._memory import available_nbytes, mapped_nbytes, peak_nbytes, trim
+from sketchselect._memory import mapped_nbytes, peak_nbytes, trim
 from sketchselect._progress import Progress, Result
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import PartitionFailed, WillNotFit
@@ -289,15 +289,6 @@ def require_fit(projected: Projection, limit: int | None, address: str) -> None:
         f"{address}: {projected.sentence()}; the limit is {format_bytes(limit)}. Raise memory_limit, run fewer threads "
         f"per worker, or {cure}"
     )
-
-
-def require_plan_fits(plan: Plan[Any], engine: Engine) -> None:
-    """Raise `WillNotFit` for a pass above the limit; without one, for results that are larger than this machine."""
-    limit, reduction = engine.memory_limit, plan.context.reduction
-    if limit is None and engine.kind != "dask" and reduction.in_panels is None:
-        machine = available_nbytes()
-        limit = machine if reduction.state_nbytes + reduction.caller_nbytes > machine else None
-    require_fit(plan.projected, limit, plan.source.matrix.address)
 
 
 Graph = dict[Any, Any]

@@ -8,10 +8,12 @@ from typing import Any
 
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._memory import available_nbytes
 from sketchselect._progress import Result, Statistics
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution.engine import PassOptions, compute_plan, make_plan, source_identities, source_partitions
-from sketchselect.execution.plan import Plan, Projection, require_plan_fits
+from sketchselect.execution.plan import Plan, Projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
@@ -158,7 +160,8 @@ def summarize_source(
     statistics: list[Statistics] = []
     # All of them before any of them reads.
     for plan in plans:
-        require_plan_fits(plan, options.engine)
+        require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
+    require_room(source, passes)
 
     def values() -> Iterator[Summary[Any]]:
         for plan in plans:
@@ -175,6 +178,18 @@ def summarize_source(
     if options.on_statistics is not None:
         options.on_statistics(stats)
     return Result(summary, stats)
+
+
+def require_room(source: Source, passes: Passes) -> None:
+    """Raise `WillNotFit` for a co-moment in panels whose whole, which is put together here, exceeds the machine."""
+    widths = [parts[-1].stop for parts in passes.values() if isinstance(parts[-1], ComomentPanel)]
+    nbytes = 8 * max(widths, default=0) ** 2
+    if nbytes > (available := available_nbytes()):
+        raise WillNotFit(
+            f"{source.matrix.address}: the products of all pairs of {source.n_columns:,} columns take "
+            f"{format_bytes(nbytes)}, and this machine has {format_bytes(available)}; take fewer columns, or a method "
+            "that does without them (the page how_big names such methods)"
+        )
 
 
 def with_labels(summary: Summary[Any], source: Source, rows: Ranges) -> Summary[Any]:

@@ -333,7 +333,7 @@ def open_matrix(
         else:
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
-            with _misspelt_first(parquet, location.address, lambda: parquet_names(location)):
+            with _misspelt_first(parquet, location.address, lambda: parquet_names(location), every=True):
                 opened = known.open_matrix(location, key_of_others(named, key), policy, kinds)
             matrix = _with_names(opened, feature_names)
         require_distinct(matrix.feature_names, matrix.address)
@@ -574,7 +574,7 @@ def open_vector(
     elif isinstance(source, (str, os.PathLike)):
         vector = _vector_at(os.fspath(source), n_rows, matrix, storage_options, missing, name)
         names = row_names or getattr(matrix, "row_names", None)
-        if vector.beside and names is not None and vector.n_rows == n_rows and name != ROW_NAMES:
+        if vector.beside and names is not None and vector.n_rows == n_rows != 0 and name != ROW_NAMES:
             vector = in_row_order(vector, names, name)
         vector.beside = {}
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
@@ -696,8 +696,11 @@ def _called(text: str, vectors: Vectors) -> str:
 
 
 @contextlib.contextmanager
-def _misspelt_first(vectors: Vectors, place: str, columns: Callable[[], Any]) -> Iterator[None]:
-    """Raise, for a refusal of a table, that of a misspelt target, which may be the column that is refused."""
+def _misspelt_first(vectors: Vectors, place: str, columns: Callable[[], Any], *, every: bool = False) -> Iterator[None]:
+    """Raise, for a refusal of a table, that of a misspelt target, which may be the column that is refused.
+
+    `every`: Whether these are all columns, those of the vectors too.
+    """
     try:
         yield
     except SourceError:
@@ -706,7 +709,8 @@ def _misspelt_first(vectors: Vectors, place: str, columns: Callable[[], Any]) ->
             with contextlib.suppress(SourceError):  # of a damaged file, which the refusal names
                 names = [name for name in columns() if isinstance(name, str)]
         for text in texts:
-            if text not in names and (nearest := _nearest(text, names)):
+            nearest, is_path = _nearest(text, names), os.path.exists(text) or bool(os.path.splitext(text)[1])
+            if text not in names and (nearest or (every and names and not is_path)):
                 raise SourceError(_called(text, vectors) + _no_column(text, place, nearest, names)) from None
         raise
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from sketchselect.errors import SourceError
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Vector, row_texts
@@ -26,15 +28,18 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
     more than once.
     """
     title: Any = getattr(row_names, "name", None)
-    n_rows = vector.n_rows
-    is_titled = title is not None and title in vector.beside
-    columns = {title: vector.beside[title]} if is_titled else _of_text(vector.beside)
-    if not columns:
+    beside, n_rows = vector.beside, vector.n_rows
+    is_titled = title is not None and title in beside
+    # Numbers under another title may be anything.
+    if not is_titled and _NUMBER.fullmatch(row_texts(row_names, 0, 1)[0]):
+        return vector
+    columns = {title: beside[title]} if is_titled else {other: beside[other] for other in beside}
+    if any(np.array_equal(row_names.read(0, n_rows), column.read(0, n_rows)) for column in columns.values()):
         return vector
     names = row_texts(row_names, 0, n_rows)
-    if not is_titled and _NUMBER.fullmatch(names[0]):
-        return vector  # numbers in another column may be anything
     for other, column in columns.items():
+        if not is_titled and _NUMBER.fullmatch(row_texts(column, 0, 1)[0]):
+            continue
         ours, theirs = _compared(names, row_texts(column, 0, n_rows))
         if ours == theirs:
             return vector
@@ -81,11 +86,6 @@ def require_row_order(source: Any, vectors: Any) -> None:
             )
 
 
-def _of_text(columns: Mapping[str, Vector]) -> dict[str, Vector]:
-    """Return the columns of text in memory: those of large files are not read to compare them."""
-    return {title: column for title, column in columns.items() if column.in_memory and column.dtype.kind == "U"}
-
-
 def _compared(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
     """Return names as they are compared: 1 and 1.0 are equal, as are runs of blanks, and what `tables.disarmed` adds.
 
@@ -98,6 +98,8 @@ def _compared(first: list[str], second: list[str]) -> tuple[list[str], list[str]
             for text in (_DISARMED.sub("", _SPACE.sub(" ", name).strip()) for name in names)
         ]
 
+    if Counter(first) == Counter(second):
+        return first, second
     changed = plain(first), plain(second)
     if any(len(set(now)) < len(set(before)) for now, before in zip(changed, (first, second), strict=True)):
         return first, second

@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -604,12 +604,26 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
         whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
         vector = ArrayVector(values.astype(np.int64) if whole else values, location.address)
     if width > 1:
-        vector.beside = {
-            title: ArrayVector(np.array([row[j].strip() for row in table[1:]]), location.address)
-            for j, title in enumerate(header)
-            if j != column
-        }
+        vector.beside = _OtherColumns(table, column, location.address)
     return vector
+
+
+class _OtherColumns(Mapping[str, Vector]):
+    """The columns of a table but one, each made when it is read."""
+
+    def __init__(self, table: list[list[str]], column: int, address: str) -> None:
+        self._table, self._address = table, address
+        self._places = {title.strip(): j for j, title in enumerate(table[0]) if j != column}
+
+    def __getitem__(self, title: str) -> Vector:
+        place = self._places[title]
+        return ArrayVector(np.array([row[place].strip() for row in self._table[1:]]), self._address)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _column(header: list[str], name: str, location: Location) -> int:

@@ -474,7 +474,7 @@ class AutoSelector(BaseSelector):
             raise BadParameter(f"n_clusters: {k} clusters of {sample.n_rows} rows; there are at most as many as rows")
         competitors = self._competitors()
         for method in competitors.values():
-            method.n_rivals = len(competitors) - 1
+            method.n_rivals = len(competitors) - 1 if self.methods is None else 0
         is_open = self.n_features_to_select == "auto"
         # A size that the user did not request is skipped if a method cannot select as few.
         lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1

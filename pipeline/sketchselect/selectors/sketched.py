@@ -312,10 +312,10 @@ class VarianceSelector(BaseSelector):
         else:
             scores = summary.centered_column_squared_norms / max(summary.weight, np.finfo(float).tiny)
         varying = scores[scores > 0]
-        if n_select < varying.size and varying.max() <= varying.min() * (1 + EQUAL):
+        if varying.size > 1 and varying.max() <= varying.min() * (1 + EQUAL):
             if self.n_rivals:
                 raise Undecided(f"{self.method}: all columns have the same variance")
-            if not self.competes:
+            if not self.competes and n_select < varying.size:
                 warn(
                     f"all columns have the same variance: rounding, or their order, decides which {self.method} "
                     f'selects; choose another method, or leave out "{Standardise.name}" where it is a step'

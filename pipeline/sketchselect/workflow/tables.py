@@ -27,7 +27,7 @@ MOST_NAMED = 10
 
 # A semicolon begins a cell too where the comma is the decimal sign; the fullwidth signs compute in some programs.
 _FORMULA = re.compile(r'((?:^|[;\t])["\s\x00-\x1f\x7f]*)(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])')
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-](inf|nan)")
 _ROWS_PER_CHUNK = 1 << 20
 _NAMES_AT_ONCE = 1 << 16
 
@@ -126,8 +126,8 @@ def disarmed(name: str) -> str:
 
     Examples
     --------
-    >>> disarmed("=1+1"), disarmed("age;=1+1"), disarmed("age-1"), disarmed("-1")
-    ("'=1+1", "age;'=1+1", 'age-1', '-1')
+    >>> disarmed("=1+1"), disarmed("age;=1+1"), disarmed("age-1"), disarmed("-1.5")
+    ("'=1+1", "age;'=1+1", 'age-1', '-1.5')
     """
     if _NUMBER.fullmatch(name):
         return name

@@ -182,7 +182,10 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             ).replace(".000%", " %")
         drawn = f"{counted(int(self.draws), 'draw')}, random_state = {int(self.random_state)}"
         choice += f"; knockoffs are drawn at random ({drawn}), and another seed may select "
-        choice += "other columns: draws = 25 or more make the selection stable" if self.draws == 1 else "a few others"
+        choice += "other columns" if self.draws == 1 else "a few others"
+        if self.draws == 1:
+            stable = int(np.ceil(2.0 / fdr - 1e-9))
+            choice += f": draws = 25 or more make the selection stable, where at least {stable} columns stand out"
         if 0 < active.size < least:
             warn(
                 f"fdr = {fdr:g} takes at least {least} columns selected at once, but {active.size} vary: none can be "
