@@ -166,7 +166,40 @@ def test_a_series_in_another_order_than_the_frame_is_refused() -> None:
         fit(shuffled.to_numpy())
     # Rows that pandas numbered have no names: after a shuffle the numbers of the target tell nothing.
     numbered = frame.reset_index(drop=True)
-    sks.LassoPath(cv=2).fit(numbered, series.set_axis(ORDER))
+    with pytest.warns(UserWarning, match="the numbers of X's rows in another order"):
+        sks.LassoPath(cv=2).fit(numbered, series.set_axis(ORDER))
     sks.KMeans(2).fit(numbered.iloc[ORDER], sample_weight=pd.Series(np.ones(N)))
     with pytest.raises(ValueError, match="0 sample"):
         sks.LassoPath().fit(numbered.iloc[:0], pd.Series([], dtype=float))
+
+
+def test_two_tables_that_begin_with_the_same_column_go_by_it(tmp_path: Path) -> None:
+    from sketchselect.workflow.agreement import evaluate_target
+
+    clusters = np.arange(N) % 3
+    pd.DataFrame({"id": NAMES, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
+    pd.DataFrame({"id": NAMES, "labels": clusters}).iloc[ORDER].to_csv(tmp_path / "l.csv", index=False)
+    agreement = evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
+    assert agreement.table.ari == 1.0
+    assert "by their column 'id'" in agreement.to_text()
+    pd.DataFrame({"id": [*NAMES[:-1], "w99"], "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
+    with pytest.raises(SourceError, match="'w29' is missing"):
+        evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
+    # Another title, or none: by place.
+    pd.DataFrame({"rank": ORDER, "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
+    assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
+
+
+def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.standard_normal((N, 3)), columns=list("abc"), index=pd.Index(NAMES, name="wine"))
+    target = 3.0 * X["a"]
+    pd.DataFrame({"wine": NAMES, "target": target.to_numpy()}).iloc[ORDER].to_csv(tmp_path / "y.csv", index=False)
+    model = sks.LassoPath(n_features_to_select=1).fit(X, str(tmp_path / "y.csv"))
+    assert model.get_feature_names_out().tolist() == ["a"]
+    assert sks.summarize(X, sks.Moments(), y=str(tmp_path / "y.csv")).xy[0, 0] == pytest.approx(
+        sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-12
+    )
+    # Rows that pandas numbered have no names.
+    shuffled = sks.summarize(X.reset_index(drop=True), sks.Moments(), y=str(tmp_path / "y.csv"))
+    assert shuffled.xy[0, 0] != pytest.approx(sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-3)

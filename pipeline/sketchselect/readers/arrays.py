@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -200,12 +201,33 @@ def frame_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str] = ()
     if is_pandas(source):
         table = encoded(source, encode)
         matrix = _pandas_matrix(table.frame, nonfinite, encode)
+        matrix.row_names = frame_index(source)
         table.name_levels(matrix, list(source.columns))
         return _doubted(matrix)
     if isinstance(source, (np.ndarray, list, tuple)):
         return None
     frame = eager_frame(source)
     return None if frame is None else _doubted(_narwhals_matrix(frame, nonfinite, encode))
+
+
+@dataclass(frozen=True)
+class FrameIndex:
+    """Names of the rows of a data frame of pandas."""
+
+    index: Any
+    name: str | None
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return the names of rows `start` to `stop`."""
+        return np.array([str(value) for value in self.index[start:stop]])
+
+
+def frame_index(frame: Any) -> FrameIndex | None:
+    """Return the names of the rows of a data frame; None for several levels, and where pandas numbered the rows."""
+    index = frame.index
+    if type(index).__name__ == "RangeIndex" or getattr(index, "nlevels", 1) > 1:
+        return None
+    return FrameIndex(index, None if index.name is None else str(index.name))
 
 
 def _doubted(matrix: ArrayMatrix) -> ArrayMatrix:

@@ -28,6 +28,7 @@ from sketchselect.readers.arrays import (
     as_array,
     backing_file,
     encoded,
+    frame_index,
     frame_matrix,
     is_anndata,
     is_mudata,
@@ -601,6 +602,25 @@ def open_vector(
     return vector
 
 
+def identifying_column(first: str, second: str) -> Vector | None:
+    """Return the first column of a table of clusters if a table of labels begins with one of the same title.
+
+    Paths or URLs, as for `open_vector`. None too where an entry of the column occurs twice.
+    """
+    tables = []
+    for source, name in ((first, "clusters"), (second, "labels")):
+        try:
+            tables.append(_vector_at(source, None, None, None, "error", name).beside)
+        except SourceError:
+            return None  # where it is opened for good, that says why
+    title = next(iter(tables[0]), None)
+    if title is None or title != next(iter(tables[1]), None):
+        return None
+    names = tables[0][title]
+    names.name = title
+    return names if len(np.unique(names.read(0, names.n_rows))) == names.n_rows else None
+
+
 def grouped(y: Any, groups: Any, matrix: Matrix | str | None = None) -> GroupedTarget:
     """Return a target paired with the group of each row: the `y` of `summarize` for ``Folds(groups=True)``.
 
@@ -889,6 +909,7 @@ def open_features(
             require_finite(estimator, values, allows_nan=finite == "allow-nan")
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
+        matrix.row_names = frame_index(X) if is_pandas(X) else None
         if table is not None:
             if encode:
                 table.name_levels(matrix, columns)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import SourceError
+from sketchselect.errors import SourceError, warn
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Vector, row_texts
 
@@ -68,7 +68,8 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
 def require_row_order(source: Any, vectors: Any) -> None:
     """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
 
-    Entries belong to rows by place, as in scikit-learn. An index that pandas numbered from 0 names no rows.
+    Entries belong to rows by place, as in scikit-learn. An index that pandas numbered from 0 names no rows: there is a
+    warning if the Series has its numbers in another order.
 
     `vectors`: The Series and others by name.
     """
@@ -77,9 +78,15 @@ def require_row_order(source: Any, vectors: Any) -> None:
         other: Any = getattr(values, "index", None)
         if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
             continue
-        if "RangeIndex" in (type(index).__name__, type(other).__name__) or index.equals(other):
+        if type(other).__name__ == "RangeIndex" or index.equals(other):
             continue
         if index.is_unique and not index.difference(other).size:
+            if type(index).__name__ == "RangeIndex":
+                warn(
+                    f"{name}: its index has the numbers of X's rows in another order, and entries belong to rows by "
+                    f"place; if the places are right, give {name}.to_numpy(), else {name}.loc[X.index]"
+                )
+                continue
             raise SourceError(
                 f"{name}: its index has the rows in another order than that of X, and entries belong to rows by place; "
                 f"give {name}.loc[X.index], or {name}.to_numpy() if the places are right"

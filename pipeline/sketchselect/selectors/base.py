@@ -963,12 +963,13 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         return mask
 
     def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
-        """Return the selected columns: of the same type for objects in memory, an array (or CSR) for stores.
+        """Return the selected columns: an array, or CSR for sparse rows; data frames where `set_output` says so.
 
-        Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns stay in
-        memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for that pass.
-        CSR of a store is a sparse matrix or a sparse array as scikit-learn's ``sparse_interface`` says, from 1.9 on; an
-        array before.
+        Data frames give an array by default, as in scikit-learn: ``set_output(transform="pandas")`` keeps names and
+        index. Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns
+        stay in memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for
+        that pass. CSR of a store is a sparse matrix or a sparse array as scikit-learn's ``sparse_interface`` says, from
+        1.9 on; an array before.
         After the prepare step "one-hot" an array comes back, of columns of levels and of numbers as they are.
         """
         check_is_fitted(self, "support_")

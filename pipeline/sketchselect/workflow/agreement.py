@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from sketchselect.location import is_url
 from sketchselect.readers import Vector, open_vector
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import are_missing
+from sketchselect.readers.opening import identifying_column
 from sketchselect.summaries import Contingency
 from sketchselect.workflow.folder import MARKER, read_manifest
 from sketchselect.workflow.stages.clustering import Clustering
@@ -55,6 +56,7 @@ class LabelComparison:
     table: Contingency  # Of the rows that have both
     n_unknown: int  # Rows without a known label, which are left out
     n_dropped: int  # Rows without a cluster (a negative number, or NaN), which are left out
+    ordered_by: str | None = None  # Column by which the labels were brought into the order of the clusters
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
@@ -91,6 +93,8 @@ class LabelComparison:
                 f"left out: {counted(self.n_unknown, 'row', '{:,}'.format)} without a known label, "
                 f"{self.n_dropped:,} without a cluster"
             )
+        if self.ordered_by is not None:
+            lines.append(f"labels in the order of the clusters' rows, by their column {self.ordered_by!r:.80}")
         matched = dict(self._matched())
         positions = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
         lines.append(f"{'label':<32} {'rows':>10}  matched cluster")
@@ -163,6 +167,8 @@ def evaluate_target(
             raise SourceError(f"{target}: no such file or folder; evaluate takes the output folder of a run")
         raise ConfigError("--labels: missing; give the file of the known labels, or their name in the store")
     clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
+    if store is None:
+        names = identifying_column(target, labels)
     known = open_vector(
         labels,
         None if names is None else names.n_rows,
@@ -171,7 +177,7 @@ def evaluate_target(
         name="labels",
         row_names=names,
     )
-    comparison = compare_labels(known, clustering)
+    comparison = replace(compare_labels(known, clustering), ordered_by=known.ordered_by)
     if not comparison.table.n_rows:
         raise ConfigError(f"{labels}: no row has both a known label and a cluster")
     return comparison
