@@ -200,6 +200,12 @@ def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
     assert sks.summarize(X, sks.Moments(), y=str(tmp_path / "y.csv")).xy[0, 0] == pytest.approx(
         sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-12
     )
+    # Days may be written otherwise in the file.
+    days = X.set_axis(pd.date_range("2025-01-01", periods=N, name="wine"))
+    pd.DataFrame({"wine": days.index.strftime("%d.%m.%Y"), "target": target.to_numpy()}).to_csv(
+        tmp_path / "d.csv", index=False
+    )
+    assert sks.summarize(days, sks.Moments(), y=str(tmp_path / "d.csv")).n_rows == N
     # Rows that pandas numbered have no names.
     shuffled = sks.summarize(X.reset_index(drop=True), sks.Moments(), y=str(tmp_path / "y.csv"))
     assert shuffled.xy[0, 0] != pytest.approx(sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-3)

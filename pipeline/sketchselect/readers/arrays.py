@@ -223,9 +223,10 @@ class FrameIndex:
 
 
 def frame_index(frame: Any) -> FrameIndex | None:
-    """Return the names of the rows of a data frame; None for several levels, and where pandas numbered the rows."""
+    """Return the names of the rows of a data frame: text or whole numbers, unless pandas numbered the rows."""
     index = frame.index
-    if type(index).__name__ == "RangeIndex" or getattr(index, "nlevels", 1) > 1:
+    # A date can be written in many ways.
+    if type(index).__name__ == "RangeIndex" or getattr(index, "inferred_type", None) not in ("string", "integer"):
         return None
     return FrameIndex(index, None if index.name is None else str(index.name))
 
