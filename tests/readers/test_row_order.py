@@ -12,6 +12,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import SourceError
 from sketchselect.readers import open_vector
+from sketchselect.readers.parquet import ParquetVector
 
 N = 30
 NAMES = [f"w{i}" for i in range(N)]
@@ -209,3 +210,13 @@ def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
     # Rows that pandas numbered have no names.
     shuffled = sks.summarize(X.reset_index(drop=True), sks.Moments(), y=str(tmp_path / "y.csv"))
     assert shuffled.xy[0, 0] != pytest.approx(sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-3)
+
+
+def test_no_column_of_a_large_file_is_read_to_compare_it(source: Path, tmp_path: Path, monkeypatch) -> None:
+    table(tmp_path / "y.parquet", title="sample")
+    matrix = sks.open_matrix(str(source))
+    read = []
+    whole = ParquetVector.read
+    monkeypatch.setattr(ParquetVector, "read", lambda self, *rows: read.append(self.column) or whole(self, *rows))
+    open_vector(str(tmp_path / "y.parquet"), N, matrix=matrix)
+    assert "sample" not in read

@@ -33,11 +33,13 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
     # Numbers under another title may be anything.
     if not is_titled and _NUMBER.fullmatch(row_texts(row_names, 0, 1)[0]):
         return vector
-    columns = {title: beside[title]} if is_titled else {other: beside[other] for other in beside}
-    if any(np.array_equal(row_names.read(0, n_rows), column.read(0, n_rows)) for column in columns.values()):
+    # Columns of large files are not read to compare them with names of another title.
+    columns = [title] if is_titled else list(beside) if vector.in_memory else []
+    if any(np.array_equal(row_names.read(0, n_rows), beside[other].read(0, n_rows)) for other in columns):
         return vector
     names = row_texts(row_names, 0, n_rows)
-    for other, column in columns.items():
+    for other in columns:
+        column = beside[other]
         if not is_titled and _NUMBER.fullmatch(row_texts(column, 0, 1)[0]):
             continue
         ours, theirs = _compared(names, row_texts(column, 0, n_rows))
