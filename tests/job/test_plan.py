@@ -476,4 +476,4 @@ def test_iterations_that_take_too_long_are_tried_once(tmp_path: Path, monkeypatc
     plan = forecast_job(job)
     survey, repeated = (one for one in plan.passes if one.stage == "collect")
     assert survey.repeats == 1 < repeated.repeats < repeated.repeats_most
-    assert any("selecting is too much" in note for note in plan.notes)
+    assert any("selecting takes too long" in note for note in plan.notes)

@@ -49,12 +49,16 @@ def test_entries_come_in_the_order_of_the_rows(source: Path, tmp_path: Path, end
         assert vector.read(0, N).tolist() == VALUES.tolist()
 
 
-def test_a_column_of_another_title_counts_if_it_has_the_same_names(source: Path, tmp_path: Path) -> None:
+def test_a_column_of_another_title_is_no_name(source: Path, tmp_path: Path) -> None:
     matrix = sks.open_matrix(str(source))
-    vector = open_vector(str(table(tmp_path / "y.csv", title="sample")), N, matrix=matrix)
-    assert vector.read(0, N).tolist() == VALUES.tolist()
-    others = [f"bottle {i}" for i in range(N)]
-    vector = open_vector(str(table(tmp_path / "y.csv", title="sample", names=others)), N, matrix=matrix)
+    vector = open_vector(str(table(tmp_path / "y.csv", title="rival")), N, matrix=matrix)
+    assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
+
+
+def test_names_written_in_another_way_are_warned_of(source: Path, tmp_path: Path) -> None:
+    path = table(tmp_path / "y.csv", names=[f"bottle {i}" for i in range(N)])
+    with pytest.warns(UserWarning, match="has none of the names of the source's rows, such as 'w0'"):
+        vector = open_vector(str(path), N, matrix=sks.open_matrix(str(source)))
     assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
 
 
@@ -140,7 +144,7 @@ def test_a_job_its_labels_and_their_evaluation_go_by_name(
     }
     result = sks.run(job)
     assert result.manifest["agreement"]["ari"] == 1.0
-    assert any("in the order of the source's rows, by its column 'wine'" in note for note in result.manifest["notes"])
+    assert any("order of the source's rows by the file's column 'wine'" in note for note in result.manifest["notes"])
     from sketchselect.workflow.agreement import evaluate_target
 
     assert evaluate_target(str(tmp_path / "out"), str(tmp_path / "truth.csv")).table.ari == 1.0
@@ -183,12 +187,13 @@ def test_two_tables_that_begin_with_the_same_column_go_by_it(tmp_path: Path) -> 
     agreement = evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
     assert agreement.table.ari == 1.0
     assert "by their column 'id'" in agreement.to_text()
-    pd.DataFrame({"id": [*NAMES[:-1], "w99"], "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
-    with pytest.raises(SourceError, match="'w29' is missing"):
-        evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
-    # Another title, or none: by place.
-    pd.DataFrame({"rank": ORDER, "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
-    assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
+    # Other names, numbers, or another title: by place.
+    for title, entries in (("id", [*NAMES[:-1], "w99"]), ("rank", ORDER), ("x", np.sort(ORDER) / 7)):
+        pd.DataFrame({title: entries, "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
+        pd.DataFrame({title: NAMES if title == "id" else ORDER / 7, "cluster": clusters}).to_csv(
+            tmp_path / "c.csv", index=False
+        )
+        assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
 
 
 def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:

@@ -226,7 +226,8 @@ def frame_index(frame: Any) -> FrameIndex | None:
     """Return the names of the rows of a data frame: text or whole numbers, unless pandas numbered the rows."""
     index = frame.index
     # A date can be written in many ways.
-    if type(index).__name__ == "RangeIndex" or getattr(index, "inferred_type", None) not in ("string", "integer"):
+    is_numbered = type(index).__name__ == "RangeIndex" and index.name is None
+    if is_numbered or getattr(index, "inferred_type", None) not in ("string", "integer"):
         return None
     return FrameIndex(index, None if index.name is None else str(index.name))
 

@@ -602,23 +602,35 @@ def open_vector(
     return vector
 
 
-def identifying_column(first: str, second: str) -> Vector | None:
-    """Return the first column of a table of clusters if a table of labels begins with one of the same title.
+def identifying_column(first: str, second: str, storage_options: Mapping[str, Any] | None = None) -> Vector | None:
+    """Return the first column of a table of clusters, if it is text that identifies the rows of a table of labels too.
 
-    Paths or URLs, as for `open_vector`. None too where an entry of the column occurs twice.
+    The first column of that has the same title and the same entries, each once, in any order. None otherwise.
+
+    Raises `SourceError` if one of them cannot be opened.
     """
-    tables = []
-    for source, name in ((first, "clusters"), (second, "labels")):
-        try:
-            tables.append(_vector_at(source, None, None, None, "error", name).beside)
-        except SourceError:
-            return None  # where it is opened for good, that says why
+    tables = [
+        _vector_at(source, None, None, storage_options, "error", name).beside
+        for source, name in ((first, "clusters"), (second, "labels"))
+    ]
     title = next(iter(tables[0]), None)
-    if title is None or title != next(iter(tables[1]), None):
+    if not title or title != next(iter(tables[1]), None):
         return None
-    names = tables[0][title]
+    ours, theirs = (np.asarray(table[title].read(0, table[title].n_rows)) for table in tables)
+    is_text = ours.dtype.kind == theirs.dtype.kind == "U" and not all(map(_is_numeric, ours.tolist()))
+    if not is_text or len(np.unique(ours)) < len(ours) or not np.array_equal(np.sort(ours), np.sort(theirs)):
+        return None
+    names = ArrayVector(ours)
     names.name = title
-    return names if len(np.unique(names.read(0, names.n_rows))) == names.n_rows else None
+    return names
+
+
+def _is_numeric(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def grouped(y: Any, groups: Any, matrix: Matrix | str | None = None) -> GroupedTarget:

@@ -19,58 +19,52 @@ _DISARMED = re.compile(r"'(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])")
 
 
 def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
-    """Return the entries of a file in the order of the rows, where one of its other columns names these.
+    """Return the entries of a file in the order of the rows, where its column with the title of their names says it.
 
-    That is the column with the title of the names, else one of text that has the same names in another order. Names are
-    compared as a reader would, see `_compared`.
+    Names are compared as a reader would, see `_compared`. A column that has none of them is written in another way: the
+    entries stay in their places, with a warning.
 
-    Raises `SourceError` if the column with the title of the names has other names, or if those in another order occur
-    more than once.
+    Raises `SourceError` if the column has some of the names, or if those in another order occur more than once.
     """
     title: Any = getattr(row_names, "name", None)
-    beside, n_rows = vector.beside, vector.n_rows
-    is_titled = title is not None and title in beside
-    # Numbers under another title may be anything.
-    if not is_titled and _NUMBER.fullmatch(row_texts(row_names, 0, 1)[0]):
+    if title is None or title not in vector.beside:
         return vector
-    # Columns of large files are not read to compare them with names of another title.
-    columns = [title] if is_titled else list(beside) if vector.in_memory else []
-    if any(np.array_equal(row_names.read(0, n_rows), beside[other].read(0, n_rows)) for other in columns):
+    column, n_rows = vector.beside[title], vector.n_rows
+    if np.array_equal(row_names.read(0, n_rows), column.read(0, n_rows)):
         return vector
     names = row_texts(row_names, 0, n_rows)
-    for other in columns:
-        column = beside[other]
-        if not is_titled and _NUMBER.fullmatch(row_texts(column, 0, 1)[0]):
-            continue
-        ours, theirs = _compared(names, row_texts(column, 0, n_rows))
-        if ours == theirs:
-            return vector
-        if Counter(ours) != Counter(theirs):
-            if not is_titled:
-                continue
-            lacking = Counter(ours) - Counter(theirs)
-            absent = next(i for i, text in enumerate(ours) if text in lacking)
-            raise SourceError(
-                f"{name} {vector.address}: its column {other!r:.80} names other rows than the source, whose row "
-                f"{names[absent]!r:.80} is missing; give the file of these rows"
-            )
-        places = {text: place for place, text in enumerate(theirs)}
-        if len(places) < n_rows:
-            twice = next(text for text, count in Counter(theirs).items() if count > 1)
-            raise SourceError(
-                f"{name} {vector.address}: its rows are in another order than those of the source, and its column "
-                f"{other!r:.80} has {twice!r:.80} more than once; write them in the order of the source"
-            )
-        ordered = ArrayVector(vector.read(0, n_rows)[[places[text] for text in ours]], vector.address)
-        ordered.name, ordered.holds_fields, ordered.ordered_by = vector.name, vector.holds_fields, other
-        return ordered
-    return vector
+    ours, theirs = _compared(names, row_texts(column, 0, n_rows))
+    if ours == theirs:
+        return vector
+    lacking = Counter(ours) - Counter(theirs)
+    if not set(ours) & set(theirs):
+        warn(
+            f"{name} {vector.address}: its column {title!r:.80} has none of the names of the source's rows, such as "
+            f"{names[0]!r:.80}; entries are taken by place"
+        )
+        return vector
+    if lacking:
+        absent = next(i for i, text in enumerate(ours) if text in lacking)
+        raise SourceError(
+            f"{name} {vector.address}: its column {title!r:.80} names other rows than the source, whose row "
+            f"{names[absent]!r:.80} is missing; give the file of these rows"
+        )
+    places = {text: place for place, text in enumerate(theirs)}
+    if len(places) < n_rows:
+        twice = next(text for text, count in Counter(theirs).items() if count > 1)
+        raise SourceError(
+            f"{name} {vector.address}: its rows are in another order than those of the source, and its column "
+            f"{title!r:.80} has {twice!r:.80} more than once; write them in the order of the source"
+        )
+    ordered = ArrayVector(vector.read(0, n_rows)[[places[text] for text in ours]], vector.address)
+    ordered.name, ordered.holds_fields, ordered.ordered_by = vector.name, vector.holds_fields, title
+    return ordered
 
 
 def require_row_order(source: Any, vectors: Any) -> None:
     """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
 
-    Entries belong to rows by place, as in scikit-learn. An index that pandas numbered from 0 names no rows: there is a
+    Entries belong to rows by place, as in scikit-learn. An index that pandas numbered names no rows: there is a
     warning if the Series has its numbers in another order.
 
     `vectors`: The Series and others by name.
@@ -95,6 +89,14 @@ def require_row_order(source: Any, vectors: Any) -> None:
             )
 
 
+def _number(text: str) -> str:
+    """Return a number without leading zeros, and whole ones without a decimal point."""
+    try:
+        return str(int(text))
+    except ValueError:
+        return str(float(text)).removesuffix(".0")
+
+
 def _compared(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
     """Return names as they are compared: 1 and 1.0 are equal, as are runs of blanks, and what `tables.disarmed` adds.
 
@@ -103,7 +105,7 @@ def _compared(first: list[str], second: list[str]) -> tuple[list[str], list[str]
 
     def plain(names: list[str]) -> list[str]:
         return [
-            str(float(text)) if _NUMBER.fullmatch(text) else text
+            _number(text) if _NUMBER.fullmatch(text) else text
             for text in (_DISARMED.sub("", _SPACE.sub(" ", name).strip()) for name in names)
         ]
 

@@ -613,7 +613,8 @@ class _OtherColumns(Mapping[str, Vector]):
 
     def __init__(self, table: list[list[str]], column: int, address: str) -> None:
         self._table, self._address = table, address
-        self._places = {title.strip(): j for j, title in enumerate(table[0]) if j != column}
+        titles = [title.strip() for title in table[0]]
+        self._places = {title: j for j, title in enumerate(titles) if j != column and titles.count(title) == 1}
 
     def __getitem__(self, title: str) -> Vector:
         place = self._places[title]

@@ -285,8 +285,7 @@ class HighlyVariableGenes(BaseSelector):
         parts: list[NormalizedVariances]
         of, *settings, parts = self.__dict__.pop("_checked", (None, []))
         if of is summary.record and settings == [trend, span]:
-            checked: list[NormalizedVariances] = parts
-            return checked
+            return parts
         return [normalized_variances(group, trend, span) for group in _groups(summary)]
 
     def _select(self, summary: Any, n_select: int) -> Selection:

@@ -69,6 +69,7 @@ class LabelComparison:
             "ari": table.ari,
             "accuracy": table.accuracy,
             "purity": table.purity,
+            "ordered_by": self.ordered_by,
             "left_out": {"no_known_label": self.n_unknown, "no_cluster": self.n_dropped},
             "matching": [[str(a), str(b)] for a, b in self._matched()],
             "classes": plain_value(table.classes),
@@ -94,7 +95,7 @@ class LabelComparison:
                 f"{self.n_dropped:,} without a cluster"
             )
         if self.ordered_by is not None:
-            lines.append(f"labels in the order of the clusters' rows, by their column {self.ordered_by!r:.80}")
+            lines.append(f"labels brought into the order of the clusters' rows by their column {self.ordered_by!r:.80}")
         matched = dict(self._matched())
         positions = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
         lines.append(f"{'label':<32} {'rows':>10}  matched cluster")
@@ -168,7 +169,7 @@ def evaluate_target(
         raise ConfigError("--labels: missing; give the file of the known labels, or their name in the store")
     clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
     if store is None:
-        names = identifying_column(target, labels)
+        names = identifying_column(target, labels, storage_options)
     known = open_vector(
         labels,
         None if names is None else names.n_rows,

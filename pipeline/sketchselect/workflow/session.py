@@ -373,7 +373,7 @@ class Session:
                 row_names=None if name == ROW_NAMES else self.vector(ROW_NAMES),
             )
             if (title := self._vectors[name].ordered_by) is not None:
-                self.note(f"{name}: in the order of the source's rows, by its column {title!r:.80}")
+                self.note(f"{name}: brought into the order of the source's rows by the file's column {title!r:.80}")
         return self._vectors.get(name)
 
     @property

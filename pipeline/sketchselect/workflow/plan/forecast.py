@@ -558,7 +558,7 @@ SLOW_MERGE = 0.1
 MOST_SELECTING_NBYTES = 2**28
 """Memory beyond which columns are not selected for a plan: knockoffs of 2,500 columns take minutes."""
 
-NOT_TRIED = "selecting is too much to be tried here: the time estimated is without it"
+NOT_TRIED = "selecting takes too long, or too much memory, to be tried here: the estimated time is without it"
 
 
 class TrialStopped(Exception):
