@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,26 @@ def test_signals_that_are_ignored_from_outside_stay_ignored(monkeypatch: pytest.
     finally:
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, at_end)
+
+
+def test_a_signal_that_a_future_cannot_store_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    from sketchselect.cli import shell
+
+    class SignalledLate(Future[int]):
+        def set_result(self, result: int) -> None:
+            super().set_result(result)
+            os.kill(os.getpid(), signal.SIGTERM)  # the state is set, and Dask then stores the exception
+
+    def store(future: Future[int]) -> None:
+        try:
+            future.set_result(1)
+        except BaseException as error:
+            future.set_exception(error)
+
+    with pytest.raises(typer.Exit) as end, shell.plain_errors(debug=False):
+        store(SignalledLate())
+    assert end.value.exit_code == 143
+    assert "interrupted" in capsys.readouterr().err
 
 
 def test_a_thread_of_zarr_that_ends_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

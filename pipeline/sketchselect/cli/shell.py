@@ -256,6 +256,8 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
         except typer.Exit:
             raise
         except Exception as error:
+            if (signalled := _signal_behind(error)) is not None:
+                _end(signalled, as_json, interrupted)
             if debug:
                 raise
             if str(error).startswith(DASK_CONFIG_ERROR):
@@ -311,6 +313,14 @@ def _end(error: BaseException, as_json: bool, interrupted: str) -> NoReturn:
     else:
         lines = [f"{type(error).__name__}: {_one_line(error)}"]
     _fail(lines, code, as_json)
+
+
+def _signal_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return what a signal raised, where a library failed as it handled that (a future of Dask's, set twice)."""
+    context: BaseException | None = error
+    while context is not None and not isinstance(context, KeyboardInterrupt):
+        context = context.__context__
+    return context
 
 
 def _working_folder_is_gone() -> bool:
