@@ -290,6 +290,25 @@ def test_models_whose_hessians_are_many_are_summed_in_groups(few_sampled, monkey
     assert grouped.path_.gaps == pytest.approx(whole.path_.gaps, abs=1e-9)
 
 
+@pytest.mark.parametrize("n_columns", [2, 30])
+@pytest.mark.parametrize("family", ["binomial", "multinomial"])
+def test_the_largest_sums_take_what_counting_their_terms_gives(few_sampled, monkeypatch, family, n_columns):
+    classes = tuple("ab" if family == "binomial" else "abcd")
+    settings = likelihood_path.PathSettings(
+        family, classes, (1.0, 0.5), None, 5, None, n_folds=3, seed=0, groups=False, max_passes=9, tol=1e-6
+    )
+    side = settings.most_terms(1000, n_columns)
+    monkeypatch.setattr(likelihood_path, "HESSIANS_NBYTES", 7 * 8 * side**2)
+    largest = settings.largest(1000, n_columns)
+    every_term = np.tile(largest.terms[:side], (40, 1))
+    every_term[:, 0] = np.repeat(np.arange(40), side)
+    assert largest.models[:, 2].tolist() == [1.0] * 7 + [0.0] * 33
+    assert len(largest.terms) == 7 * side
+    counted = sks.summaries.LikelihoodSums(**largest.parameters() | {"terms": every_term})
+    assert largest.projected_nbytes(n_columns) == counted.projected_nbytes(n_columns)
+    assert largest.working_nbytes(n_columns) == counted.working_nbytes(n_columns)
+
+
 def test_groups_of_several_shares_of_the_lasso(few_sampled, monkeypatch):
     X, y = noisy(1500)
     ratios = [0.4, 1.0]

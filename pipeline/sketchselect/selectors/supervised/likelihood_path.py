@@ -100,19 +100,11 @@ class PathSettings:
         side = self.most_terms(n_rows, n_columns)
         n_curved = min(-(-HESSIANS_NBYTES // (8 * side**2)), n_models)
         at, width = np.arange(side), side // self.n_outputs
-        some = [
-            Iterate(
-                1.0,
-                self.l1_ratios[0],
-                ALL_ROWS,
-                at % width - 1,
-                at // width,
-                np.zeros(side),
-                i >= n_curved,
-            )
-            for i in range(n_models)
-        ]
-        return self.outline(some, None, None)
+        curved = Iterate(1.0, self.l1_ratios[0], ALL_ROWS, at % width - 1, at // width, np.zeros(side))
+        # Of a model without a Hessian the sums are as large with any terms: without, thousands of models cost nothing.
+        none = at[:0]
+        flat = Iterate(1.0, self.l1_ratios[0], ALL_ROWS, none, none, np.zeros(0), converged=True)
+        return self.outline([curved] * n_curved + [flat] * (n_models - n_curved), None, None)
 
     def most_terms(self, n_rows: int, n_columns: int) -> int:
         """Return the most terms of a model that starts on a sample: the lasso has no more columns than rows."""
