@@ -214,3 +214,11 @@ def test_a_certificate_prints_as_its_sentence_and_figures() -> None:
     assert (shown["inertia"], shown["lower bound"], shown["holds"]) == ("51", "50", "with probability 0.95")
     for name, value in shown.items():
         assert f"<td>{name}</td><td>{value}</td>" in certificate._repr_html_()
+
+
+@pytest.mark.parametrize("method", [None, "spectral", "blocks"])
+def test_labels_of_fewer_clusters_are_noted(method: str | None) -> None:
+    rows = np.random.default_rng(3).standard_normal((60, 4))
+    labels = np.arange(60) % 3
+    assert "use 3 of the 5 clusters" in certify_labels(rows, labels, 5, method).sentence()
+    assert "clusters that they" not in certify_labels(rows, labels, 3, method).sentence()

@@ -141,3 +141,14 @@ def test_a_folder_that_is_not_there_is_named_before_its_labels(tmp_path: Path) -
     assert told.exit_code == 1
     assert "nowhere" in told.stderr
     assert "--labels" not in told.stderr
+
+
+def test_numbers_with_missing_entries_and_the_noise_of_dbscan(tmp_path: Path) -> None:
+    pd.DataFrame({"known": [0, 1, -1, 1, None]}).to_csv(tmp_path / "known.csv", index=False)
+    pd.DataFrame({"cluster": [2, 3, 3, 3, 2]}).to_csv(tmp_path / "clusters.csv", index=False)
+    outcome = shell(tmp_path / "clusters.csv", "--labels", tmp_path / "known.csv")
+    assert "-1 is counted as a label" in outcome.stdout
+    assert ".0" not in outcome.stdout.split("matched cluster")[1]
+    as_json = json.loads(shell(tmp_path / "clusters.csv", "--labels", tmp_path / "known.csv", "--json").stdout)
+    assert as_json["classes"] == [-1, 0, 1]
+    assert as_json["matching"] == [["0", "2"], ["1", "3"]]

@@ -175,6 +175,8 @@ def test_the_share_of_wrong_predictions_is_stated_wherever_classes_are_predicted
     table = works("compare", result.folder, other.folder).stdout
     (line,) = (line for line in table.splitlines() if line.startswith("misclassification rate on held-out rows"))
     assert line.split()[-2:] == [f"{rates['held_out']:.6g}"] * 2
+    (line,) = (line for line in table.splitlines() if line.startswith("how this rate was measured"))
+    assert line.split()[-2:] == ["counted" if rates["counted"] else "expected"] * 2
     assert table.index("misclassification rate") < table.index("measure of the model")
 
 
@@ -403,3 +405,11 @@ def test_every_vector_of_a_job_is_opened_once(
     sks.run(job)
     for path in (job["input"]["target"], *settings.values()):
         assert opened[path] == 1
+
+
+def test_tests_name_their_target_beside_others(supervised: Job, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        sks.run(supervised("univariate", {"n_features": 3}, output={"dir": str(tmp_path / name)}))
+    table = works("compare", tmp_path / "first", tmp_path / "second").stdout
+    (line,) = (line for line in table.splitlines() if line.startswith("target"))
+    assert line.split()[1:] == [str(tmp_path / "y.npy")] * 2

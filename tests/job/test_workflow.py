@@ -107,6 +107,7 @@ def test_one_certificate_is_printed(job: Job) -> None:
         ({"select": {"n_features": 13}}, "select.n_features: 13 asked for, .* has 12 columns"),
         ({"select": {"n_components": 12, "sketch_size": 20}}, "select.n_components: must be below the 12 columns"),
         ({"cluster": {"n_clusters": 301}}, "cluster.n_clusters: 301 asked for, .* has 300 rows"),
+        ({"cluster": {"range": (2, 301)}}, "cluster.range: 301 asked for, .* has 300 rows"),
         ({"output": {"image_shape": [3, 5]}}, "output.image_shape: .* is 15 pixels, .* has 12 columns"),
     ],
 )

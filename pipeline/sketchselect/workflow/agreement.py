@@ -98,6 +98,8 @@ class LabelComparison:
             lines.append(f"labels brought into the order of the clusters' rows by their column {self.ordered_by!r:.80}")
         matched = dict(self._matched())
         positions = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
+        if table.classes.dtype.kind in "if" and -1 in table.classes:
+            lines.append("the known label -1 is counted as a label; DBSCAN and HDBSCAN mark by it rows of no cluster")
         lines.append(f"{'label':<32} {'rows':>10}  matched cluster")
         for i, label in enumerate(table.classes.tolist()[:_SHOWN_CLASSES]):
             rows = int(table.counts[i].sum())
@@ -140,7 +142,14 @@ def compare_labels(known: Vector, clusters_of: Vector | Array) -> LabelCompariso
         table = table.merge(Contingency.of(classes[has_both], clusters[has_both]))
         n_unknown += int(without_label.sum())
         n_dropped += int(without_cluster.sum())
+    table = replace(table, classes=_whole(table.classes), clusters=_whole(table.clusters))
     return LabelComparison(table, n_unknown, n_dropped)
+
+
+def _whole(labels: Array) -> Array:
+    """Return labels as whole numbers if they are: a column with missing entries has them as floating-point ones."""
+    is_whole = labels.dtype.kind == "f" and bool((labels == np.trunc(labels)).all() and (abs(labels) < 2**53).all())
+    return labels.astype(np.int64) if is_whole else labels
 
 
 def evaluate_target(

@@ -57,6 +57,7 @@ SHOWN = {
     "error": "error on held-out rows",  # of one measure by its name in `ERRORS`
     "standard_error": "standard error of this error",
     "misclassification": "misclassification rate on held-out rows",
+    "misclassified_by": "how this rate was measured",
     "folds": "folds held out in turn",
     "stability": "stability (columns that stay)",
     "unused": "settings without effect",
@@ -85,14 +86,15 @@ class ComparedRun:
     certificates: str | None  # The methods of both
     nmi: float | None  # Agreement with known labels
     ari: float | None
-    target: str | None  # What the model is of
+    target: str | None  # Of the model or the tests
     measure: str | None  # "R2", or "D2" of counts and log-loss
     # Share of the target's variance (or deviance) on the fitted rows and on held-out folds, with the error there
     explained: float | None
     held_out: float | None
     error: float | None
     standard_error: float | None
-    misclassification: float | None  # On held-out folds, counted or expected
+    misclassification: float | None  # On held-out folds
+    misclassified_by: str | None  # "counted" on the rows, or "expected" from their moments
     folds: str | None  # How many, their seed, and the groups of rows that stay together
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
     seconds: float
@@ -118,6 +120,7 @@ class ComparedRun:
         agreement, model = content.get("agreement") or {}, content.get("model") or {}
         cv = model.get("cv") or {}
         share = next((name for name in ("r2", "d2") if name in model), None)
+        rates = model.get("misclassification") or {}
         return cls(
             name,
             selection.method,
@@ -129,13 +132,14 @@ class ComparedRun:
             ", ".join(certificate.method for certificate in (sure, likely) if certificate is not None) or None,
             agreement.get("nmi"),
             agreement.get("ari"),
-            content["job"]["input"]["target"] if model else None,
+            content["job"]["input"]["target"],
             None if share is None else share.upper(),
             None if share is None else model[share],
             None if share is None else cv.get(share),
             cv.get("mean_squared_error", cv.get("mean_deviance")),
             cv.get("standard_error"),
-            (model.get("misclassification") or {}).get("held_out"),
+            rates.get("held_out"),
+            ("counted" if rates["counted"] else "expected") if rates.get("held_out") is not None else None,
             _folds(content) if cv else None,
             stability,
             seconds,
@@ -360,7 +364,8 @@ def to_text(runs: Sequence[ComparedRun]) -> str:
     # Of classes the rate says most: R2 is that of the codes 0 and 1.
     names = [row[0] for row in properties]
     if "misclassification" in names and "measure" in names:
-        properties.insert(names.index("measure"), properties.pop(names.index("misclassification")))
+        place, rate = names.index("measure"), names.index("misclassification")
+        properties[place:place] = [properties.pop(rate), properties.pop(rate)]
     measures = {str(each.measure) for each in runs if each.error is not None}
     labels = {**SHOWN, "error": f"{ERRORS[measures.pop()]} on held-out rows"} if len(measures) == 1 else SHOWN
     columns = [[labels.get(row[0], row[0]), *map(_shown, row[1:])] for row in properties]

@@ -794,6 +794,8 @@ def check_against_source(session: Session) -> None:
         problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
     if config.cluster is not None and config.cluster.n_clusters > n_rows:
         problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} asked for, {address} has {n_rows} rows")
+    if config.cluster is not None and config.cluster.range is not None and max(config.cluster.range) > n_rows:
+        problems.append(f"cluster.range: {max(config.cluster.range)} asked for, {address} has {n_rows} rows")
     shape = config.output.image_shape
     changing = [step.name for step in session.steps if step.encodes == "text" or step.n_columns(2) != 2]
     if changing and session.selector.needs_counts:

@@ -71,7 +71,7 @@ def closest_certificate(
     options.progress.note(f"spectral bound: {cheap.sentence()}")
     if trial.record.n_solved and _estimate(trial) <= cheap.lower_bound:
         count = f"{trial.record.n_solved} of {trial.record.n_blocks} blocks of rows promise no larger bound"
-        return replace(cheap, note=f"{count}, so the others were not solved.")
+        return replace(cheap, note=f"{cheap.note} {count}, so the others were not solved.".lstrip())
     seconds = (time.perf_counter() - began) * trial.record.n_blocks / max(trial.record.n_solved, 1)
     options.progress.note(
         f"block certificate: {trial.record.n_blocks} blocks of rows to solve, about {format_seconds(seconds)} at the "
@@ -115,6 +115,8 @@ def measured_certificate(
         certificate = spectral_certificate(bound, measurement.objective, n_clusters, began)
     if certificate.scatter is None:
         certificate = replace(certificate, scatter=measurement.scatter)
+    if measurement.note:
+        certificate = replace(certificate, note=f"{certificate.note} {measurement.note}".lstrip())
     if measurement.same_rows is not None:
         certificate = with_row_check(certificate, measurement.same_rows)
     return certificate.with_statistics(measurement.stats, began)

@@ -72,6 +72,7 @@ class Measured:
     same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
     stats: Statistics
     scatter: float | None = None  # Objective of one cluster of all rows
+    note: str = ""  # On clusters without rows
 
 
 def measure(
@@ -99,8 +100,13 @@ def measure(
     objective, same = float(sums.within[:-1].sum()), None
     if objective == 0:
         same = rows_are_same(source, n_clusters, options)
-    summaries = {name: everything[name] for name in bounds}
-    return Measured(objective, summaries, same, result.stats, objective + _between(sums))
+    summaries, note = {name: everything[name] for name in bounds}, ""
+    if (n_used := int((sums.cluster_weights[:-1] > 0).sum())) < n_clusters:
+        note = (
+            f"The labels use {n_used} of the {n_clusters} clusters that they are compared with; "
+            f"n_clusters = {n_used} compares them with clusterings of as many."
+        )
+    return Measured(objective, summaries, same, result.stats, objective + _between(sums), note)
 
 
 def _between(sums: CentroidSums) -> float:
