@@ -26,7 +26,6 @@ from sketchselect.solvers import (
     Lasso,
     Problem,
     anneal,
-    forward_selection,
     homotopy_path,
     solve_path,
     standardize,
@@ -144,7 +143,6 @@ def lines(quick: bool) -> Iterator[str]:
     for name, other in (
         ("annealing", lambda: anneal(problem, k)),
         ("annealing by Newton steps", lambda: anneal(problem, k, newton=True)),
-        ("forward selection", lambda: forward_selection(problem, k)),
     ):
         result = paired(other, lambda: threshold(problem, k), repeats)
         yield result.line(f"{name} to {k} columns / thresholded OLS, p = {p}", "none")

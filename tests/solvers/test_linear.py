@@ -3,13 +3,12 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from sketchselect.errors import BadParameter
-from sketchselect.solvers import anneal, forward_selection, least_squares, ridge, standardize, threshold
+from sketchselect.solvers import anneal, least_squares, ridge, standardize, threshold
 
 SELECTORS = {
     "threshold": threshold,
     "anneal": lambda problem, k: anneal(problem, k, n_iter=100),
     "newton": lambda problem, k: anneal(problem, k, newton=True),
-    "forward": forward_selection,
 }
 every = pytest.mark.parametrize("select", SELECTORS.values(), ids=SELECTORS)
 
@@ -97,22 +96,6 @@ def test_threshold_raises_its_jitter_until_it_can_be_solved(make):
     np.fill_diagonal(worse, 1.0)
     with pytest.raises(BadParameter, match="nearest_psd"):
         threshold(standardize(worse, np.ones(3), 9.0, mean=np.zeros(3), y_mean=0, n=9), 1)
-
-
-def test_forward_selection_equals_brute_force(make):
-    data = make(120, 15, 4, q=2, beta=0.4)
-    chosen: list[int] = []
-    z, y = data.z, data.centered / data.centered.std(axis=0)
-    for _ in range(5):
-        errors = []
-        for j in range(15):
-            columns = [*chosen, j]
-            errors.append(((y - z[:, columns] @ np.linalg.lstsq(z[:, columns], y)[0]) ** 2).sum())
-        before = ((y - z[:, chosen] @ np.linalg.lstsq(z[:, chosen], y)[0]) ** 2).sum() if chosen else (y**2).sum()
-        chosen.append(int(np.argmin(errors)))
-        fit = forward_selection(data.problem, len(chosen))
-        assert fit.support.tolist() == sorted(chosen)
-        assert fit.scores[chosen[-1]] == pytest.approx((before - min(errors)) / 120, rel=1e-8)
 
 
 @every

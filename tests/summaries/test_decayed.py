@@ -67,20 +67,6 @@ def test_without_decay_they_are_moments():
     assert result.weight == plain.weight
 
 
-def test_a_window_is_a_difference():
-    X, y, w = rows()
-    d = DecayedMoments(half_life=50)
-    first = d.from_block(X[:200], y[:200], sample_weight=w[:200])
-    total = first.update(X[200:], y[200:], sample_weight=w[200:])
-    window = total.unmerge(first)
-    assert (window.n_rows, window.end) == (100, 300)
-    check_moments(window, X[200:], y[200:], w[200:] * 2.0 ** (-np.arange(100)[::-1] / 50))
-    assert total.unmerge(total).n_rows == 0
-    assert total.unmerge(d.empty(4, 1)) == total
-    with pytest.raises(Incompatible, match="row 300"):
-        first.unmerge(total)
-
-
 def test_labels_files_and_parameters():
     X, _, _ = rows()
     labels = np.array(["up", "down"])[np.arange(300) % 2]

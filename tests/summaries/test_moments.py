@@ -44,8 +44,6 @@ def test_rows_of_weight_zero_are_counted_and_not_among_the_weighted(form):
     parts = blocks(FORMS[form], X, y, w)
     m = merged([decode(encode(part)) for part in parts])
     assert (m.n_rows, m.n_weighted_rows) == (400, np.count_nonzero(w))
-    if form != "qr":
-        assert m.unmerge(parts[0]).n_weighted_rows == m.n_weighted_rows - parts[0].n_weighted_rows
     if form in ("degree 2", "squares"):
         assert m.expanded().n_weighted_rows == m.n_weighted_rows
 
@@ -56,8 +54,6 @@ def test_a_mask_in_a_file_that_does_not_count_rows_of_weight_zero_is_counted():
     m = Moments().from_block(X, y, sample_weight=mask)
     old = m._with(replace(m.record, n_weightless=None), m.context)
     assert old.n_weighted_rows == m.n_weighted_rows == mask.sum()
-    part = Moments().from_block(X[:90], y[:90], sample_weight=mask[:90])
-    assert old.unmerge(part).n_weighted_rows == mask[90:].sum()
 
 
 @pytest.mark.parametrize("half_life", [None, 20.0])
@@ -85,8 +81,6 @@ def test_few_rows_of_many_columns_are_rows_until_their_scatter_is_smaller(monkey
         assert np.allclose(state.xy, whole[:240, 240:], rtol=1e-11, atol=1e-11)
         assert np.allclose(state.centered_column_squared_norms, whole.diagonal()[:240] * state.weight, rtol=1e-11)
         assert encode(decode(encode(state))) == encode(state)
-    if half_life is None:
-        assert np.allclose(states[3].unmerge(states[1]).covariance(), merged(parts[2:4]).covariance(), atol=1e-11)
 
 
 @pytest.mark.parametrize("description", [Moments(), Moments(half_life=3), Folds(Moments(), n_folds=5)])
@@ -131,51 +125,6 @@ def test_variances_far_from_zero_keep_nine_digits(form, n_blocks):
     m = merged(blocks(FORMS[form], X, n_blocks=n_blocks))
     exact = X.astype(np.longdouble).var(axis=0)
     assert np.abs(m.covariance().diagonal() / exact - 1).max() <= 1e-9
-
-
-@pytest.mark.parametrize("form", ["comoment", "pairwise", "degree 2", "squares"])
-def test_unmerge_is_the_inverse_of_merge(form):
-    X, y, w = some_rows(900)
-    first, second, third = (FORMS[form].from_block(X[i::3], y[i::3], sample_weight=w[i::3]) for i in range(3))
-    total = first.merge(second).merge(third)
-    rest = total.unmerge(second)
-    expected = first.merge(third)
-    assert rest.n_rows == expected.n_rows
-    assert rest.weight == pytest.approx(expected.weight, rel=1e-13)
-    scale = np.sqrt(np.outer(expected.covariance().diagonal(), expected.covariance().diagonal()))
-    assert (np.abs(rest.covariance() - expected.covariance()) <= 1e-13 * scale * 10).all()
-    sd = np.sqrt(np.outer(expected.covariance().diagonal(), expected.yy.diagonal()))
-    assert (np.abs(rest.xy - expected.xy) <= 1e-13 * sd * 10).all()
-    if form in ("degree 2", "squares"):
-        assert np.allclose(rest.expanded().covariance(), expected.expanded().covariance(), rtol=1e-11, atol=1e-11)
-
-
-def test_unmerge_of_one_fold_of_ten_to_1e13():
-    X, y, _ = some_rows(5000)
-    parts = [Moments().from_block(X[i::10], y[i::10]) for i in range(10)]
-    total = merged(parts)
-    for i, part in enumerate(parts):
-        expected = merged([p for j, p in enumerate(parts) if j != i])
-        rest = total.unmerge(part)
-        assert np.abs(rest.covariance() - expected.covariance()).max() <= 1e-13 * np.abs(expected.covariance()).max()
-        assert np.abs(rest.xy - expected.xy).max() <= 1e-13 * np.abs(expected.xy).max()
-
-
-def test_unmerge_refuses_what_is_no_part():
-    X, y, _ = some_rows()
-    m = Moments().from_block(X, y)
-    assert m.unmerge(Moments().empty(6, 2)) == m
-    nothing = m.unmerge(m)
-    assert (nothing.n_rows, nothing.weight) == (0, 0.0)
-    with pytest.raises(Incompatible, match="401 rows"):
-        m.unmerge(m.update(X[:1], y[:1]))
-    with pytest.raises(Incompatible, match="column 0"):
-        m.unmerge(Moments().from_block(100 * X[:300], y[:300]))
-    with pytest.raises(Incompatible, match="6 and 5"):
-        m.unmerge(Moments().from_block(X[:, :5], y))
-    factored = Moments(method="qr").from_block(X, y)
-    with pytest.raises(Incompatible, match="complement"):
-        factored.unmerge(factored)
 
 
 # --- class labels ----------------------------------------------------------------------------------------------------

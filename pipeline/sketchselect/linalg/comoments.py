@@ -111,15 +111,6 @@ def mean_rounding(norms: float, difference: float, factor: float) -> float:
     return off * (2.0 * float(np.sqrt(factor)) * difference + factor * off)
 
 
-def unmerge_means(weight: float, mean: Floats, weight_b: float, mean_b: Floats) -> tuple[float, Floats, Floats, float]:
-    """Return ``(W_a, mean_a, difference, factor)`` of the rows of the total that are not in part b."""
-    weight_a = weight - weight_b
-    if weight_a <= 0:
-        return 0.0, np.zeros_like(mean), np.zeros_like(mean), 0.0
-    mean_a = mean + (mean - mean_b) * (weight_b / weight_a)
-    return weight_a, mean_a, mean_b - mean_a, weight_a * weight_b / weight
-
-
 def triangular_factor(rows: Floats) -> Floats:
     """Return the upper-triangular (trapezoidal, if there are few rows) R of ``rows = Q R``, with diagonal >= 0."""
     factor = np.asarray(np.linalg.qr(rows, mode="r"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sketchselect.solvers.annealing import anneal, anneal_path
 from sketchselect.solvers.homotopy import homotopy_path
-from sketchselect.solvers.linear import coefficient_tests, forward_selection, least_squares, ridge, threshold
+from sketchselect.solvers.linear import coefficient_tests, least_squares, ridge, threshold
 from sketchselect.solvers.path import Fit, Path
 from sketchselect.solvers.penalized import adaptive_factors, solve_path
 from sketchselect.solvers.penalties import MCP, PENALTIES, SCAD, ElasticNet, Lasso, Penalty
@@ -26,7 +26,6 @@ __all__ = [
     "anneal",
     "anneal_path",
     "coefficient_tests",
-    "forward_selection",
     "homotopy_path",
     "least_squares",
     "nearest_psd",

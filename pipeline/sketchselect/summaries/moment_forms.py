@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._kernels import kernel
-from sketchselect.errors import BadBlock, Incompatible, NotFinite
+from sketchselect.errors import BadBlock, NotFinite
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.comoments import (
     centered_factor,
@@ -32,7 +32,6 @@ from sketchselect.linalg.comoments import (
     single_gram,
     sparse_gram,
     suits_single,
-    unmerge_means,
 )
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, first_row, is_csr, pieces, start_of_piece
@@ -158,24 +157,18 @@ def _centre(block: Array, targets: Floats, start: int | Array) -> Floats:
     return np.where(count > 0, median, 0.0)
 
 
-def merge_pairs(left: PairMoments, right: PairMoments, sign: float = 1.0) -> PairMoments:
-    """Return the moments of the rows of both, entry by entry; with `sign` = -1, of `left` without those of `right`."""
-    weight = left.weight + sign * right.weight
+def merge_pairs(left: PairMoments, right: PairMoments) -> PairMoments:
+    """Return the moments of the rows of both, entry by entry."""
+    weight = left.weight + right.weight
     some = weight > 0
     share = np.divide(right.weight, weight, out=np.zeros_like(weight), where=some)
     difference = right.mean - left.mean
-    if sign > 0:
-        difference[(left.weight == 0) | (right.weight == 0)] = 0.0
-        # From the mean of the heavier side, as `merge_means`.
-        from_right = right.weight > left.weight
-        other = np.divide(left.weight, weight, out=np.zeros_like(weight), where=some)
-        mean = np.where(from_right, right.mean - other * difference, left.mean + share * difference)
-        scatter = left.scatter + right.scatter + left.weight * share * difference * difference.T
-    else:
-        difference[right.weight == 0] = 0.0
-        mean = left.mean - share * difference
-        # The difference between the two parts is that between part and total, times W / W_a.
-        scatter = left.scatter - right.scatter - left.weight * share * difference * difference.T
+    difference[(left.weight == 0) | (right.weight == 0)] = 0.0
+    # From the mean of the heavier side, as `merge_means`.
+    from_right = right.weight > left.weight
+    other = np.divide(left.weight, weight, out=np.zeros_like(weight), where=some)
+    mean = np.where(from_right, right.mean - other * difference, left.mean + share * difference)
+    scatter = left.scatter + right.scatter + left.weight * share * difference * difference.T
     np.fill_diagonal(scatter, np.maximum(scatter.diagonal(), 0.0))
     return PairMoments(np.where(some, weight, 0.0), np.where(some, mean, 0.0), np.where(some, scatter, 0.0))
 
@@ -225,10 +218,6 @@ class Form(ABC):
     @abstractmethod
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both."""
-
-    @abstractmethod
-    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
-        """Return the record of the rows of `total` that are not in `part`."""
 
     @abstractmethod
     def scatter(self, record: MomentsRecord) -> Floats:
@@ -292,16 +281,6 @@ class Comoment(Form):
         comoment = summed(factor, difference, present(left.comoment), present(right.comoment))
         return replace(added(left, right), weight=weight, mean=mean, comoment=comoment)
 
-    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
-        """Return the record of the rows of `total` that are not in `part`."""
-        weight, mean, difference, factor = unmerge_means(total.weight, total.mean, part.weight, part.mean)
-        comoment = summed(-factor, difference, present(total.comoment), present(part.comoment), np.subtract)
-        if weight <= 0:
-            comoment[...] = 0.0
-        require_part(present(total.comoment).diagonal(), comoment.diagonal())
-        np.fill_diagonal(comoment, np.maximum(comoment.diagonal(), 0.0))
-        return replace(added(total, part, -1), weight=weight, mean=mean, comoment=comoment)
-
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
         return present(record.comoment)
@@ -339,10 +318,6 @@ class RowsOrComoment(Comoment):
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
         rows = np.vstack([a, b, np.sqrt(factor) * difference])
         return replace(added(left, right), weight=weight, mean=mean, factor=rows)
-
-    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
-        """Return the record of the rows of `total` that are not in `part`."""
-        return super().remove(self._dense(total), self._dense(part))
 
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
@@ -386,13 +361,6 @@ class Factor(Form):
         merged = merge_factors(present(left.factor), present(right.factor), difference, factor)
         return replace(added(left, right), weight=weight, mean=mean, factor=merged)
 
-    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
-        """Raise `Incompatible`: subtracting rows from a factor loses the digits that it preserves."""
-        raise Incompatible(
-            'rows cannot be subtracted from moments with method="qr" without losing accuracy; use '
-            'Folds(Moments(method="qr"), n) and its complement(i)'
-        )
-
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
         factor = present(record.factor)
@@ -411,8 +379,8 @@ def present(array: Floats | None) -> Floats:
     return array
 
 
-def summed(factor: float, difference: Floats, left: Floats, right: Floats, join: np.ufunc = np.add) -> Floats:
-    """Return ``factor difference difference' + left + right`` (or `join` for the last sum)."""
+def summed(factor: float, difference: Floats, left: Floats, right: Floats) -> Floats:
+    """Return ``factor difference difference' + left + right``."""
     scaled, out = factor * difference, np.empty_like(left)
     # Some rows at a time, so that a wide matrix is written to memory once.
     step = max(_TILE_NBYTES // max(out.strides[0], 1), 1)
@@ -420,7 +388,7 @@ def summed(factor: float, difference: Floats, left: Floats, right: Floats, join:
         tile = out[a : a + step]
         np.multiply(scaled[a : a + step, None], difference, out=tile)
         tile += left[a : a + step]
-        join(tile, right[a : a + step], out=tile)
+        tile += right[a : a + step]
     return out
 
 
@@ -439,28 +407,16 @@ def count_weightless(weights: Floats | None) -> int | None:
     return None if weights is None else int(np.count_nonzero(weights == 0)) or None
 
 
-def added(left: MomentsRecord, right: MomentsRecord, sign: int = 1) -> MomentsRecord:
-    """Return `left` with the rows and weights of `right` added or subtracted; its moments are those of `left`."""
+def added(left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+    """Return `left` with the rows and weights of `right` added; its moments are those of `left`."""
     return replace(
         left,
-        n_rows=left.n_rows + sign * right.n_rows,
-        weight=max(left.weight + sign * right.weight, 0.0),
-        squared_weight=max(left.squared_weight + sign * right.squared_weight, 0.0),
-        # A file from before version 4 does not know its own, from which those of a part may be subtracted.
-        n_weightless=max((left.n_weightless or 0) + sign * (right.n_weightless or 0), 0) or None,
-        # Rounding is not undone by subtracting rows.
+        n_rows=left.n_rows + right.n_rows,
+        weight=left.weight + right.weight,
+        squared_weight=left.squared_weight + right.squared_weight,
+        n_weightless=(left.n_weightless or 0) + (right.n_weightless or 0) or None,
         single_scatter=left.single_scatter + right.single_scatter,
     )
-
-
-def require_part(total: Floats, remainder: Floats) -> None:
-    """Raise `Incompatible` if subtracting rows left a negative sum of squares: they were not a part of the total."""
-    negative = remainder < -1e-7 * total
-    if negative.any():
-        raise Incompatible(
-            f"the rows to subtract are not a part of the others: column {int(negative.argmax())} would have a negative "
-            "variance"
-        )
 
 
 def n_polynomial(n_features: int, products: bool = True) -> int:
@@ -610,10 +566,6 @@ class Products(Form):
         left, right = (self._about(record, heavier) for record in (left, right))
         return self._inner.combine(left, right)
 
-    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
-        """Return the record of the rows of `total` that are not in `part`."""
-        return self._inner.remove(total, self._about(part, total))
-
     def _about(self, record: MomentsRecord, other: MomentsRecord) -> MomentsRecord:
         """Return the record with its products formed about the shift of the other record."""
         offset = present(other.shift) - present(record.shift)
@@ -673,12 +625,6 @@ class Pairwise(Form):
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both."""
         return _with_pairs(added(left, right), merge_pairs(pairs_of(left), pairs_of(right)))
-
-    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
-        """Return the record of the rows of `total` that are not in `part`."""
-        remainder = merge_pairs(pairs_of(total), pairs_of(part), -1.0)
-        require_part(pairs_of(total).scatter.diagonal(), remainder.scatter.diagonal())
-        return _with_pairs(added(total, part, -1), remainder)
 
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the pairwise covariances, times the total weight."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadBlock, BadParameter, Incompatible
+from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.comoments import SINGLE_ROUNDING, factor_least_squares
 from sketchselect.linalg.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
@@ -277,29 +277,6 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     def _scatter(self) -> Floats:
         return self._form.scatter(self.record)
-
-    def unmerge(self, part: Self) -> Self:
-        """Return the moments of the rows that are not in `part`, as for a sliding window: the inverse of `merge`.
-
-        Exact to rounding of the total; a remainder far smaller than the total has fewer correct digits.
-
-        Raises
-        ------
-        Incompatible
-            If `part` has more rows, ends later, has other columns or parameters, or is not a part of these rows (a
-            variance would be negative), or for method="qr".
-        """
-        self.require_mergeable(part)
-        if self.decays and part.n_rows and part.end > self.end:
-            raise Incompatible(f"rows that end at row {part.end} are not a part of rows that end at row {self.end}")
-        if part.n_rows > self.n_rows:
-            raise Incompatible(f"{part.n_rows} rows cannot be subtracted from {self.n_rows} rows")
-        if part.n_rows == 0:
-            return self
-        remainder = self._form.remove(*self._aligned(self.record, part.record))
-        if remainder.n_rows == 0:
-            return self.empty(self.n_features, self.n_targets)
-        return self._with(remainder, self.context)
 
     # --- answers -----------------------------------------------------------------------------------------------
 
