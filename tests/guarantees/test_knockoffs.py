@@ -30,7 +30,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "draws": {"draws": 5},
     "ridge": {"statistic": "ridge"},
     "model": {"knockoffs": "model"},
+    "model, a small eigenvalue": {"knockoffs": "model", "n": 300, "mixing": 0.3, "strength": 17.0},
+    "model, a small eigenvalue, few rows": {"knockoffs": "model", "n": 100, "mixing": 0.3, "strength": 10.0},
+    "model, copies": {"knockoffs": "model", "copies": 6},
     "wide": {"n": 25, "strength": 10.0},
+    "wide, a small eigenvalue": {"n": 25, "mixing": 0.3, "strength": 10.0},
     "classes": {"classes": 2, "n": 600},
     "four classes": {"classes": 4, "n": 600},
 }
@@ -41,11 +45,17 @@ def problem(seed: int, setting: dict[str, Any]) -> tuple[Any, Any, Any, dict[str
     """Return rows, a numeric target, the true columns, and the options of the setting that are left."""
     options = dict(setting)
     n, rho = options.pop("n", 200), options.pop("rho", 0.3)
-    strength, tails, copies = options.pop("strength", 4.0), options.pop("tails", None), options.get("copies", 0)
+    mixing, strength, tails, copies = (
+        options.pop("mixing", 0.0),
+        options.pop("strength", 4.0),
+        options.pop("tails", None),
+        options.get("copies", 0),
+    )
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, P)) if tails is None else rng.standard_t(tails, (n, P))
     for j in range(1, P):
         X[:, j] = rho * X[:, j - 1] + np.sqrt(1 - rho * rho) * X[:, j]
+    X @= np.eye(P) + mixing * rng.standard_normal((P, P))
     if copies:
         X[:, -copies:] = X[:, :copies] * 3.0
     true = rng.choice(P - copies, N_TRUE, replace=False)

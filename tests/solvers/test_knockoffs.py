@@ -82,6 +82,31 @@ def test_gaps_of_several_panels_are_feasible_and_stationary() -> None:
     np.testing.assert_allclose((inverse**2).sum(axis=0), 1 / gaps**2, rtol=0.05)
 
 
+@pytest.mark.parametrize(("n", "p"), [(600, 200), (120, 40), (41, 40), (40, 40), (60, 100), (9, 30), (4, 1)])
+def test_shrunk_correlations_of_many_columns_are_closer_to_those_of_the_law(n: int, p: int) -> None:
+    rng = np.random.default_rng(n + p)
+    X = rng.standard_normal((n, p))
+    given = np.corrcoef(X, rowvar=False).reshape(p, p)
+    shrunk = k.shrunk_correlation(given, n)
+    np.testing.assert_allclose(shrunk.diagonal(), 1.0, atol=1e-12)
+    assert np.linalg.eigvalsh(shrunk)[0] > 0.1
+    assert np.linalg.norm(shrunk - np.eye(p)) <= np.linalg.norm(given - np.eye(p))
+
+
+def test_shrunk_correlations_keep_small_eigenvalues_and_linear_relations() -> None:
+    rng = np.random.default_rng(4)
+    mixing = np.eye(30) + 0.3 * rng.standard_normal((30, 30))
+    scale = 1.0 / np.linalg.norm(mixing, axis=0)
+    least = np.linalg.eigvalsh(mixing.T @ mixing * scale * scale[:, None])[0]
+    X = rng.standard_normal((300, 30)) @ mixing
+    kept = np.linalg.eigvalsh(k.shrunk_correlation(np.corrcoef(X, rowvar=False), 300))[0]
+    assert least / 2 < kept < 2 * least
+    X[:, 29] = X[:, 0] - 2 * X[:, 1]
+    X = np.column_stack([X, 3 * X[:, 4]])
+    dependent, _ = k.dependent_columns(k.shrunk_correlation(np.corrcoef(X, rowvar=False), 300))
+    assert np.flatnonzero(dependent).tolist() == [0, 1, 4, 29, 30]
+
+
 @pytest.mark.share(1)
 @pytest.mark.parametrize(("n", "p", "q"), [(200, 5, 1), (200, 4, 3), (7, 9, 1)], ids=["one", "several", "wide"])
 def test_moments_of_model_knockoffs_have_the_law_of_rows(n: int, p: int, q: int) -> None:

@@ -24,6 +24,8 @@ _MAX_SWEEPS = 60
 _SETTLED = 1e-4
 _DEPENDENT = 1e-9
 _INSIDE = 1.0 - 1e-8
+_KNOWN = 0.8
+"""Share of the rows up to which as many eigenvalues are known."""
 
 
 class Augmented(NamedTuple):
@@ -184,16 +186,39 @@ def _wishart(seed: int, p: int, freedom: int) -> Floats:
 
 
 def shrunk_correlation(correlation: Floats, n_rows: float) -> Floats:
-    """Return correlations shrunk towards none, by the share of least expected error for Gaussian rows.
+    """Return correlations whose eigenvalues are shrunk each by its own share, for rows of any Gaussian law.
 
-    Source: Chen, Wiesel, Eldar and Hero 2010, the oracle-approximating shrinkage.
+    Small eigenvalues that are known well stay small: shrinkage towards no correlation raises them, and knockoffs by the
+    result are told from the columns (with `n_rows` = 300, 30 columns and a smallest eigenvalue of .001, .29 false
+    columns at a rate of .2). Columns in a linear relation stay so where the rows are 5/4 of the rank or more.
+    Source: Ledoit and Wolf 2022, quadratic-inverse shrinkage.
     """
-    p = correlation.shape[0]
-    squares, total = float((correlation**2).sum()), float(correlation.trace())
-    spread = (n_rows + 1.0 - 2.0 / p) * (squares - total * total / p)
-    share = 1.0 if spread <= 0 else min(1.0, ((1.0 - 2.0 / p) * squares + total * total) / spread)
-    shrunk: Floats = (1.0 - share) * correlation + share * np.eye(p)
-    return shrunk
+    p, n = correlation.shape[0], n_rows - 1.0
+    values, vectors = np.linalg.eigh(correlation)
+    known = int(np.count_nonzero(values > _DEPENDENT * p))
+    is_singular = known >= _KNOWN * n
+    if is_singular and _KNOWN * p < n:
+        # With about as many rows as columns the smallest eigenvalues say nothing: as if there were fewer rows.
+        known = max(1, int(_KNOWN * min(n, known)))
+        n = float(known)
+    ratio = (p if is_singular else known) / n
+    inverse = 1.0 / values[p - known :]
+    width = min(ratio, 1.0 / ratio) ** 0.7 / (p if is_singular else known) ** 0.35
+    apart = 1.0 - inverse / inverse[:, None]
+    smoothed = apart**2 + width**2
+    theta = (apart / smoothed).mean(axis=0)
+    amplitude = theta**2 + (width / smoothed).mean(axis=0) ** 2
+    shrunk = np.zeros(p)
+    if is_singular:
+        shrunk[: p - known] = 1.0 / ((ratio - 1.0) * inverse.mean())
+        shrunk[p - known :] = 1.0 / (inverse * amplitude)
+    else:
+        spread = (1.0 - ratio) ** 2 + 2.0 * ratio * (1.0 - ratio) * theta + ratio**2 * amplitude
+        shrunk[p - known :] = 1.0 / (inverse * spread)
+    estimate = (vectors * shrunk) @ vectors.T
+    scale = 1.0 / np.sqrt(estimate.diagonal())
+    unit: Floats = (estimate + estimate.T) / 2.0 * scale * scale[:, None]
+    return unit
 
 
 def entry_statistics(moments: Augmented, template: Problem, seed: int) -> Floats:

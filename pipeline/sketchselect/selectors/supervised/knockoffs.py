@@ -89,7 +89,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     "model" there are `Moments.n_effective` rows.
     Cost after the pass: some p^3 once, and 8 p^3 a draw (the lasso path of 2 p columns).
     Source: Barber and Candes 2015; Candes, Fan, Janson and Lv 2018; Spector and Janson 2022 (gaps); Ren and Barber 2024
-    (several draws); Barber, Candes and Samworth 2020 (errors of the covariance).
+    (several draws); Barber, Candes and Samworth 2020 (errors of the covariance); Ledoit and Wolf 2022 (its estimate).
 
     Examples
     --------
