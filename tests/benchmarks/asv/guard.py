@@ -52,8 +52,8 @@ def fit(estimator: Any, X: Any) -> Callable[[], object]:
 
 
 WORK: dict[str, Callable[[Path], Callable[[], object]]] = {
-    "sketch": lambda _: summary(sks.FrequentDirections(size=40), rows(6000, 400)),
-    "sketch of float32": lambda _: summary(sks.FrequentDirections(size=40), rows(6000, 400, "float32")),
+    "sketch": lambda _: summary(sks.FrequentDirections(size=40), rows(1000, 3000)),
+    "sketch of float32": lambda _: summary(sks.FrequentDirections(size=40), rows(1000, 3000, "float32")),
     "sketch of sparse rows": lambda _: summary(
         sks.FrequentDirections(size=20),
         sp.random_array((3000, 4000), density=0.01, rng=np.random.default_rng(0)).tocsr(),
