@@ -11,8 +11,8 @@ from tests.estimator_checks import of_size, target_for
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.parameters import declared, inherit_parameters
 from sketchselect.selectors import METHODS
-from sketchselect.selectors.parameters import declared, inherit_parameters
 
 SELECTORS = list(METHODS.values())
 SIZED = [name for name, cls in METHODS.items() if "n_features_to_select" in cls().get_params()]

@@ -354,8 +354,8 @@ def methods(
     import sketchselect.selectors
     from sketchselect.errors import BadParameter
     from sketchselect.job.load import method_parameters
+    from sketchselect.linalg.parameters import in_words
     from sketchselect.selectors import METHODS
-    from sketchselect.selectors.parameters import in_words
 
     facts = method_facts()
     if name is None:

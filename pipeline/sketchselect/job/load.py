@@ -97,8 +97,8 @@ def without_scaling(text: JobText) -> JobText:
 def parameter_problems(text: JobText) -> list[str]:
     """Check the method's parameters against its estimator: names, types and ranges."""
     from sketchselect import selectors
+    from sketchselect.linalg.parameters import allows, in_words, takes_none
     from sketchselect.selectors.auto import WITH_TARGET
-    from sketchselect.selectors.parameters import allows, in_words, takes_none
 
     select = text.values.get("select")
     method = select.get("method") if isinstance(select, dict) else None
@@ -181,7 +181,7 @@ def make_selector(
     With "auto" for `n_features` one that chooses the number of columns: by `sizing`, parameters of `AutoSelector`.
     """
     from sketchselect import selectors
-    from sketchselect.selectors.parameters import takes_none
+    from sketchselect.linalg.parameters import takes_none
 
     hints, cls = method_parameters(method), selectors.METHODS[method]
     values = {k: None if v is False and takes_none(hints.get(k)) else v for k, v in parameters.items()}
@@ -234,7 +234,7 @@ def in_words_of_job(error: Exception) -> str:
 def method_parameters(method: str) -> dict[str, Any]:
     """Return the parameters of a method's estimator as declared; a job's seed is a number, so that it repeats."""
     from sketchselect import selectors
-    from sketchselect.selectors.parameters import Limits, allows, declared
+    from sketchselect.linalg.parameters import Limits, allows, declared
 
     # A file of TOML or JSON need not keep a whole number above 2^63 - 1.
     seed = Annotated[int, Limits("a whole number of at least 0", lambda v: allows(int, v) and 0 <= v < 2**63)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.validation import Array, Floats, is_csr
+from sketchselect.linalg.parameters import Limits, Positive, whole
+from sketchselect.linalg.validation import Array, Floats, is_csr, is_number
 from sketchselect.prepare.steps import (
     Block,
     Need,
@@ -17,10 +18,7 @@ from sketchselect.prepare.steps import (
     as_floats,
     dense,
     in_pieces,
-    require_bool,
-    require_count,
     require_counts,
-    require_number,
     with_stored,
 )
 
@@ -31,11 +29,6 @@ def _deviation(summary: Any, ddof: int) -> Floats:
     scatter = np.asarray(summary.centered_column_squared_norms, dtype=np.float64)
     variance: Floats = np.divide(scatter, weight - ddof, out=np.zeros_like(scatter), where=weight > ddof)
     return np.sqrt(variance)
-
-
-def _require_ddof(step: str, ddof: Any) -> None:
-    if require_count(step, "ddof", ddof, 0) > 1:
-        raise BadParameter(f"prepare step {step!r}: ddof must be 0 (all rows) or 1 (a sample), got {ddof!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +48,7 @@ class Standardise(Step):
     keeps_sparsity = False  # Zeros become ``-mean / sd``
     needs = Need("column-stats")
 
-    ddof: int = 0
-
-    def __post_init__(self) -> None:
-        _require_ddof(self.name, self.ddof)
+    ddof: Annotated[int, whole(0, most=1)] = 0
 
     def may_be_negative(self, before: bool) -> bool:
         """Return True: half of the values are below the mean."""
@@ -108,10 +98,7 @@ class Scale(_Division):
     name: ClassVar[str] = "scale"
     needs = Need("column-stats")
 
-    ddof: int = 0
-
-    def __post_init__(self) -> None:
-        _require_ddof(self.name, self.ddof)
+    ddof: Annotated[int, whole(0, most=1)] = 0
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the standard deviation of every column, 1 for constant ones."""
@@ -157,14 +144,10 @@ class Clip(Step):
 
     low: float | None = None
     high: float | None = None
-    sd: float | None = None
+    sd: Positive | None = None
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, require_number(self.name, name, getattr(self, name)))
-        if self.sd is not None:
-            object.__setattr__(self, "sd", require_number(self.name, "sd", self.sd, above=0))
+        super().__post_init__()
         if (self.sd is None) == (self.low is None and self.high is None):
             raise BadParameter(f"prepare step {self.name!r}: give low or high or both, or sd alone")
         if self.low is not None and self.high is not None and self.low > self.high:
@@ -238,10 +221,6 @@ class TfIdf(Step):
     sublinear: bool = False
     smooth: bool = True
 
-    def __post_init__(self) -> None:
-        require_bool(self.name, "sublinear", self.sublinear)
-        require_bool(self.name, "smooth", self.smooth)
-
     def may_be_negative(self, before: bool) -> bool:
         """Return whether logarithms are taken: those of values below 1/e are below -1."""
         return self.sublinear
@@ -282,6 +261,11 @@ class TfIdf(Step):
         return counts
 
 
+_PositiveOrInfinite = Annotated[
+    float, Limits("a number above 0", lambda value: value == np.inf or is_number(value, above=0))
+]
+
+
 @dataclass(frozen=True, eq=False)
 class PearsonResiduals(Step):
     """``(x_ij - mu_ij) / sqrt(mu_ij + mu_ij^2 / theta)``, clipped, with ``mu_ij = sum(x_i) q_j``; rows become dense.
@@ -304,13 +288,8 @@ class PearsonResiduals(Step):
     keeps_sparsity = False  # Zeros become ``-mu / sqrt(mu + mu^2 / theta)``
     needs = Need("column-stats")
 
-    theta: float = 100.0
-    clip: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in (("theta", self.theta), ("clip", self.clip)):
-            if value is not None and value != np.inf:
-                object.__setattr__(self, name, require_number(self.name, name, value, above=0))
+    theta: _PositiveOrInfinite = 100.0
+    clip: _PositiveOrInfinite | None = None
 
     def may_be_negative(self, before: bool) -> bool:
         """Return True: counts below their expectation have negative residuals."""
@@ -387,11 +366,7 @@ class Impute(Step):
     fills_missing: ClassVar[bool] = True
     keeps_units: ClassVar[bool] = True
 
-    by: str = "mean"
-
-    def __post_init__(self) -> None:
-        if self.by not in ("mean", "median"):
-            raise BadParameter(f'prepare step {self.name!r}: by must be "mean" or "median", got {self.by!r}')
+    by: Literal["mean", "median"] = "mean"
 
     @property
     def needs(self) -> Need:

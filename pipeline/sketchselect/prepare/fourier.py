@@ -6,15 +6,15 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import scipy
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.parameters import Count, Positive, whole
 from sketchselect.linalg.validation import Array, Floats, is_csr, pieces
-from sketchselect.prepare.steps import Block, Need, Step, as_floats, dense, piece_rows, require_count, require_number
+from sketchselect.prepare.steps import Block, Need, Step, as_floats, dense, piece_rows
 
 PILOT_ROWS = 1000
 """Rows, drawn by hash, whose distances decide the bandwidth."""
@@ -69,17 +69,9 @@ class Fourier(Step):
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
     keeps_sparsity = False
 
-    n_components: int = 500
-    gamma: float | str = "median"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_count(self.name, "n_components", self.n_components)
-        require_count(self.name, "seed", self.seed, 0)
-        if self.gamma != "median":
-            if isinstance(self.gamma, str):
-                raise BadParameter(f'prepare step {self.name!r}: gamma must be a number above 0 or "median"')
-            object.__setattr__(self, "gamma", require_number(self.name, "gamma", self.gamma, above=0))
+    n_components: Count = 500
+    gamma: Positive | Literal["median"] = "median"
+    seed: Annotated[int, whole(0)] = 0
 
     def may_be_negative(self, before: bool) -> bool:
         """Return True: cosines are."""

@@ -9,15 +9,17 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from functools import cache
+from numbers import Real
+from typing import Any, ClassVar, Literal, Self, get_type_hints
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg import validation
 from sketchselect.linalg.csr import densify
+from sketchselect.linalg.parameters import Positive, problem, takes_floats
 from sketchselect.linalg.validation import Array, Floats, canonical, is_csr, pieces, read_only
 
 Block = Any
@@ -146,6 +148,15 @@ class Step(ABC):
 
     # --- derived -----------------------------------------------------------------------------------------------
 
+    def __post_init__(self) -> None:
+        """Check the parameters by the annotations of the fields; whole numbers become floats where floats are meant."""
+        for name, value in self.parameters().items():
+            hint = _hints(type(self))[name]
+            if (text := problem(name, hint, value)) is not None:
+                raise BadParameter(f"prepare step {self.name!r}: {text}")
+            if isinstance(value, Real) and takes_floats(hint):
+                object.__setattr__(self, name, float(value))
+
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the step."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("values", "expected")}
@@ -231,6 +242,11 @@ class Step(ABC):
             )
 
 
+@cache
+def _hints(cls: type[Step]) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
 def stored(block: Block) -> Array:
     """Return the values a block stores: all of a dense one's, the entries of a sparse one."""
     out: Array = block.data if is_csr(block) else block
@@ -292,23 +308,6 @@ def place_of(block: Block, stored_value: int) -> tuple[int, int]:
     if not is_csr(block):
         return stored_value // int(block.shape[1]), stored_value % int(block.shape[1])
     return int(np.searchsorted(block.indptr, stored_value, side="right")) - 1, int(block.indices[stored_value])
-
-
-def require_number(step: str, name: str, value: Any, *, above: float = -np.inf) -> float:
-    """Return a parameter as a float, or raise `BadParameter`."""
-    return validation.require_number(f"prepare step {step!r}: {name}", value, above=above)
-
-
-def require_bool(step: str, name: str, value: Any) -> bool:
-    """Return a parameter that is true or false, or raise `BadParameter`."""
-    if not isinstance(value, bool):
-        raise BadParameter(f"prepare step {step!r}: {name} must be true or false, got {value!r}")
-    return value
-
-
-def require_count(step: str, name: str, value: Any, least: int = 1) -> int:
-    """Return a parameter as a whole number of at least `least`, or raise `BadParameter`."""
-    return validation.require_positive(f"prepare step {step!r}: {name}", value, least)
 
 
 @kernel(fastmath=REASSOCIATED)
@@ -488,13 +487,7 @@ class LibrarySize(Step):
     acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
     of_counts: ClassVar[bool] = True
 
-    target: float | str = 1e4
-
-    def __post_init__(self) -> None:
-        if self.target != "median":
-            if isinstance(self.target, str):
-                raise BadParameter(f'prepare step {self.name!r}: target must be a number or "median"')
-            object.__setattr__(self, "target", require_number(self.name, "target", self.target, above=0))
+    target: Positive | Literal["median"] = 1e4
 
     @property
     def needs(self) -> Need | None:

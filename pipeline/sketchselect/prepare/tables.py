@@ -6,15 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.hashing import MISSING_LEVEL
-from sketchselect.linalg.validation import Array
-from sketchselect.prepare.steps import BadEntry, Block, Need, Step, as_floats, dense, require_count, require_number
+from sketchselect.linalg.parameters import Count, Limits
+from sketchselect.linalg.validation import Array, is_number
+from sketchselect.prepare.steps import BadEntry, Block, Need, Step, as_floats, dense
 
 MANY_LEVELS = 100
 """Text columns of more levels than this have a note: they may name the rows."""
@@ -24,6 +25,15 @@ MOST_LEVELS = 1000
 
 _NONE = -1
 _LIKE_DATE = re.compile(r"\d{4}([-/.])\d\d?\1\d\d?(?!\d)|\d\d?([-/.])\d\d?\2(\d\d|\d{4})(?!\d)")
+
+
+_Rows = Annotated[
+    int | float,
+    Limits(
+        "a number of rows, or a share below 1",
+        lambda value: is_number(value, above=0) and (value < 1 or value == int(value)),
+    ),
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,33 +77,11 @@ class OneHot(Step):
     keeps_sparsity = False
     needs = Need("level-counts", weighted=False)
 
-    min_frequency: float | None = None
-    max_categories: int | None = None
-    missing: str = "level"
-    unknown: str = "zero"
-    drop: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_categories is not None:
-            require_count(self.name, "max_categories", self.max_categories)
-        if self.min_frequency is not None:
-            least = require_number(self.name, "min_frequency", self.min_frequency, above=0)
-            if least >= 1 and least != int(least):
-                raise BadParameter(
-                    f"prepare step {self.name!r}: min_frequency must be a number of rows, or a share below 1, "
-                    f"got {least:g}"
-                )
-        choices: dict[str, tuple[str | None, ...]] = {
-            "missing": ("level", "zero", "error"),
-            "unknown": ("zero", "other", "error"),
-            "drop": (None, "first"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                listed = ", ".join(repr(value) for value in allowed if value is not None)
-                raise BadParameter(
-                    f"prepare step {self.name!r}: {name} must be one of {listed}, got {getattr(self, name)!r:.40}"
-                )
+    min_frequency: _Rows | None = None
+    max_categories: Count | None = None
+    missing: Literal["level", "zero", "error"] = "level"
+    unknown: Literal["zero", "other", "error"] = "zero"
+    drop: Literal["first"] | None = None
 
     def completed(self, summary: Any, matrix: Any) -> Any:
         """Return the counts with the texts of the levels, looked up in the source."""

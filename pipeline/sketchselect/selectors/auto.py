@@ -13,11 +13,11 @@ from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput, warn
 from sketchselect.execution import PassOptions, Source, summarize_source
 from sketchselect.linalg.kmeans.sample import row_products, sample_size
+from sketchselect.linalg.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.linalg.validation import Floats, Labels, is_csr, require_positive
 from sketchselect.prepare.units import outweighing
 from sketchselect.selectors.base import BaseSelector, Selection, Undecided
 from sketchselect.selectors.curve import ROUNDING, Curve, CurvePoint, SelectionCurve, Z, best, cluster_means
-from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 

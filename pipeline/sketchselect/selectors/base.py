@@ -35,6 +35,7 @@ from sketchselect.execution.engine import (
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import densify, take_columns
+from sketchselect.linalg.parameters import check_declared, inherit_parameters
 from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
 from sketchselect.linalg.validation import Floats, is_csr
 from sketchselect.plots import SelectionScoresDisplay
@@ -43,7 +44,6 @@ from sketchselect.readers.arrays import is_anndata, is_xarray, variable_of
 from sketchselect.readers.base import Nonfinite
 from sketchselect.readers.dask import as_graph
 from sketchselect.readers.opening import is_array_like, open_features, require_width
-from sketchselect.selectors.parameters import check_declared, inherit_parameters
 from sketchselect.summaries import RowSample, Summary, pick
 from sketchselect.summaries.base import KINDS
 from sketchselect.summaries.frequent_directions import PanelledDirections

@@ -14,10 +14,10 @@ from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, smallest_rows, uniforms
+from sketchselect.linalg.parameters import Count, Size, SketchSize
 from sketchselect.linalg.validation import Floats, seed_of
 from sketchselect.readers import open_vector
 from sketchselect.selectors.kmeans_columns import ColumnSelector, ColumnSubspace, by_leverage
-from sketchselect.selectors.parameters import Count, Size, SketchSize
 from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
 
 SAMPLE_ROWS, SAMPLE_NBYTES = 1 << 16, 256 << 20  # Most rows and bytes that k-means++ runs on; a hashed sample of more

@@ -13,10 +13,10 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from sketchselect.errors import EmptyInput, Incompatible
 from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.parameters import Count, SeedNumber, Size
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection, rank
-from sketchselect.selectors.parameters import Count, SeedNumber, Size
 from sketchselect.selectors.sketched import resolved_nonzero, with_marginal_order
 from sketchselect.solvers.homotopy import Design, lasso_coefficients
 from sketchselect.summaries import RowSample, Summary

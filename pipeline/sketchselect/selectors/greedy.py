@@ -19,12 +19,12 @@ from sketchselect.linalg.panel_columns import (
     column_directions,
     panel_pivots,
 )
+from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.linalg.pivoting import Pivots, by_gain, greedy_columns, pivot_columns, without_copies
 from sketchselect.linalg.spectrum import About, Directions, Spectrum, squares_about, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection, require_directions, require_more_rows
-from sketchselect.selectors.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.summaries import FrequentDirections, Summary
 
 Indices = NDArray[np.int64]

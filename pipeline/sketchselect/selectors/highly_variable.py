@@ -16,10 +16,10 @@ from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.linalg.loess import mean_variance_trend
+from sketchselect.linalg.parameters import Count, Limits, Size, allows, number
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Count, Limits, Size, allows, number
 from sketchselect.selectors.supervised import target as supervised_target
 from sketchselect.summaries import Groups, Summary, TopValues, pick
 

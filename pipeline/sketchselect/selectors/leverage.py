@@ -17,6 +17,7 @@ from sketchselect.linalg.csr import densify
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
 from sketchselect.linalg.panel_columns import PanelDirections, column_directions
+from sketchselect.linalg.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.linalg.spectrum import (
     About,
     Directions,
@@ -31,7 +32,6 @@ from sketchselect.linalg.validation import Floats, is_csr
 from sketchselect.prepare.steps import Block, Step
 from sketchselect.readers import in_double, transposed
 from sketchselect.selectors.base import BaseSelector, Selection, rank, sketch_size
-from sketchselect.selectors.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
 
 

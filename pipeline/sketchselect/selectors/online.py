@@ -15,6 +15,7 @@ from sketchselect.execution.client import check_batch
 from sketchselect.execution.engine import FitKeywords, PassOptions, require_unchanged, source_identities
 from sketchselect.execution.plan import library_nbytes
 from sketchselect.linalg.leverage import column_error, spectral_error
+from sketchselect.linalg.parameters import NotNegative, SeedNumber, Share, Size, number
 from sketchselect.linalg.spectrum import About, directions_about
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
@@ -28,7 +29,6 @@ from sketchselect.selectors.leverage import (
     priority_sample,
     scatter_scores,
 )
-from sketchselect.selectors.parameters import NotNegative, SeedNumber, Share, Size, number
 from sketchselect.summaries import Bundle, FrequentDirections, LeverageSample, Summary, pick
 from sketchselect.summaries.frequent_directions import EXACT_COLUMNS, EXACT_COLUMNS_PER_ROW
 

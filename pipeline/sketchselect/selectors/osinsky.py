@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, solve_triangular
 
+from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.linalg.pivoting import TIE
 from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, squares_about
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import Selection, rank, require_directions
 from sketchselect.selectors.greedy import ROUNDING, DirectionsSelector
-from sketchselect.selectors.parameters import Count, HalfLife, Size, SketchSize
 
 Indices = NDArray[np.int64]
 

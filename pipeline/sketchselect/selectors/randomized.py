@@ -10,6 +10,7 @@ import numpy as np
 
 from sketchselect.linalg.barrier import longest_run, sample_spectral, top_up
 from sketchselect.linalg.hashing import derive_seed, draw_columns, draw_weights
+from sketchselect.linalg.parameters import Count, Share, Size, SketchSize, Times
 from sketchselect.linalg.validation import Floats, seed_of
 from sketchselect.selectors.kmeans_columns import (
     ColumnSelector,
@@ -19,7 +20,6 @@ from sketchselect.selectors.kmeans_columns import (
     certify_weighted_columns,
     column_subspace,
 )
-from sketchselect.selectors.parameters import Count, Share, Size, SketchSize, Times
 
 
 class DrawnColumnSelector(ColumnSelector):

@@ -14,6 +14,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.panel_columns import PanelDirections, column_directions
+from sketchselect.linalg.parameters import Count, HalfLife, NotNegative, Size, SketchSize
 from sketchselect.linalg.spectrum import About, Directions, directions_about, squares_about, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
@@ -27,7 +28,6 @@ from sketchselect.selectors.base import (
     require_more_rows,
     sketch_size,
 )
-from sketchselect.selectors.parameters import Count, HalfLife, NotNegative, Size, SketchSize
 from sketchselect.solvers.homotopy import Design, lasso_coefficients
 from sketchselect.summaries import BatchDirections, ColumnStats, FrequentDirections, Summary
 

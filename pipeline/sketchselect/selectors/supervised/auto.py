@@ -15,10 +15,10 @@ from sketchselect._progress import steps
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter, warn
 from sketchselect.execution import Source
+from sketchselect.linalg.parameters import SeedNumber, Size
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import SeedNumber, Size
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.binned import mutual_information, n_bins_for, target_edges
 from sketchselect.selectors.supervised.models import Candidate, Design, ModelPath, Rule, design_of, usable_folds

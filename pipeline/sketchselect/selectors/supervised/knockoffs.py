@@ -11,10 +11,10 @@ from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.execution import Source
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.parameters import SeedNumber, Share, Times
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.tables import OneHot
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import SeedNumber, Share, Times
 from sketchselect.selectors.supervised.mrmr import one_target
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, warn_of_untested
 from sketchselect.solvers import Problem, standardize

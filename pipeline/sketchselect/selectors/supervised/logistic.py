@@ -15,12 +15,12 @@ from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.execution import Source
 from sketchselect.execution.engine import PassOptions, RunKeywords
 from sketchselect.linalg.likelihood import Family, mean_response
+from sketchselect.linalg.parameters import Limits, Positive, SeedNumber, Share, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_vector
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Limits, Positive, SeedNumber, Share, Size, whole
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.likelihood_path import (
     TYPICAL_PASSES,

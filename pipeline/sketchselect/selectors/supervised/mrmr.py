@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.parameters import Size
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Size
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, warn_of_untested
 from sketchselect.selectors.supervised.univariate import f_of_moments
 from sketchselect.summaries import Moments, Summary

@@ -12,9 +12,9 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, Incompatible, warn
+from sketchselect.linalg.parameters import Count, HalfLife, SeedNumber, Size, number, whole
 from sketchselect.linalg.validation import MOST_TIMES, Floats
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Count, HalfLife, SeedNumber, Size, number, whole
 from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.models import (
     Candidate,

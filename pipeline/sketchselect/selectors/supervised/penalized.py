@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Unpack
 import numpy as np
 
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.parameters import Limits, Positive, Share, Size, number, whole
 from sketchselect.linalg.validation import MOST_TIMES, Floats
-from sketchselect.selectors.parameters import Limits, Positive, Share, Size, number, whole
 from sketchselect.selectors.supervised.models import Candidate, Criterion
 from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector
 from sketchselect.solvers import (

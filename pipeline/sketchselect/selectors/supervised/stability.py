@@ -13,9 +13,9 @@ from sketchselect._sklearn import clone
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, warn
 from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.parameters import Limits, SeedNumber, Times, number, whole
 from sketchselect.linalg.validation import MOST_TIMES, Floats
 from sketchselect.selectors.base import BaseSelector, Selection
-from sketchselect.selectors.parameters import Limits, SeedNumber, Times, number, whole
 from sketchselect.selectors.registry import METHODS
 from sketchselect.selectors.supervised.models import design_of
 from sketchselect.selectors.supervised.path import PathSelector, ignore_early_warnings

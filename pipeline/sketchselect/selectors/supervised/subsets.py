@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
+from sketchselect.linalg.parameters import NotNegative, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import Selection
-from sketchselect.selectors.parameters import NotNegative, Size, whole
 from sketchselect.selectors.supervised.models import Candidate, Criterion, design_of
 from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector
 from sketchselect.solvers import Problem, anneal, anneal_path, coefficient_tests, least_squares, threshold

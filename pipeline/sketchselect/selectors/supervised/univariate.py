@@ -12,10 +12,10 @@ import scipy
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
+from sketchselect.linalg.parameters import Limits, Share, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection, rank
-from sketchselect.selectors.parameters import Limits, Share, Size, whole
 from sketchselect.selectors.supervised.binned import (
     mutual_information,
     n_bins_for,

@@ -1,7 +1,7 @@
-"""Parameters of selectors: their types and limits, declared in the constructor; inherited signatures and documentation.
+"""Parameters of selectors and prepare steps: types and limits, declared; inherited signatures and documentation.
 
-An annotation of a constructor says which values a parameter may have, for the estimator, the job file and the help of a
-method alike: a type, a `Literal`, or ``Annotated[type, Limits(...)]`` where a type says too little.
+An annotation says which values a parameter may have, for the estimator, the job file and the help of a method alike: a
+type, a `Literal`, or ``Annotated[type, Limits(...)]`` where a type says too little.
 """
 
 from __future__ import annotations
@@ -78,6 +78,14 @@ def allows(hint: Any, value: Any) -> bool:
         is_list = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str) and np.ndim(value) > 0
         return is_list and all(allows(args[0], item) for item in value)
     return hint is Any or isinstance(value, origin or hint)
+
+
+def takes_floats(hint: Any) -> bool:
+    """Return whether a number with this annotation is a float, though whole numbers may be given."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(map(takes_floats, args))
+    return hint is float or (origin is Annotated and args[0] is float)
 
 
 def takes_none(hint: Any) -> bool:
