@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
+from sketchselect.workflow import compare
 from sketchselect.workflow.compare import (
     SHARED_STAGES,
     _charged,
+    compare_methods,
     compare_runs,
     overlap,
     ranking,
@@ -171,6 +174,16 @@ def test_what_all_methods_share_is_charged_to_none() -> None:
         {"name": name, "seconds": 1.0, "reused": name == "select"} for name in ("select", "k-means", *SHARED_STAGES)
     ]
     assert [one["name"] for one in _charged(stages)] == ["k-means"]
+
+
+def test_methods_of_the_same_columns_are_charged_the_same_clustering(
+    labelled: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, path = labelled
+    monkeypatch.setattr(compare, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # selecting takes nothing
+    first, same = compare_methods(str(path), ["greedy", "variance"], ["select.n_features=12"])
+    assert first.support == same.support
+    assert 0 < first.seconds == same.seconds
 
 
 def test_mistakes_are_named(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ CAPTION = "inertia: compare it, and not the closer bounds, which are of blocks d
 """Note below a table of clusterings."""
 
 CAPTIONS_OF_METHODS = (
-    "seconds: of a whole run, without the summary, which the methods share, and the block certificate.",
+    "seconds: of a whole run, without the summary, which the methods share, the block certificate, and stages that an "
+    "earlier comparison in this folder finished; methods of the same columns are clustered once, and charged alike.",
     "k-means: has one start more here than in a run of one method alone, clusters of a sample of the rows, which the "
     "methods share; so the inertia of that run may be somewhat higher.",
 )
@@ -274,6 +275,7 @@ def compare_methods(
     if config.cluster is None:
         raise ConfigError("compare: methods are compared by their clusterings, so the job needs [cluster]")
     size, sizing = config.select.n_features or "auto", dict[str, Any](n_clusters=config.cluster.n_clusters)
+    has_weights = "weighted" in config.cluster.variants
     chosen = config.select
     if chosen.tolerance is not None:
         sizing["tolerance"] = chosen.tolerance
@@ -293,6 +295,7 @@ def compare_methods(
         source, options = session.source, session.pass_options
         folds: Any = summarize_source(source, Folds(bundle, FOLDS), options, stage="folds").value
     runs = []
+    clustering_seconds: dict[Any, float] = {}  # By the columns and weights that are clustered
     for method in methods:
         parameters, unused = _of_method(method, chosen, size, sizing, session.n_columns)
         began = time.perf_counter()
@@ -304,7 +307,11 @@ def compare_methods(
         ]
         stay = [np.isin(selection.support, other).mean() for other in without]
         result = run_config(config, preset=selection, progress=progress)
-        seconds += sum(stage["seconds"] for stage in _charged(result.manifest["stages"]))
+        weights = selection.weights if has_weights else None
+        clustered = selection.support.tobytes(), None if weights is None else weights.tobytes()
+        charged = sum(stage["seconds"] for stage in _charged(result.manifest["stages"]))
+        # Of the same columns a run finds the stages of the earlier one finished.
+        seconds += clustering_seconds.setdefault(clustered, charged)
         runs.append(ComparedRun.of(method, result.manifest, selection, seconds, float(np.mean(stay)), unused))
     return runs
 
