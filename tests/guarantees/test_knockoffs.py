@@ -76,7 +76,7 @@ def share_of_false(seed: int, setting: dict[str, Any]) -> tuple[float, float]:
         part = summarize(X[rows], Moments(classes=classes), y=y[rows])
         summary = part if summary is None else summary.merge(part)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "6 columns|12 columns")
+        warnings.filterwarnings("ignore", "(6|12|30) columns")
         selector = KnockoffSelector(fdr=FDR, random_state=seed, **options).fit_summary(summary)
     # A copy of a true column says what the true one says: no selection of either is false.
     chosen = selector.support_

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anndata
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -60,6 +61,40 @@ def test_names_written_in_another_way_are_warned_of(source: Path, tmp_path: Path
     with pytest.warns(UserWarning, match="has none of the names of the source's rows, such as 'w0'"):
         vector = open_vector(str(path), N, matrix=sks.open_matrix(str(source)))
     assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("names", [NAMES, np.arange(N)[::-1] + 1], ids=["text", "numbers"])
+def test_a_column_that_is_no_feature_names_the_rows(tmp_path: Path, names: Any, ending: str) -> None:
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    pd.DataFrame(rows, columns=list("abc")).assign(wine=names).to_parquet(tmp_path / "rows.parquet")
+    path = table(tmp_path / f"y.{ending}", names=names)
+    for key in ("-wine", "a,b"):
+        matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key=key)
+        assert open_vector(str(path), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+
+
+def test_measured_numbers_that_are_no_feature_name_no_rows(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    pd.DataFrame(rows, columns=list("abc")).assign(wine=np.arange(N)).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-wine")
+    for names in (np.arange(N) + 1, np.arange(N) // 2):  # other numbers, and numbers that occur twice
+        vector = open_vector(str(table(tmp_path / "y.csv", names=names)), N, matrix=matrix)
+        assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
+
+
+def test_a_series_goes_by_the_names_of_the_rows_of_a_file(source: Path) -> None:
+    matrix = sks.open_matrix(str(source))
+    series = pd.Series(VALUES, index=NAMES)
+    for given, values in (
+        (series.iloc[ORDER], VALUES),
+        (series.iloc[ORDER].reset_index(drop=True), VALUES[ORDER]),
+    ):
+        assert open_vector(given, N, matrix=matrix).read(0, N).tolist() == values.tolist()
+    with pytest.warns(UserWarning, match="has none of the names"):
+        open_vector(series.add_prefix("bottle "), N, matrix=matrix)
+    with pytest.raises(SourceError, match="names other rows than the source, whose row 'w0'"):
+        open_vector(series.rename({"w0": "x0"}), N, matrix=matrix)
 
 
 def test_numbers_under_another_title_may_be_anything(tmp_path: Path) -> None:
@@ -187,6 +222,9 @@ def test_two_tables_that_begin_with_the_same_column_go_by_it(tmp_path: Path) -> 
     agreement = evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
     assert agreement.table.ari == 1.0
     assert "by their column 'id'" in agreement.to_text()
+    pd.DataFrame({"id": np.arange(N) + 7, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
+    pd.DataFrame({"id": ORDER + 7, "labels": clusters[ORDER]}).to_csv(tmp_path / "l.csv", index=False)
+    assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
     # Other names, numbers, or another title: by place.
     for title, entries in (("id", [*NAMES[:-1], "w99"]), ("rank", ORDER), ("x", np.sort(ORDER) / 7)):
         pd.DataFrame({title: entries, "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
@@ -225,3 +263,52 @@ def test_no_column_of_a_large_file_is_read_to_compare_it(source: Path, tmp_path:
     monkeypatch.setattr(ParquetVector, "read", lambda self, *rows: read.append(self.column) or whole(self, *rows))
     open_vector(str(tmp_path / "y.parquet"), N, matrix=matrix)
     assert "sample" not in read
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_of_two_columns_the_second_is_taken_where_the_first_names_the_rows(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"y.{ending}"
+
+    def columns(**values: Any) -> str:
+        frame = pd.DataFrame(values)
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+        return str(path)
+
+    kinds = np.arange(N) % 3
+    for names in (NAMES, np.arange(N)):
+        assert open_vector(columns(wine=names, kind=kinds), N).read(0, N).tolist() == kinds.tolist()
+        assert open_vector(columns(wine=names, dose=kinds + 0.5), N).read(0, N).tolist() == (kinds + 0.5).tolist()
+    for ambiguous in (
+        {"kind": kinds, "wine": NAMES},
+        {"rank": np.arange(N), "wine": NAMES},
+        {"dose": np.arange(N) + 0.5, "wine": NAMES},
+        {"wine": NAMES, "kind": kinds, "dose": kinds},
+    ):
+        with pytest.raises(SourceError, match=r"none of them called|has no column"):
+            open_vector(columns(**ambiguous), N)
+
+
+def test_one_column_beside_an_index_needs_no_title(tmp_path: Path) -> None:
+    pd.DataFrame({"kind": VALUES}, index=pd.Index(NAMES, name="wine")).to_parquet(tmp_path / "y.parquet")
+    assert open_vector(str(tmp_path / "y.parquet"), N).read(0, N).tolist() == VALUES.tolist()
+
+
+def test_rows_without_an_entry_are_named(source: Path, tmp_path: Path) -> None:
+    matrix = sks.open_matrix(str(source))
+    table(tmp_path / "y.csv", order=np.delete(np.arange(N), [3, 7]))
+    with pytest.raises(SourceError, match="2 rows of the source have no entry, such as 'w3'"):
+        open_vector(str(tmp_path / "y.csv"), N, matrix=matrix)
+
+
+@pytest.mark.filterwarnings("ignore:.*infer_string")
+def test_a_series_goes_by_the_cells_of_a_file_and_not_against_a_frame_of_dask(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    series = pd.Series(VALUES, index=NAMES).iloc[ORDER]
+    anndata.AnnData(rows, obs=pd.DataFrame(index=NAMES)).write_h5ad(tmp_path / "cells.h5ad")
+    matrix = sks.open_matrix(str(tmp_path / "cells.h5ad"))
+    assert open_vector(series, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    names = np.arange(N) + 5
+    lazy = dd.from_pandas(pd.DataFrame(rows, index=names, columns=list("abc")), 2)
+    with pytest.raises(SourceError, match="its index has the rows in another order"):
+        sks.LassoPath().fit(lazy, pd.Series(VALUES, index=names).iloc[ORDER])
+    sks.LassoPath().fit(lazy, pd.Series(VALUES, index=names))

@@ -290,6 +290,8 @@ class Matrix(ABC):
         Bytes that a process keeps once it has read a row: of a file that is loaded whole, or of a library's buffers.
     row_names : object with ``read(start, stop)``, or None
         Names of the rows, where the store has them.
+    unread_columns : mapping of str to vector
+        Numbers and text of a table that are no features, of which one may name the rows.
     columns_beside : mapping of str to vector
         What targets, labels and weights of these rows may be named by, where they come from an object in memory.
     text_columns : tuple of int
@@ -322,6 +324,7 @@ class Matrix(ABC):
     chunk_entries: int = 0
     loaded_nbytes: int = 0
     row_names: Any = None
+    unread_columns: Mapping[str, Any] = MappingProxyType({})
     columns_beside: Mapping[str, Any] = MappingProxyType({})
     text_columns: tuple[int, ...] = ()
     date_columns: tuple[int, ...] = ()

@@ -73,7 +73,14 @@ from sketchselect.readers.parquet import (
     parquet_column,
     parquet_names,
 )
-from sketchselect.readers.row_order import in_row_order, require_row_order
+from sketchselect.readers.row_order import (
+    are_identifiers,
+    in_row_order,
+    lacking_in_words,
+    names_of_rows,
+    require_row_order,
+    series_in_row_order,
+)
 from sketchselect.readers.tables import (
     OF_FRAMES,
     FieldColumn,
@@ -567,16 +574,19 @@ def open_vector(
         If it cannot be opened, has another length than the matrix (naming both), holds neither numbers nor text, or is
         the column of a file whose names are of other rows.
     """
-    missing = require_missing_policy(missing_chunks)
+    missing, given, lacking = require_missing_policy(missing_chunks), source, ""
     if isinstance(matrix, Matrix) and isinstance(source, str):
         source = matrix.columns_beside.get(source, source)
     if isinstance(source, Vector):
         vector = source
     elif isinstance(source, (str, os.PathLike)):
         vector = _vector_at(os.fspath(source), n_rows, matrix, storage_options, missing, name)
-        names = row_names or getattr(matrix, "row_names", None)
-        if vector.beside and names is not None and vector.n_rows == n_rows != 0 and name != ROW_NAMES:
-            vector = in_row_order(vector, names, name)
+        if vector.beside and name != ROW_NAMES:
+            names = row_names or names_of_rows(matrix, vector)
+            if vector.n_rows == n_rows != 0:
+                vector = in_row_order(vector, names, name)
+            elif n_rows is not None:
+                lacking = lacking_in_words(vector, names)
         vector.beside = {}
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
             vector = Labels(vector)
@@ -588,6 +598,9 @@ def open_vector(
         if dates and values.dtype.kind == "O":
             values = column_of_times(values)
         vector = ArrayVector(as_entries(values, name))
+        names = row_names or getattr(matrix, "row_names", None)
+        if names is not None and len(vector.shape) == 1 and vector.n_rows == n_rows:
+            vector = series_in_row_order(vector, given, names, name)
     if len(vector.shape) not in (1, 2):
         raise SourceError(
             f"{name} {vector.address}: has {len(vector.shape)} dimensions; give one entry (or one row) per row"
@@ -595,7 +608,7 @@ def open_vector(
     if n_rows is not None and vector.shape[0] != n_rows:
         raise SourceError(
             f"{name} {vector.address}: has shape {vector.shape}, the matrix has {n_rows} rows; "
-            "both must have the same number of rows"
+            f"both must have the same number of rows{lacking}"
         )
     if vector.dtype.kind not in ("fiubUM" if dates else "fiubU"):
         raise SourceError(f"{name} {vector.address}: values of type {vector.dtype} are neither numbers nor text")
@@ -603,9 +616,10 @@ def open_vector(
 
 
 def identifying_column(first: str, second: str, storage_options: Mapping[str, Any] | None = None) -> Vector | None:
-    """Return the first column of a table of clusters, if it is text that identifies the rows of a table of labels too.
+    """Return the first column of a table of clusters, if it identifies the rows of a table of labels too.
 
-    The first column of that has the same title and the same entries, each once, in any order. None otherwise.
+    The first column of that has the same title and the same entries, text or whole numbers, each once, in any order.
+    None otherwise.
 
     Raises `SourceError` if one of them cannot be opened.
     """
@@ -617,20 +631,11 @@ def identifying_column(first: str, second: str, storage_options: Mapping[str, An
     if not title or title != next(iter(tables[1]), None):
         return None
     ours, theirs = (np.asarray(table[title].read(0, table[title].n_rows)) for table in tables)
-    is_text = ours.dtype.kind == theirs.dtype.kind == "U" and not all(map(_is_numeric, ours.tolist()))
-    if not is_text or len(np.unique(ours)) < len(ours) or not np.array_equal(np.sort(ours), np.sort(theirs)):
+    if not are_identifiers(ours) or set(ours.astype(str)) != set(theirs.astype(str)) or len(ours) != len(theirs):
         return None
     names = ArrayVector(ours)
     names.name = title
     return names
-
-
-def _is_numeric(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def grouped(y: Any, groups: Any, matrix: Matrix | str | None = None) -> GroupedTarget:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, persistent, refusal
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, warn_of_rounding
+from sketchselect.readers.row_order import are_identifiers
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import (
     LEAST_COUNTED,
@@ -721,6 +722,7 @@ def open_parquet_matrix(
         matrix.piece_nbytes += sum(stored for stored, *_ in chunks)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
+    matrix.unread_columns = _vectors(footers, set(footers.schema.names) - set(names))
     if len(footers.index) == 1:
         entry = _entry_type(footers, footers.index[0])
         if entry is not None and entry.kind in "iuU":
@@ -754,14 +756,29 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
     """Open the column `name`, or the only column, of the file or folder at `location`."""
     footers = read_footers(location)
     columns = footers.schema.names
-    if name not in columns and len(columns) != 1:
+    column = name if name in columns else _only_column(footers)
+    if column is None:
         raise SourceError(f"{name}: {location.address} has no column {name!r:.80}; there are {_listed(columns)}")
-    column = name if name in columns else columns[0]
     vector = _vector(footers, column)
     # That of a data frame is the index, by a name that no one gave.
-    kinds = {other: _entry_type(footers, other) for other in columns if other != column}
-    vector.beside = {other: _vector(footers, other) for other, kind in kinds.items() if kind and kind.kind in "iufU"}
+    vector.beside = _vectors(footers, set(columns) - {column})
     return vector
+
+
+def _only_column(footers: Footers) -> str | None:
+    """Return the one column beside an index, or the second of two, where the first names the rows; else None."""
+    columns = [name for name in footers.schema.names if name not in footers.index]
+    if len(columns) == 2:
+        entries = [column.read(0, column.n_rows) for column in _vectors(footers, set(columns)).values()]
+        if [are_identifiers(column) for column in entries] == [True, False]:
+            return str(columns[1])
+    return str(columns[0]) if len(columns) == 1 else None
+
+
+def _vectors(footers: Footers, columns: Set[str]) -> dict[str, ParquetVector]:
+    """Return those of some columns that are numbers or text, in the order of the file."""
+    kinds = {name: _entry_type(footers, name) for name in footers.schema.names if name in columns}
+    return {name: _vector(footers, name) for name, kind in kinds.items() if kind and kind.kind in "iufU"}
 
 
 def parquet_column(location: Location, column: str) -> ParquetVector | None:

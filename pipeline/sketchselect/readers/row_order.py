@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._text import counted
 from sketchselect.errors import SourceError, warn
+from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Vector, row_texts
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_WHOLE = re.compile(r"[+-]?\d+")
 _SPACE = re.compile(r"[\x00-\x20\x7f]+")
 _DISARMED = re.compile(r"'(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])")
 
@@ -29,7 +32,19 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
     title: Any = getattr(row_names, "name", None)
     if title is None or title not in vector.beside:
         return vector
-    column, n_rows = vector.beside[title], vector.n_rows
+    return _ordered(vector, vector.beside[title], f"column {title!r:.80}", row_names, name, title)
+
+
+def series_in_row_order(vector: Vector, series: Any, row_names: Any, name: str) -> Vector:
+    """Return the entries of a pandas Series in the order of the rows, where its index is text, as `in_row_order`."""
+    index: Any = getattr(series, "index", None)
+    if getattr(index, "inferred_type", None) != "string":
+        return vector
+    return _ordered(vector, ArrayVector(np.asarray(index, dtype=str)), "index", row_names, name, "index")
+
+
+def _ordered(vector: Vector, column: Vector, which: str, row_names: Any, name: str, title: str) -> Vector:
+    n_rows = vector.n_rows
     if np.array_equal(row_names.read(0, n_rows), column.read(0, n_rows)):
         return vector
     names = row_texts(row_names, 0, n_rows)
@@ -39,26 +54,74 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
     lacking = Counter(ours) - Counter(theirs)
     if not set(ours) & set(theirs):
         warn(
-            f"{name} {vector.address}: its column {title!r:.80} has none of the names of the source's rows, such as "
+            f"{name} {vector.address}: its {which} has none of the names of the source's rows, such as "
             f"{names[0]!r:.80}; entries are taken by place"
         )
         return vector
     if lacking:
         absent = next(i for i, text in enumerate(ours) if text in lacking)
         raise SourceError(
-            f"{name} {vector.address}: its column {title!r:.80} names other rows than the source, whose row "
+            f"{name} {vector.address}: its {which} names other rows than the source, whose row "
             f"{names[absent]!r:.80} is missing; give the file of these rows"
         )
     places = {text: place for place, text in enumerate(theirs)}
     if len(places) < n_rows:
         twice = next(text for text, count in Counter(theirs).items() if count > 1)
         raise SourceError(
-            f"{name} {vector.address}: its rows are in another order than those of the source, and its column "
-            f"{title!r:.80} has {twice!r:.80} more than once; write them in the order of the source"
+            f"{name} {vector.address}: its rows are in another order than those of the source, and its {which} "
+            f"has {twice!r:.80} more than once; write them in the order of the source"
         )
     ordered = ArrayVector(vector.read(0, n_rows)[[places[text] for text in ours]], vector.address)
     ordered.name, ordered.holds_fields, ordered.ordered_by = vector.name, vector.holds_fields, title
     return ordered
+
+
+def names_of_rows(matrix: Any, vector: Vector) -> Any:
+    """Return the names of the rows of a matrix: those that its source says, else a column of both files.
+
+    That column is no feature of the matrix, has the same title in both files, and in each no entry twice. Numbers must
+    be the same ones in both.
+    """
+    names = getattr(matrix, "row_names", None)
+    if names is not None:
+        return names
+    for title, column in getattr(matrix, "unread_columns", {}).items():
+        if title not in vector.beside or column.dtype.kind not in "iuU":
+            continue
+        ours, theirs = _compared(*(row_texts(one, 0, vector.n_rows) for one in (column, vector.beside[title])))
+        is_shared = column.dtype.kind == "U" or set(ours) == set(theirs)
+        if is_shared and len(set(ours)) == len(set(theirs)) == vector.n_rows:
+            named = ArrayVector(column.read(0, column.n_rows), column.address)
+            named.name = title
+            return named
+    return None
+
+
+def lacking_in_words(vector: Vector, row_names: Any) -> str:
+    """Return how many rows a file of other length has no entry for, and the first; empty where it names no rows."""
+    title: Any = getattr(row_names, "name", None)
+    if title is None or title not in vector.beside:
+        return ""
+    ours, theirs = _compared(
+        row_texts(row_names, 0, row_names.n_rows), row_texts(vector.beside[title], 0, vector.n_rows)
+    )
+    known = set(theirs)
+    lacking = [text for text in ours if text not in known]
+    if not lacking or len(lacking) == len(ours):
+        return ""
+    verb = "has" if len(lacking) == 1 else "have"
+    return f"; {counted(len(lacking), 'row')} of the source {verb} no entry, such as {lacking[0]!r:.80}"
+
+
+def are_identifiers(entries: Array) -> bool:
+    """Return whether these are whole numbers or text, each once, as names of rows are."""
+    if entries.ndim != 1 or entries.dtype.kind not in "iuU":
+        return False
+    texts = entries.astype(str).tolist()
+    fractions = entries.dtype.kind == "U" and any(
+        _NUMBER.fullmatch(text) and not _WHOLE.fullmatch(text) for text in texts
+    )
+    return not fractions and 1 < len(texts) == len(set(texts))
 
 
 def require_row_order(source: Any, vectors: Any) -> None:
@@ -72,6 +135,8 @@ def require_row_order(source: Any, vectors: Any) -> None:
     index: Any = getattr(source, "obs_names" if hasattr(source, "obs_names") else "index", None)
     for name, values in vectors.items() if isinstance(vectors, Mapping) else ():
         other: Any = getattr(values, "index", None)
+        if hasattr(index, "compute") and hasattr(other, "equals") and type(other).__name__ != "RangeIndex":
+            index = index.compute()  # of a data frame of Dask
         if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
             continue
         if type(other).__name__ == "RangeIndex" or index.equals(other):

@@ -317,7 +317,7 @@ class MatrixMetadata(Matrix):
         return None
 
 
-_LONG = {"entry_offsets", "row_names", "columns_beside", "levels", "in_memory"}
+_LONG = {"entry_offsets", "row_names", "columns_beside", "unread_columns", "levels", "in_memory"}
 
 
 def copy_metadata(matrix: Matrix, target: Matrix) -> None:
