@@ -22,11 +22,6 @@ def keep(summary):
     return summary
 
 
-def gap_of(summary):
-    """A number that depends on every bit of the sketch."""
-    return summary.n_rows, summary.shrinkage, float(summary.sketch.sum())
-
-
 def rows(n=330, p=70, seed=0):
     return 3 + np.random.default_rng(seed).standard_normal((n, p)) * np.linspace(2, 0.1, p)
 

@@ -230,7 +230,7 @@ def test_summary_of_sparse_rows_is_that_of_dense_rows(weighted):
     np.testing.assert_allclose(result.cluster_means, dense.cluster_means, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(result.within, dense.within, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(result.inertia(), dense.inertia(), rtol=1e-12)
-    assert result.farthest_rows.tolist() == dense.farthest_rows.tolist()
+    assert result.record.far_row.tolist() == dense.record.far_row.tolist()
     assert result.farthest_points.tolist() == dense.farthest_points.tolist()
     again = description.from_block(X, start=40, sample_weight=weights)
     assert again.cluster_means.tobytes() == result.cluster_means.tobytes()

@@ -167,7 +167,7 @@ def check_pairs(s, X, y, w):
     C = np.where(N > 0, (w[:, None] * V).T @ V - N * S * S.T, 0).astype(float)
     p = X.shape[1]
     record = s.record
-    assert np.allclose(s.pair_weights, N[:p, :p].astype(float))
+    assert np.allclose(record.pair_weight[:p, :p], N[:p, :p].astype(float))
     some = np.diag(N) > 0
     reach = np.where(some, np.nanmax(np.abs(np.where(present, Z, 0)), axis=0), 0)
     assert np.allclose(

@@ -309,6 +309,7 @@ def _unlike_columns(matrix: Matrix, rows: Any) -> list[str]:
     import numpy as np
 
     from sketchselect.readers.tables import LEAST_COUNTED
+    from sketchselect.readers.text import is_number
 
     if len(matrix.text_columns) == matrix.shape[1] or rows.shape[0] < LEAST_COUNTED:
         return []
@@ -316,20 +317,12 @@ def _unlike_columns(matrix: Matrix, rows: Any) -> list[str]:
 
     def are_numbers(j: int) -> bool:
         few = rows[:LEAST_COUNTED, j].tolist()
-        return all(map(_is_number, matrix.levels[j].names(few, range(len(few)))))
+        names_of_levels = matrix.levels[j].names(few, range(len(few)))
+        # Digits alone may as well be a name.
+        return all(is_number(text) and not text.isdigit() for text in names_of_levels)
 
     unlike = [j for j in matrix.text_columns if len(set(rows[:, j].tolist())) == rows.shape[0]]
     return [names[j] for j in unlike if not np.isnan(rows[:, j]).any() and not are_numbers(j)]
-
-
-def _is_number(text: str) -> bool:
-    if text.isdigit():  # which may as well be a name
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _for_job(source: str, job: Path) -> str:

@@ -76,7 +76,7 @@ def _separator(lines: list[str]) -> str:
 def _is_spaced(lines: list[str]) -> bool:
     """Return whether fields are separated by spaces: as many in both of the first lines, numbers in the second."""
     words = [_words(line) for line in lines if line.strip()][:2]
-    return len({len(line) for line in words}) == 1 and len(words[0]) > 1 and all(map(_is_number, words[-1][1:]))
+    return len({len(line) for line in words}) == 1 and len(words[0]) > 1 and all(map(is_number, words[-1][1:]))
 
 
 def _words(line: str) -> list[str]:
@@ -84,7 +84,8 @@ def _words(line: str) -> list[str]:
     return [quoted or bare for quoted, bare in _WORD.findall(line)] if '"' in line else line.split()
 
 
-def _is_number(field: str) -> bool:
+def is_number(field: str) -> bool:
+    """Return whether a text is written as a number."""
     try:
         float(field)
     except ValueError:
@@ -111,7 +112,7 @@ class NumberCount:
     def add(self, fields: Iterable[tuple[int, str]]) -> None:
         """Count some fields, each with its line."""
         for line, field in fields:
-            if _is_number(field):
+            if is_number(field):
                 self.n_numbers += 1
             elif not is_missing_field(field):
                 if not self.n_others:
@@ -178,7 +179,7 @@ class CsvRows:
         fields = [field.strip() for field in first]
         self._width = len(fields)
         in_order = [str(j) for j in range(self._width - 1)]
-        if all(_is_number(field) or is_missing_field(field) for field in fields) and fields != ["", *in_order]:
+        if all(is_number(field) or is_missing_field(field) for field in fields) and fields != ["", *in_order]:
             self._header, self._n_lines_of_names = None, 0
         else:
             self._header = fields
@@ -309,7 +310,7 @@ class CsvRows:
                 for _, fields, end in self._records(some, lines, before):
                     last = max(last, end)
                     seen = {j for j in undecided if j < len(fields) and not is_missing_field(fields[j])}
-                    text |= {j for j in seen if not _is_number(fields[j])}
+                    text |= {j for j in seen if not is_number(fields[j])}
                     notations = {j: _OTHER_NOTATION if j else _SEPARATED_DIGITS for j in seen & text}
                     self._look_like_numbers |= {
                         j for j, notation in notations.items() if notation.fullmatch(fields[j].strip())
@@ -337,7 +338,7 @@ class CsvRows:
                     "correct the line"
                 )
             for j in (*self._numbers, *self.measured):
-                if not (_is_number(fields[j]) or is_missing_field(fields[j])):
+                if not (is_number(fields[j]) or is_missing_field(fields[j])):
                     name = f" ({self._header[j]!r:.80})" if self._header is not None else ""
                     raise SourceError(
                         f"{self.address}: line {number}, column {j + 1}{name} is not a number, as it is above; "
@@ -588,11 +589,11 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     header = [field.strip() for field in table[0]]
     column = 0 if width == 1 else _column(header, name, location, table[1:])
     entries = [row[column].strip() for row in table]
-    numbers = [_is_number(entry) or is_missing_field(entry) for entry in entries]
+    numbers = [is_number(entry) or is_missing_field(entry) for entry in entries]
     has_heading = (
         not numbers[0]
         and all(numbers[1:])
-        and any(_is_number(entry) and not is_missing_field(entry) for entry in entries[1:])
+        and any(is_number(entry) and not is_missing_field(entry) for entry in entries[1:])
     )
     if width > 1 or len(entries) - 1 == n_rows or has_heading:
         entries, numbers = entries[1:], numbers[1:]

@@ -253,17 +253,11 @@ class CentroidSums(Summary[CentroidRecord]):
         """The k-means objective of the partition: sum of `within`."""
         return float(self.record.within.sum())
 
-    def inertia(self, centers: ArrayLike | None = None) -> float:
-        """Return the weighted sum of squared distances of the rows to the centre of their cluster.
-
-        The sum of ``within_j + weight_j ||mean_j - c_j||^2``. By default for the centres of the summary.
-        """
-        about = self.centers if centers is None else np.asarray(centers, dtype=np.float64)
-        if about is None:
+    def inertia(self) -> float:
+        """Return the weighted sum of squared distances of the rows to `centers`."""
+        if self.centers is None:
             raise BadParameter("inertia needs centers, because this summary is of labels and has none")
-        if about.shape != self.record.mean.shape:
-            raise BadParameter(f"centers must be of shape {self.record.mean.shape}, got {about.shape}")
-        steps = (self.record.mean - about) + self.record.correction
+        steps = (self.record.mean - self.centers) + self.record.correction
         squares = np.einsum("ij,ij->i", steps, steps)
         return float((self.record.within + self.record.weight * squares).sum())
 
@@ -271,16 +265,6 @@ class CentroidSums(Summary[CentroidRecord]):
     def farthest_points(self) -> Floats:
         """Rows farthest from their centre, farthest first, at most n_clusters, all at positive distances."""
         return self.record.far_point
-
-    @property
-    def farthest_distances(self) -> Floats:
-        """Squared distances of `farthest_points`."""
-        return self.record.far_distance
-
-    @property
-    def farthest_rows(self) -> NDArray[np.int64]:
-        """Global row indices of `farthest_points`."""
-        return self.record.far_row
 
 
 def _record(

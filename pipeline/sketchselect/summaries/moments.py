@@ -465,14 +465,6 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
             coef = factor_least_squares(self.factor, self.n_features, chosen)
         return coef, self.y_mean - self.mean[chosen] @ coef
 
-    @property
-    def pair_weights(self) -> Floats:
-        """Total weight of the rows with a value in both columns, shape (n_features, n_features)."""
-        p = self.n_features
-        if self.record.pair_weight is None:
-            return np.full((p, p), self.weight)
-        return self.record.pair_weight[:p, :p]
-
     def _features(self, columns: Any) -> NDArray[np.intp]:
         """Return the indices of some features, which may be counted from the last; never that of a target."""
         try:

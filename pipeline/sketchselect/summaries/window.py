@@ -82,11 +82,6 @@ class SlidingWindow(Generic[S]):
         """Index in the stream of the first row of the window."""
         return max(self.end - self.rows, 0) // self._pane * self._pane
 
-    @property
-    def n_states(self) -> int:
-        """Number of states in memory."""
-        return len(self._nodes) + (self._open is not None)
-
     def update(self, X: ArrayLike, y: Any = None, *, sample_weight: ArrayLike | None = None) -> SlidingWindow[S]:
         """Return the window after a further batch of any number of rows.
 

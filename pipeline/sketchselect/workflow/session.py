@@ -150,13 +150,13 @@ def iterating_engine(engine: Engine, nbytes: int) -> Engine:
 
 
 @contextlib.contextmanager
-def noted_warnings(session: Session, subject: str) -> Iterator[None]:
-    """Make notes of the run of warnings for its user, with the subject before them."""
+def noted_warnings(session: Session, subject: str, category: type[Warning] = UserWarning) -> Iterator[None]:
+    """Make notes of the run of warnings of a category, with the subject before them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
     for warning in caught:
-        if issubclass(warning.category, UserWarning):
+        if issubclass(warning.category, category):
             session.note(f"{subject}: {warning.message}")
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -5,7 +5,6 @@ Also the stage that compares numbers of clusters: ``clusters.csv``, and the figu
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -26,7 +25,7 @@ from sketchselect.selectors.curve import cluster_means
 from sketchselect.summaries import Bundle, CentroidSums, RowSample, Summary
 from sketchselect.workflow import tables
 from sketchselect.workflow.folder import file_digest, tree_digest
-from sketchselect.workflow.session import VERSION, SampledStart, Session
+from sketchselect.workflow.session import VERSION, SampledStart, Session, noted_warnings
 
 if TYPE_CHECKING:
     from sketchselect.cluster.n_clusters import ClusterRange
@@ -233,22 +232,13 @@ def _run(session: Session, source: Source, init: str | Floats, proposal: Floats 
         random_state=settings.random_state,
         proposal=proposal,
     )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = fit_kmeans(
-            source,
-            parameters,
-            session.pass_options.but(
-                engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
-                partition_bytes=None,
-                progress=ThrottledProgress(session.progress),
-            ),
-        )
-    for warning in caught:
-        if issubclass(warning.category, FewerClusters):
-            session.note(str(warning.message))
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    options = session.pass_options.but(
+        engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
+        partition_bytes=None,
+        progress=ThrottledProgress(session.progress),
+    )
+    with noted_warnings(session, "k-means", FewerClusters):
+        result = fit_kmeans(source, parameters, options)
     return Clustering(np.asarray(result.labels, np.int32), np.asarray(result.centers), result.inertia, result.n_iter)
 
 
