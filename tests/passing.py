@@ -38,6 +38,18 @@ class Recorder(Progress):
         return [stage for stage, _, _ in self.starts]
 
 
+class Meanwhile(Progress):
+    """Calls a function once so many partitions of a pass are done."""
+
+    def __init__(self, action: Callable[[], object], after: int = 2) -> None:
+        self.action, self.after, self.n_done = action, after, 0
+
+    def advance(self, nbytes: int) -> None:
+        self.n_done += 1
+        if self.n_done == self.after:
+            self.action()
+
+
 class Counted(Moments):
     """Moments that count their merges."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.passing import Recorder, flip
+from tests.passing import Meanwhile, Recorder, flip, interrupt
 
 import sketchselect as sks
 from sketchselect._progress import Progress, Result, Statistics
@@ -184,13 +184,9 @@ def test_a_source_without_identity_is_never_kept(tiny, kept):
 
 
 def test_rows_that_change_under_a_node_keep_it_from_being_written(tiny, kept):
-    class Changing(Progress):
-        def advance(self, nbytes):
-            source.matrix.version = f"{source.matrix.version}+"
-
     source = tiny(30)
     with pytest.raises(Exception, match="rewritten"):
-        run(source, kept, progress=Changing())
+        run(source, kept, progress=Meanwhile(lambda: setattr(source.matrix, "version", "another"), 1))
     assert list_nodes(kept.directory) == {}
 
 
@@ -418,18 +414,6 @@ def test_files_elsewhere_cost_more() -> None:
     assert LEAST_RATIO > 1
 
 
-class Ctrl(Progress):
-    """Ctrl-C after some partitions."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def advance(self, nbytes: int) -> None:
-        self.left -= 1
-        if not self.left:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(
     ("min_seconds", "saved", "then"),
     [
@@ -444,12 +428,16 @@ def test_an_interrupted_pass_says_how_much_of_it_is_saved(
     checkpoint = Checkpoint(tmp_path / "nodes", min_seconds=min_seconds, state_ratio=0.0)
     options: dict[str, Any] = {"partition_bytes": 6400, "checkpoint": checkpoint, "client": "serial"}
     with pytest.raises(Interrupted, match=rf"interrupted; summarize: {saved}; the same command {then}"):
-        sks.summarize(tmp_path / "rows.npy", sks.ColumnStats(), progress=Ctrl(20), **options)
+        sks.summarize(tmp_path / "rows.npy", sks.ColumnStats(), progress=Meanwhile(interrupt, 20), **options)
 
 
 def test_without_a_checkpoint_nothing_is_saved(tmp_path: Any) -> None:
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((5000, 4)))
     with pytest.raises(Interrupted, match="0 of 25 partitions are in checkpoints"):
         sks.summarize(
-            tmp_path / "rows.npy", sks.ColumnStats(), partition_bytes=6400, client="serial", progress=Ctrl(20)
+            tmp_path / "rows.npy",
+            sks.ColumnStats(),
+            partition_bytes=6400,
+            client="serial",
+            progress=Meanwhile(interrupt, 20),
         )

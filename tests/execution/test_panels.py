@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from tests.covering import every_pair, same
-from tests.passing import Recorder, flip, serial
+from tests.passing import Meanwhile, Recorder, flip, serial
 
 from sketchselect import location
 from sketchselect._progress import Progress
@@ -643,13 +643,8 @@ def test_rows_that_change_meanwhile_are_in_no_state(in_panels, saving):
             return f"{self.version} {start}"
 
     matrix = Changing(open_matrix(words()))
-
-    class Rewriting(Progress):
-        def advance(self, nbytes):
-            matrix.version += 1
-
     with pytest.raises(SourceChanged):
-        sketched(matrix, saving, Rewriting())
+        sketched(matrix, saving, Meanwhile(lambda: setattr(matrix, "version", 1), 1))
     assert len(saved_states(saving)) == 1
 
 

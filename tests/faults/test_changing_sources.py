@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 import zarr
 from tests.deploy.links import served
+from tests.passing import Meanwhile, Recorder
 
 import sketchselect as sks
-from sketchselect._progress import Progress
 from sketchselect.errors import Interrupted, SketchSelectError, SourceChanged
 from sketchselect.execution import Checkpoint, summarize
 from sketchselect.readers import convert, open_matrix
@@ -229,18 +229,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield place
 
 
-class Meanwhile(Progress):
-    """Does something once the second partition is done."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self.action, self.n_done = action, 0
-
-    def advance(self, nbytes: int) -> None:
-        self.n_done += 1
-        if self.n_done == 2:
-            self.action()
-
-
 def moments(rows: Any, **options: Any) -> Summary[Any]:
     """Return a summary, computed partition by partition in this thread."""
     return summarize(rows, Moments(), client="serial", partition_bytes=PARTITION, **options)
@@ -374,16 +362,9 @@ def test_a_job_says_whether_its_source_was_watched(place: Place, tmp_path: Path)
     assert result.manifest["source"].get("watched", True) == place.has_versions
     assert any("not watched" in note for note in result.manifest["notes"]) != place.has_versions
     # Rewritten as the pass begins that computes the objective.
-    calls = []
-
-    class Rewriting(Progress):
-        def start(self, stage: str, nbytes: int, n_partitions: int) -> None:
-            if stage == "inertia":
-                calls.append(stage)
-                place.put(NEW)
-
     place.put(OLD)
+    rewriting = Recorder("inertia", lambda: place.put(NEW))
     with pytest.raises(SourceChanged, match="rewritten while"):
-        sks.run(job, fresh=True, progress=Rewriting())
-    assert calls
+        sks.run(job, fresh=True, progress=rewriting)
+    assert "inertia" in rewriting.stages
     assert not (tmp_path / "out" / "manifest.json").exists()

@@ -5,10 +5,9 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
-from tests.passing import serial
+from tests.passing import Recorder, serial
 
 import sketchselect as sks
-from sketchselect._progress import Progress
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Reduction, Source, fit_steps
 from sketchselect.execution.engine import LocalEngine
@@ -146,19 +145,14 @@ def test_a_finished_pass_is_not_made_again(counts, tmp_path):
 
 
 def test_each_pass_is_announced(counts):
-    said = []
-
-    class Told(Progress):
-        def note(self, text):
-            said.append(text)
-
-    sks.fit_prepare(counts, CELLS, progress=Told())
-    assert [text.split(" needs ")[0] for text in said] == [
+    told = Recorder()
+    sks.fit_prepare(counts, CELLS, progress=told)
+    assert [text.split(" needs ")[0] for text in told.notes] == [
         "prepare: library-size(target=median)",
         "prepare: standardise",
         "prepare: clip(sd=2.0)",
     ]
-    assert all("of all 300 rows" in text for text in said)
+    assert all("of all 300 rows" in text for text in told.notes)
 
 
 def test_weights_count_in_means_and_spreads(counts):
