@@ -965,6 +965,11 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the selected columns: an array, or CSR for sparse rows; data frames where `set_output` says so.
 
+        The values are those of X, as of scikit-learn's selectors: ``prepare=`` of `fit` changes the rows that columns
+        are selected by, not what comes back, and NaN that it filled is NaN here. For prepared values put steps of
+        scikit-learn before the selector in a pipeline, or give ``prepare=`` to what comes next too, such as
+        ``KMeans(3).fit(columns, prepare=["impute"])``.
+
         Data frames give an array by default, as in scikit-learn: ``set_output(transform="pandas")`` keeps names and
         index. Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns
         stay in memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for
