@@ -16,6 +16,7 @@ import sketchselect as sks
 from sketchselect.errors import SketchSelectError, SourceError
 from sketchselect.job.load import load_job
 from sketchselect.readers import convert, open_vector
+from sketchselect.workflow.plan.forecast import forecast_job
 
 from .commands import cli, works
 
@@ -296,6 +297,21 @@ def test_identifiers_in_any_order_are_named_where_they_are_called_so(tmp_path: P
     )
     assert not named({name: values for name, values in columns.items() if name != "customer_id"})
     assert not named({name: values[:19] for name, values in columns.items()})
+
+
+@pytest.mark.filterwarnings("ignore:.*columns is text", "ignore:.*as identifiers do")
+@pytest.mark.parametrize("text", [{}, {"town": ["x", "y"] * 50}], ids=["numbers", "numbers and text"])
+def test_a_job_on_a_converted_store_notes_its_identifiers(tmp_path: Path, text: dict[str, list[str]]) -> None:
+    rng = np.random.default_rng(9)
+    columns = {"customer_id": rng.permutation(100) + 1000, "a": rng.standard_normal(100), "b": rng.random(100)}
+    pd.DataFrame(columns | text).to_csv(tmp_path / "t.csv", index=False)
+    url = str(convert(tmp_path / "t.csv", tmp_path / "t.zarr"))
+    job = {"select": {"method": "variance", "n_features": 1}, "execution": {"cluster": "serial"}}
+    job |= {"input": {"url": url}, "output": {"dir": str(tmp_path / "out")}}
+    noted = [*sks.run(job).manifest["notes"], *forecast_job(job, calibrate=False).notes]
+    assert sum("column 'customer_id' has a different whole number in every row seen" in note for note in noted) == 2
+    without = sks.run(job, overrides=["input.key=-customer_id"])
+    assert not [note for note in without.manifest["notes"] if "whole number" in note]
 
 
 @pytest.mark.filterwarnings("ignore:.*columns is text")

@@ -61,8 +61,8 @@ from sketchselect.readers import (
     row_partitions,
 )
 from sketchselect.readers.base import require_few_dropped
-from sketchselect.readers.opening import ROW_NAMES, is_converted_table
-from sketchselect.readers.tables import ENCODINGS
+from sketchselect.readers.opening import ROW_NAMES, format_of, is_converted_table
+from sketchselect.readers.tables import ENCODINGS, different_columns, doubts_of, may_be_identifier
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import CentroidSums, RowSample, codec
 from sketchselect.workflow.folder import PUBLISHED, OutputFolder, open_folder
@@ -104,6 +104,9 @@ def engine_for(
         progress=progress,
     )
 
+
+FIRST_ROWS = 1000
+"""Rows of a store that are read to tell identifiers."""
 
 WIDE_COLUMNS = 1 << 16
 """Columns of sparse rows from which a sketch of them may go into panels, which worker processes share."""
@@ -648,7 +651,7 @@ def open_session(
                 "of a change during the run only that of the first or the last chunk would be seen"
             )
         kernel_notes = _kernel_notes(config.execution.blas_kernel)
-        for text in (*session.matrix.notes, *unused_columns(session), *kernel_notes):
+        for text in (*session.matrix.notes, *unused_columns(session), *identifiers(session), *kernel_notes):
             session.note(text)
         try:
             yield session
@@ -690,6 +693,24 @@ def unused_columns(session: Session) -> Iterator[str]:
             f"{counted(len(columns), 'column')} of {' and '.join(kinds)} {verb} not used: {first_names(columns, 8)}; "
             f"the prepare {take} {them}, first in prepare.steps"
         )
+
+
+def identifiers(session: Session) -> tuple[str, ...]:
+    """Return a note if columns of a Zarr store are as identifiers are in its first rows; tables note their own."""
+    inputs, matrix = session.config.input, session.matrix
+    names = matrix.feature_names
+    # Columns that are named are meant, and nothing is fetched for a note.
+    if names is None or matrix.is_sparse or matrix.is_remote or not (inputs.key or "-").startswith("-"):
+        return ()
+    no_numbers = {*matrix.text_columns, *matrix.date_columns}
+    columns = [j for j, name in enumerate(names) if may_be_identifier(name) and j not in no_numbers]
+    if not columns or format_of(locate(inputs.url)) is not None:
+        return ()
+    try:
+        rows = matrix.read_rows(0, min(matrix.shape[0], FIRST_ROWS))
+    except SketchSelectError:
+        return ()  # the pass over the rows says so
+    return doubts_of(matrix.address, (), different_columns(rows[:, columns], [names[j] for j in columns]))
 
 
 def _kernel_notes(kernel: str) -> Iterator[str]:

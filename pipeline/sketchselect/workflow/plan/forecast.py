@@ -70,6 +70,7 @@ from sketchselect.workflow.session import (
     ON_THREADS,
     Session,
     check_session,
+    identifiers,
     iterating_engine,
     require_weights,
     unused_columns,
@@ -705,7 +706,7 @@ class _Walk:
         with open_folder(str(self.folder / "out"), fresh=False) as folder:
             session = self.session = Session(self.tried, folder, Progress())
             check_session(session)
-            self.notes += unused_columns(session)
+            self.notes += (*unused_columns(session), *identifiers(session))
             if session.on_threads:
                 execution = self.config.execution.model_copy(update={"cluster": "threads"})
                 self.config = self.config.model_copy(update={"execution": execution})
