@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.errors import BadParameter
 from sketchselect.solvers import standardize
 from sketchselect.summaries import DecayedMoments, Moments
 
@@ -69,8 +69,6 @@ def test_beyond_the_list_the_last_rate_repeats_and_any_estimator_takes_the_momen
 def test_rates_that_are_none_are_refused(rates):
     with pytest.raises(BadParameter, match="rates"):
         DecayedMoments(rates=rates)
-    with pytest.raises(Incompatible, match="rates"):
-        DecayedMoments(rates=[0.5]).from_block(np.eye(2)).later(3)
 
 
 @pytest.mark.statement("Sun 2019, Equation 13")

@@ -200,8 +200,6 @@ def test_newton_solves_the_columns_that_are_left(make):
         ({"n_iter": 0}, "n_iter"),
         ({"n_iter": 2.5}, "n_iter"),
         ({"mu": -1.0}, "mu"),
-        ({"step": 2.0}, "step"),
-        ({"step": 1.0, "newton": True}, "no meaning"),
     ],
 )
 def test_bad_options_are_named(make, options, words):

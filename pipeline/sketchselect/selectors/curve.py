@@ -279,10 +279,6 @@ class CurvePoint:
     selection: Selection
     ratio_seen: float = 1.0
 
-    def is_within(self, limit: float, *, surely: bool = True) -> bool:
-        """Return whether the upper end (or with `surely` false the estimate) is at most this ratio."""
-        return (self.high if surely else self.ratio) <= limit
-
 
 @dataclass(frozen=True, eq=False)
 class SelectionCurve(Tabular):
@@ -338,10 +334,6 @@ class SelectionCurve(Tabular):
     def methods(self) -> tuple[str, ...]:
         """The methods, in the order in which ties are decided."""
         return tuple(dict.fromkeys(point.method for point in self.points))
-
-    def smallest(self, limit: float, *, surely: bool = True) -> CurvePoint | None:
-        """Return the point of fewest columns within a ratio, the lowest of equal ones; None if no point is."""
-        return best([p for p in self.points if p.is_within(limit, surely=surely)])
 
     @property
     def explained(self) -> float:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.solvers.linear import blas_threads, fold_copies, least_squares, shifted_solve
 from sketchselect.solvers.path import Fit, check_count, scaled_row_norms, strongest
@@ -24,6 +23,8 @@ MOST_STEPS = 1_000_000
 # Longer steps find more of strong signals; shorter ones, which regularise more, find more of weak ones. Below some 1000
 # columns of correlation 1/2 no step changes by this: there the plain step finds all of one and most of the other.
 _CONDITION = 500.0
+_LENGTH = 1.9  # Of a step, in units of 1 / lambda_max
+_ACCURACY = 0.02  # With an eigenvalue too small by twice this share such a step does not diverge
 
 
 def schedule(n_features: int, n_select: int, n_iter: int, mu: float = 1.0) -> NDArray[np.int64]:
@@ -49,7 +50,6 @@ def anneal(
     *,
     n_iter: int | None = None,
     mu: float = 1.0,
-    step: float | None = None,
     newton: bool = False,
 ) -> Fit:
     """Return the columns that remain after gradient descent on f with dropped columns, and the refit on them.
@@ -71,8 +71,6 @@ def anneal(
         Iterations N; default 500, with `newton` 40. Columns are dropped in the first half of them.
     mu : float
         How early columns are dropped; larger is earlier.
-    step : float, optional
-        Step in units of ``1 / lambda_max``, between 0 and 2; default 1.9. None with `newton`.
     newton : bool
         Solve the least-squares problem of the remaining columns instead of a gradient step: faster, better for strong
         signals and collinear columns, worse for weak signals.
@@ -91,14 +89,11 @@ def anneal(
     n_select = check_count(problem, n_select)
     n_iter = _n_iter(n_iter, newton)
     mu = require_number("mu", mu, least=0)
-    if step is not None and newton:
-        raise BadParameter("step has no meaning with newton=True; leave it out")
-    length = 1.9 if step is None else require_number("step", step, above=0, below=2)
 
     active = np.flatnonzero(problem.active)
     size = min(n_select, active.size)
     steps = schedule(active.size, size, n_iter, mu)
-    remaining, coef = _models(problem, active, steps, length, newton, [size])[size]
+    remaining, coef = _models(problem, active, steps, newton, [size])[size]
     scores = np.zeros(problem.n_features)
     scores[remaining] = scaled_row_norms(coef)
     # With fewer columns that vary, constant columns complete the selection.
@@ -122,7 +117,7 @@ def anneal_path(
     active = np.flatnonzero(problem.active)
     n_iter = 2 * _n_iter(n_iter, newton)
     steps = schedule(active.size, min(sizes), n_iter, mu)[: n_iter // 2 + 1]
-    models = _models(problem, active, steps, 1.9, newton, sizes)
+    models = _models(problem, active, steps, newton, sizes)
     out = []
     for remaining, coef in (models[size] for size in sizes):
         scores = np.zeros(problem.n_features)
@@ -137,7 +132,7 @@ def _n_iter(n_iter: int | None, newton: bool) -> int:
 
 
 def _models(
-    problem: Problem, active: Any, steps: Any, length: float, newton: bool, sizes: Sequence[int]
+    problem: Problem, active: Any, steps: Any, newton: bool, sizes: Sequence[int]
 ) -> dict[int, tuple[Any, Floats]]:
     """Return the columns and coefficients of these sizes, from a descent with these numbers after its steps."""
     models: dict[int, tuple[Any, Floats]] = {0: (active[:0], np.zeros((0, problem.n_targets)))}
@@ -146,7 +141,7 @@ def _models(
     with blas_threads(active.size):
         if newton:
             _newton(problem, active, steps, sizes, models)
-        elif _gradient(problem, active, steps, length, sizes, models):
+        elif _gradient(problem, active, steps, sizes, models):
             for size, (columns, coef) in models.items():
                 if 0 < size < problem.n - 1:
                     models[size] = _exchanged(problem, active, columns, coef)
@@ -161,7 +156,7 @@ def _record(models: Any, sizes: Sequence[int], size: int, alive: Any, coef: Floa
             models[most] = alive[keep], coef[keep]
 
 
-def _gradient(problem: Problem, columns: Any, steps: Any, length: float, sizes: Sequence[int], models: Any) -> bool:
+def _gradient(problem: Problem, columns: Any, steps: Any, sizes: Sequence[int], models: Any) -> bool:
     """Add models of these sizes by gradient steps; return whether one factor dominates the columns."""
     # Its kernels are compiled on import.
     from sketchselect.solvers.linear import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
@@ -171,10 +166,8 @@ def _gradient(problem: Problem, columns: Any, steps: Any, length: float, sizes: 
     right = np.ascontiguousarray(right[columns].T)
     coef = np.zeros(right.shape)
     alive = columns
-    # Even with an eigenvalue too small by twice this share, the step does not diverge.
-    accuracy = min(0.02, 0.45 * (2.0 / length - 1.0))
     block = ShrinkingSubmatrix(problem.correlation, columns)
-    largest, guess = leading_eigenvalue(block, accuracy), None
+    largest, guess = leading_eigenvalue(block, _ACCURACY), None
     has_factor = largest.value > _CONDITION * largest.second
     for size in steps:
         if guess is None:
@@ -182,11 +175,11 @@ def _gradient(problem: Problem, columns: Any, steps: Any, length: float, sizes: 
         else:
             # One sweep over the matrix gives the gradient and the eigenvalue.
             image = block.times(np.vstack([coef, guess]))
-            largest = updated_eigenvalue(largest, guess, image[-1], accuracy) or leading_eigenvalue(
-                block, accuracy, guess
+            largest = updated_eigenvalue(largest, guess, image[-1], _ACCURACY) or leading_eigenvalue(
+                block, _ACCURACY, guess
             )
             image, guess = image[:-1], None
-        coef += _step(right - image, largest, length)
+        coef += _step(right - image, largest)
         if size < alive.size:
             _record(models, sizes, size, alive, coef.T * unit)
             keep = strongest(scaled_row_norms(coef.T), int(size))
@@ -197,16 +190,16 @@ def _gradient(problem: Problem, columns: Any, steps: Any, length: float, sizes: 
     return has_factor
 
 
-def _step(descent: Floats, largest: LeadingEigenvalue, length: float) -> Floats:
+def _step(descent: Floats, largest: LeadingEigenvalue) -> Floats:
     """Return the step for a direction of descent, given as rows, one per target.
 
     With v the first eigenvector the preconditioner is ``short v v' + long (I - v v')``; its product with the
     correlations has no eigenvalue above ``short lambda_1 + long lambda_2 < 2``.
     """
-    long = length / (_CONDITION * largest.second)
-    if long * largest.value <= length:
-        return min(length / largest.value, 2.0 / largest.bound) * descent
-    short = min(length / largest.value, (2.0 - 2.0 * length / _CONDITION) / largest.bound)
+    long = _LENGTH / (_CONDITION * largest.second)
+    if long * largest.value <= _LENGTH:
+        return min(_LENGTH / largest.value, 2.0 / largest.bound) * descent
+    short = min(_LENGTH / largest.value, (2.0 - 2.0 * _LENGTH / _CONDITION) / largest.bound)
     return long * descent + np.outer((short - long) * (descent @ largest.vector), largest.vector)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sketchselect._kernels import REASSOCIATED, kernel
-from sketchselect.errors import BadParameter, warn
+from sketchselect.errors import warn
 from sketchselect.linalg.validation import Array, Floats, require_number, require_positive
 from sketchselect.solvers.path import Ints, Path, PathBuilder, duality_gap
 from sketchselect.solvers.problem import Problem
@@ -257,9 +257,7 @@ class HomotopyState:
         lines(self._gram, self._xy, self._inside, self._pair, self._offset, self._slope)
 
 
-def homotopy_path(
-    problem: Problem, max_features: int | None = None, l2: float = 0.0, target: int = 0, tol: float = 1e-10
-) -> Path:
+def homotopy_path(problem: Problem, max_features: int | None = None, l2: float = 0.0, tol: float = 1e-10) -> Path:
     """Return the breakpoints of the minimisers of ``f(b) + alpha ||b||_1 + (l2 / 2) ||b||^2``, alpha descending.
 
     Between two breakpoints the minimiser is linear in alpha. The last model has exactly `max_features` columns (just
@@ -272,13 +270,11 @@ def homotopy_path(
     Parameters
     ----------
     problem : Problem
-        The moments.
+        The moments, of which the first target counts.
     max_features : int, optional
         Number of columns of the last model; default all.
     l2 : float
         A fixed ridge penalty (elastic net), at least 0.
-    target : int
-        Index of the target.
     tol : float
         Largest duality gap, relative to the variance of the target, of a model that counts as converged.
 
@@ -306,13 +302,11 @@ def homotopy_path(
     >>> path.alphas.round(12).tolist(), path.coef(-1).round(12).tolist()
     ([3.0, 1.0], [2.0, 0.0])
     """
-    if not 0 <= target < problem.n_targets:
-        raise BadParameter(f"target {target} does not exist: there are {problem.n_targets}, counted from 0")
     l2 = require_number("l2", l2, least=0)
     most = problem.n_features if max_features is None else require_positive("max_features", max_features)
-    unit = float(np.sqrt(problem.yy[target, target])) or 1.0
-    xy = problem.xy[:, target] / unit
-    total = float(problem.yy[target, target] / unit / unit)
+    unit = float(np.sqrt(problem.yy[0, 0])) or 1.0
+    xy = problem.xy[:, 0] / unit
+    total = float(problem.yy[0, 0] / unit / unit)
     out = PathBuilder(problem.n_features)
     for n_breaks, (state, columns, values) in enumerate(_breakpoints(problem, xy, most, l2)):
         residual = state.residual()

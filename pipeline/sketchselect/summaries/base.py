@@ -31,7 +31,6 @@ from sketchselect.linalg.validation import (
     global_rows,
     is_csr,
     require_number,
-    require_positive,
     start_of_piece,
     without_groups,
 )
@@ -664,13 +663,6 @@ class DecayingSummary(Summary[R]):
         if not self.decays:
             raise AttributeError(f"the rows of this {self.kind} summary do not lose weight, so it has no end")
         return int(cast(Any, self.record).end)
-
-    def later(self, rows: int) -> Self:
-        """Return the same rows with indices larger by `rows`, as for a second file whose rows are numbered from 0."""
-        if self.rates is not None:
-            raise Incompatible("rates are those of row indices: summarise the rows with their own indices (start)")
-        end = self.end + require_positive("rows", rows, 0)
-        return self._with(cast(R, replace(cast(Any, self.record), end=end)), self.context)
 
     def _next_start(self) -> int:
         return self.end if self.decays else super()._next_start()

@@ -134,9 +134,9 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
     return dict(zip(distinct.tolist(), n_rows.tolist(), strict=True))
 
 
-def classes_of(y: Vector, numbers: str = _NUMBERS) -> tuple[Any, ...]:
+def classes_of(y: Vector) -> tuple[Any, ...]:
     """Return the distinct labels of a target, as `rows_of_classes` says."""
-    return tuple(rows_of_classes(y, numbers))
+    return tuple(rows_of_classes(y))
 
 
 def checked_classes(classes: Any) -> tuple[Any, ...]:
