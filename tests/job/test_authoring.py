@@ -158,6 +158,30 @@ def test_a_first_job_says_which_method_learns_from_a_target(rows: np.ndarray) ->
     assert "input.target" not in works("run", "first.toml", *serial, "--set", "select.method=auto-target").stderr
 
 
+@pytest.mark.filterwarnings("ignore:.*'patient' names the rows")
+@pytest.mark.parametrize("source", ["table.parquet", "table.zarr", "rows.npy"])
+def test_a_first_job_for_a_target_predicts_it(rows: np.ndarray, source: str) -> None:
+    table = pd.DataFrame(rows, columns=[f"c{j}" for j in range(rows.shape[1])]).assign(dose=rows[:, 3] * 2)
+    table.insert(0, "patient", [f"p{i}" for i in range(len(table))])
+    table.to_parquet("table.parquet", index=False)
+    table.to_csv("table.csv", index=False)
+    works("convert", "table.csv", "table.zarr")
+    np.save("rows.npy", rows)
+    np.save("dose.npy", rows[:, 3] * 2)
+    target = "dose.npy" if source == "rows.npy" else "dose"
+    works("init", source, "--target", target, "-o", "predict.toml")
+    job = tomllib.loads(Path("predict.toml").read_text())
+    assert job["input"]["target"] == target
+    assert job["select"] == {"method": "auto-target"}
+    assert "cluster" not in job
+    works("run", "predict.toml", "--set", "execution.cluster=serial")
+    assert json.loads((Path(job["output"]["dir"]) / "selection.json").read_text())["support"] == [3]
+    again = cli("init", source, "--target", "doze", "-o", "other.toml")
+    assert again.exit_code == 1
+    assert ("did you mean 'dose'" if source == "table.parquet" else "doze") in again.stderr
+    assert not Path("other.toml").exists()
+
+
 @pytest.mark.parametrize(("n_rows", "cluster"), [(2_000, "threads"), (80_000, "local")])
 def test_a_first_job_starts_processes_only_for_several_partitions(
     n_rows: int, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

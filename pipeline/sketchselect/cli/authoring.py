@@ -30,26 +30,32 @@ JOB = """\
 
 [input]
 url = {url}
-{key}# target = "y.npy"               # a file, array or column of the source; with a target take method = "{learning}",
-                                 # or leave [cluster] out: beside [cluster], "auto" selects without the target
+{key}{target}
 {labels} # known classes, never used, only compared with at the end
 {row_names}{columns}
 [prepare]
 {prepare}
 [select]
 method = {method} # sketchselect methods lists all
-n_features = {n_features} # of {n_columns}{fewest}
+{n_features} # of {n_columns}{fewest}
 {normalize}
-[cluster]                        # leave the section out to select only
-n_clusters = 8                   # a guess: put your number, or compare several with range = [2, 12]
-certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
-
-[execution]
+{cluster_section}[execution]
 {cluster}
 
 [output]
 dir = {folder}
 {anndata}"""
+
+NO_TARGET = """\
+# target = "y.npy"               # a file, array or column of the source; with a target take method = "{learning}",
+                                 # or leave [cluster] out: beside [cluster], "auto" selects without the target"""
+
+CLUSTER = """\
+[cluster]                        # leave the section out to select only
+n_clusters = 8                   # a guess: put your number, or compare several with range = [2, 12]
+certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
+
+"""
 
 NORMALIZE = """\
 normalize = false                # "l2" scales every row to length 1, as for texts and where only proportions matter
@@ -73,6 +79,10 @@ def init(
     output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
     key: Key = None,
     feature_names: FeatureNames = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="What is to be predicted: a column of the source, or a file. Without it the job clusters."),
+    ] = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Look at a matrix and write a first job file for it, with comments."""
@@ -84,17 +94,19 @@ def init(
     from sketchselect.execution import Source
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.validation import is_csr
-    from sketchselect.location import locate, location_of
+    from sketchselect.location import is_url, locate, location_of
     from sketchselect.prepare import resolve
     from sketchselect.prepare.fitted import Impute, Standardise
     from sketchselect.prepare.tables import MOST_LEVELS
+    from sketchselect.readers import open_vector
     from sketchselect.readers.opening import format_of, is_converted_table, key_of_others, obs_columns
     from sketchselect.readers.tables import ENCODINGS
     from sketchselect.selectors import AutoSelector, GreedySelector, HighlyVariableGenes, TargetAutoSelector
     from sketchselect.workflow.session import suits_threads
 
     options = storage_options(storage)
-    given: dict[str, Any] = {"storage_options": options, "feature_names": feature_names}
+    vectors = {} if target is None else {"target": target}
+    given: dict[str, Any] = {"storage_options": options, "feature_names": feature_names, "vectors": vectors}
     matrix, encode = _opened(source, key=key, **given)
     if output.exists():
         raise BadParameter(f"{output}: exists already; choose another name with -o")
@@ -111,13 +123,15 @@ def init(
     row_names = None
     if unlike and matrix.row_names is None:
         name, *unlike = unlike
-        row_names = f"obs/{name}" if is_table else name
-        matrix, encode = _opened(source, is_table, key=key, vectors=[row_names], **given)
+        row_names = vectors["row_names"] = f"obs/{name}" if is_table else name
+        matrix, encode = _opened(source, is_table, key=key, **given)
     crowded = [name for name in _crowded_columns(matrix) if name not in unlike]
     if 0 < len(unlike) + len(crowded) < matrix.shape[1]:
         refused |= dict.fromkeys(crowded, f"has more than {MOST_LEVELS:,} levels")
         key = key_of_others([*unlike, *crowded], key)
-        matrix, encode = _opened(source, is_table, key=key, vectors=[row_names], **given)
+        matrix, encode = _opened(source, is_table, key=key, **given)
+    if target is not None:
+        open_vector(target, matrix.shape[0], matrix=matrix, storage_options=options, name="target")
     block = _first_rows(matrix)
     values = block.data if is_csr(block) else block
     kind = "sparse " if matrix.is_sparse else ""
@@ -148,6 +162,12 @@ def init(
         steps, advice = [*steps, Standardise.name], "gives each column the same weight"
         reason += f"# {unlike_units}\n"
     label, label_line = _labels(obs, matrix, options, "table's other columns" if is_table else "columns of obs")
+    size = f"n_features = {max(1, min(number, n_columns // 2))}" if number else 'n_features = "auto"'
+    target_line = NO_TARGET.format(learning=TargetAutoSelector.method)
+    if target is not None:
+        method, size = TargetAutoSelector.method, "# n_features = 10"
+        is_file = is_url(target) or os.path.exists(os.path.expanduser(target))
+        target_line = f"target = {json.dumps(_for_job(target, output) if is_file else target, ensure_ascii=False)}"
     cluster = WORKER_PROCESSES
     # A source that no pass can cut is for the job to refuse.
     with contextlib.suppress(SketchSelectError):
@@ -168,14 +188,16 @@ def init(
         + " # a text of its own for every row seen, and so no feature\n",
         anndata=_annotations() if obs is not None and not is_table else "",
         prepare=reason + f"steps = {json.dumps(steps)}".ljust(32) + f" # {advice}\n",
-        learning=TargetAutoSelector.method,
+        target=target_line,
         method=json.dumps(method).ljust(23),
-        n_features=str(max(1, min(number, n_columns // 2)) if number else '"auto"').ljust(19),
+        n_features=size.ljust(32),
         n_columns=n_columns,
-        normalize="" if sparse_counts else NORMALIZE,
+        normalize="" if sparse_counts or target is not None else NORMALIZE,
+        cluster_section=CLUSTER if target is None else "",
         fewest={
             AutoSelector.method: "; as few as its search finds within 5 % of clustering on all of them, or a number",
             GreedySelector.method: f', or "auto" with method = "{AutoSelector.method}"',
+            TargetAutoSelector.method: "; by default as many as predict held-out rows best",
         }.get(method, ""),
         cluster=cluster,
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
