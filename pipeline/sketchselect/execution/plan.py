@@ -196,11 +196,12 @@ def projection(
     # Statistics and random numbers of prepare steps are there once for all tasks of a process.
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
+    state_nbytes = reduction.state_nbytes if reduction.sparse_state_nbytes is None else reduction.sparse_state_nbytes
     return Projection(
         process=process_nbytes(source.matrix, engine.kind)
         + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=int(slots * reading),
-        states=int(alive * reduction.state_nbytes),
+        states=int(alive * state_nbytes),
         working=int(slots * reduction.working_nbytes) + steps,
         held=(source.held_nbytes if isinstance(source, CachedSource) else 0)
         + (reduction.caller_nbytes if engine.kind != "dask" else 0),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
 from sketchselect._byte_sizes import format_bytes
@@ -18,10 +20,10 @@ from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.prepare import Step
-from sketchselect.readers.base import accepted_size
+from sketchselect.readers.base import Partitions, accepted_size
 from sketchselect.readers.views import FirstRows, missing_allowed
 from sketchselect.summaries import KINDS, StepStatistics, Summary
-from sketchselect.summaries.base import Ranges
+from sketchselect.summaries.base import Ranges, SparseRows
 from sketchselect.summaries.moment_panels import (
     PANEL_PARTITION_NBYTES,
     ComomentPanel,
@@ -88,19 +90,38 @@ def summary_reduction(
     stage: str,
     leaf: Callable[[Block], Any] | None = None,
     merge: Callable[[Any, Any], Any] = merge_summaries,
+    partitions: Partitions | None = None,
 ) -> Reduction[Any]:
-    """Return the reduction of a source to a summary; or with another leaf, to a state of about the summary's size."""
+    """Return the reduction of a source to a summary; or with another leaf, to a state of about the summary's size.
+
+    `partitions`: Those of the pass, if they are known.
+    """
     shape = (source.n_columns, source.n_targets)
-    working = description.working_nbytes(*shape)
+    sparse_state, working = None, description.working_nbytes(*shape)
     if source.is_sparse:
-        working = max(working, description.sparse_working_nbytes(source.n_columns))
+        sparse_state, working = description.sparse_nbytes(*shape, sparse_rows(source, partitions))
     return Reduction(
         leaf or SummariseBlock(description),
         merge,
         stage,
         state_nbytes=description.projected_nbytes(*shape),
+        sparse_state_nbytes=sparse_state,
         working_nbytes=working,
     )
+
+
+def sparse_rows(source: Source, partitions: Partitions | None) -> SparseRows:
+    """Return what is known of the blocks of a sparse source.
+
+    Of some columns, rows may be fuller than of all. Weights may make a block dense, and rows may be dropped.
+    """
+    offsets = source.matrix.entry_offsets
+    if offsets is None or partitions is None or source.columns is not None or source.weight is not None:
+        return SparseRows(offsets=offsets)
+    rows, entries = np.diff(partitions.edges), np.diff(offsets[list(partitions.edges)])
+    fewest = 0 if source.matrix.nonfinite == "drop_rows" else int(rows.min())
+    density = float((entries / np.maximum(rows, 1)).max()) / max(source.n_columns, 1)
+    return SparseRows(len(partitions), fewest, density, offsets)
 
 
 Passes = Mapping[str | None, Sequence[Summary[Any]]]
@@ -132,7 +153,8 @@ def plan_summary(
             name = "other members" if member is None else "the sketch, in panels of columns"
             name = f"columns {i}/{len(parts)}" if isinstance(part, ComomentPanel) else name
             in_stage = stage if part is description else f"{stage}, {name}"
-            reduction = summary_reduction(source, part, in_stage, SummariseBlock(part, start))
+            leaf = SummariseBlock(part, start)
+            reduction = summary_reduction(source, part, in_stage, leaf, partitions=partitions)
             key = summary_key(part)
             key = fingerprint(key, start) if start else key
             if sparse and is_wide_sketch(part, source.n_columns):

@@ -56,6 +56,7 @@ class Reduction(Generic[T]):
     # shape the tree and the projection
     state_nbytes: int = 0
     working_nbytes: int = 0
+    sparse_state_nbytes: int | None = None  # A closer bound of a state of sparse rows, which does not shape the tree
     caller_nbytes: int = 0  # Bytes of results that the caller holds while the pass runs
     key: str | None = None  # Fingerprint of leaf and merge with their parameters; None disables checkpoints
     merge_in_place: Callable[[T, T], T] | None = None  # As `merge`; may overwrite its first argument

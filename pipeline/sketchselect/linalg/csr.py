@@ -123,6 +123,15 @@ def densify(block: csr_array, dtype: Any = None) -> Array:
     return out
 
 
+def varying_columns(rows: Any) -> NDArray[np.bool_]:
+    """Return which columns of an array, or of a CSR array, which is not made dense, have two values at least."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    if issparse(low):
+        low, high = low.toarray(), high.toarray()
+    varying: NDArray[np.bool_] = np.ravel(high) > np.ravel(low)
+    return varying
+
+
 def take_rows(block: csr_array, start: int, stop: int) -> csr_array:
     """Return rows `start` to `stop` of a canonical block."""
     lo, hi = int(block.indptr[start]), int(block.indptr[stop])

@@ -34,7 +34,7 @@ from sketchselect.execution.engine import (
 )
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
-from sketchselect.linalg.csr import densify, take_columns
+from sketchselect.linalg.csr import take_columns, varying_columns
 from sketchselect.linalg.parameters import check_declared, inherit_parameters
 from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
 from sketchselect.linalg.validation import Floats, is_csr
@@ -61,8 +61,7 @@ def all_alike(summary: Any, about: About) -> bool:
     if not np.max(getattr(whole, "weight", 0.0), initial=0.0) > 0:
         return False
     if isinstance(whole, RowSample):
-        rows = densify(whole.rows) if is_csr(whole.rows) else whole.rows
-        return len(rows) > 0 and whole.threshold == np.inf and not np.ptp(rows, axis=0).any()
+        return whole.n_kept > 0 and whole.threshold == np.inf and not varying_columns(whole.rows).any()
     if about == "zero":
         return hasattr(whole, "column_squared_norms") and not whole.column_squared_norms.any()
     return hasattr(whole, "centered_column_squared_norms") and bool(constant_columns(whole).all())
@@ -339,6 +338,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     """Former name of a parameter -> its name; the constructor takes both."""
     selects_in_panels: ClassVar[bool] = False
     """Whether columns are chosen from a sketch in panels where these are; others need all of it in this process."""
+    selecting_copies: ClassVar[int] = 4
+    """Times the bytes of a summary of sparse rows that selecting takes at most, the summary among them."""
     unrecorded: ClassVar[tuple[str, ...]] = ()
     """Parameters that a `Selection` does not state, because the summary determines them."""
 

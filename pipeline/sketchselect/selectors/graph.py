@@ -12,6 +12,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from sketchselect.errors import EmptyInput, Incompatible
+from sketchselect.execution import Source
+from sketchselect.linalg.csr import varying_columns
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.parameters import Count, SeedNumber, Size
 from sketchselect.linalg.threads import one_blas_thread
@@ -23,6 +25,8 @@ from sketchselect.summaries import RowSample, Summary
 
 # Up to this number of rows, a dense eigendecomposition is as fast as Lanczos steps for a few eigenvectors.
 _DENSE_ROWS = 500
+
+_DISTANCE_ROWS = 512  # Sparse rows whose distances to all others are in memory at a time
 
 
 def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:
@@ -36,11 +40,14 @@ def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:
     Returns CSR array of shape (n_rows, n_rows): With an empty diagonal.
     Cost: all distances, n_rows^2 n_features (sparse rows: of their stored entries), some rows at a time.
     """
+    from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
 
     n = rows.shape[0]
     finder = NearestNeighbors(n_neighbors=min(n_neighbors, n - 1)).fit(rows)
-    graph = sparse.csr_array(finder.kneighbors_graph(mode="distance"))
+    # Distances of sparse rows are in memory, some rows at a time; those of dense rows never are.
+    with config_context(working_memory=8 * _DISTANCE_ROWS * n / 2**20):
+        graph = sparse.csr_array(finder.kneighbors_graph(mode="distance"))
     if weight == "heat":
         squares = graph.data**2
         mean = float(squares.mean()) if squares.size else 0.0
@@ -156,10 +163,7 @@ def laplacian_scores(rows: Any, graph: Any) -> Floats:
 
 def _varying(rows: Any, variances: Floats, squares: Floats) -> Any:
     """Return which columns are not constant: by their range, and to rounding."""
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    if sparse.issparse(low):
-        low, high = low.toarray(), high.toarray()
-    return (np.ravel(high) > np.ravel(low)) & (variances > 8.0 * _EPS * squares) & (variances > 0)
+    return varying_columns(rows) & (variances > 8.0 * _EPS * squares) & (variances > 0)
 
 
 def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_columns: bool = False) -> Floats:
@@ -239,6 +243,10 @@ class SampledGraphSelector(BaseSelector):
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sample of rows."""
         return RowSample(int(self.n_rows), seed=int(self.random_state))
+
+    def selecting_nbytes(self, source: Source) -> int:
+        """Return the bytes of the distances of some sparse rows, as products, squares and an order: five arrays."""
+        return 5 * 8 * _DISTANCE_ROWS * min(int(self.n_rows), source.n_rows) if source.matrix.is_sparse else 0
 
     def _select(self, summary: RowSample, n_select: int) -> Selection:
         if summary.center is not None:

@@ -18,6 +18,7 @@ from sketchselect.selectors.greedy import ROUNDING, DirectionsSelector
 
 Indices = NDArray[np.int64]
 
+_BAND = 4096
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -66,7 +67,9 @@ def near_columns(tail: Floats, vectors: Floats, extra: Floats, alive: NDArray[np
         product = extra * column
         cross = product - (vectors @ product) @ vectors - (moved[:t] @ product) @ steps[:t]
         spread = np.maximum(spread + step * (step * float(column @ product) - 2.0 * cross), 0.0)
-        tail -= np.outer(tail[:, j], step)
+        taken = tail[:, j].copy()
+        for a in range(0, p, _BAND):  # The whole product would be as large as the sketch.
+            tail[:, a : a + _BAND] -= np.outer(taken, step[a : a + _BAND])
         moved[t], steps[t] = column, step
         left -= np.outer(unit, unit @ left)
         order.append(j)
@@ -130,6 +133,8 @@ class OsinskySelector(DirectionsSelector):
 
     method: ClassVar[str] = "osinsky"
     selects_in_panels: ClassVar[bool] = False
+    # Beside sketch and directions, the rows, what is left of them in three copies.
+    selecting_copies: ClassVar[int] = 6
     about = "mean"
 
     def __init__(

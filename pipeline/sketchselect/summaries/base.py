@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from sketchselect._plugins import Registry
@@ -158,6 +158,8 @@ def shared_rows(kind: str, first: int, last: int, free: int) -> Incompatible:
 SPARSE_LIMIT = 0.05
 """Share of stored entries above which dense kernels are faster than those for sparse rows."""
 
+_PIECE_ROWS = 1 << 20  # Rows whose entries are counted at a time
+
 
 @dataclass(frozen=True)
 class Context:
@@ -176,6 +178,26 @@ class Context:
     prepare: tuple[str, ...] = ()
     feature_names: tuple[str, ...] | None = None
     rows: Ranges | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """What is known of sparse rows before they are read, for bounds of the memory of their summary."""
+
+    n_blocks: int | None = None
+    fewest_rows: int = 0  # Rows of the smallest block
+    density: float = 1.0  # Of the densest block
+    offsets: NDArray[np.int64] | None = None  # shape (n_rows + 1,): Where the entries of each row begin
+
+    def most_entries(self, n_rows: int) -> int | None:
+        """Return the entries of the fullest rows; None where they are unknown."""
+        if self.offsets is None:
+            return None
+        fullest = np.zeros(0, dtype=np.int64)
+        for a in range(0, self.offsets.size - 1, _PIECE_ROWS):
+            counts = np.concatenate([fullest, np.diff(self.offsets[a : a + _PIECE_ROWS + 1])])
+            fullest = np.partition(counts, -n_rows)[-n_rows:] if counts.size > n_rows else counts
+        return int(fullest.sum())
 
 
 class Summary(ABC, Generic[R]):
@@ -231,9 +253,9 @@ class Summary(ABC, Generic[R]):
         """Return an upper bound of the bytes that `from_block` and `merge` need besides block and states."""
         return self.projected_nbytes(n_features, n_targets)
 
-    def sparse_working_nbytes(self, n_features: int) -> int:
-        """Return such a bound for CSR blocks, where it may be larger."""
-        return 0
+    def sparse_nbytes(self, n_features: int, n_targets: int, rows: SparseRows) -> tuple[int, int]:
+        """Return both bounds, of a state and beside it, for CSR blocks of these rows."""
+        return self.projected_nbytes(n_features, n_targets), self.working_nbytes(n_features, n_targets)
 
     @property
     def accepts_sparse(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import Array, Floats
-from sketchselect.summaries.base import Context, Ranges, Summary, register, same_value
+from sketchselect.summaries.base import Context, Ranges, SparseRows, Summary, register, same_value
 from sketchselect.summaries.frequent_directions import FrequentDirections
 from sketchselect.summaries.moments import Moments
 
@@ -159,9 +159,12 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         """Return the maximum over the members, which are built one after the other."""
         return max(m.working_nbytes(n_features, n_targets) for m in self.members.values())
 
-    def sparse_working_nbytes(self, n_features: int) -> int:
+    def sparse_nbytes(self, n_features: int, n_targets: int, rows: SparseRows) -> tuple[int, int]:
         """Return the same for CSR blocks."""
-        return max(m.sparse_working_nbytes(n_features) for m in self.members.values())
+        states, working = zip(
+            *(m.sparse_nbytes(n_features, n_targets, rows) for m in self.members.values()), strict=True
+        )
+        return sum(states), max(working)
 
     @property
     def weight(self) -> Any:

@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike
 
 from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.comoments import centered_gram, mean_rounding, merge_means, sparse_gram
-from sketchselect.linalg.csr import densify
+from sketchselect.linalg.csr import PIECE_VALUES, densify
 from sketchselect.linalg.shrink import shrink, shrink_block, shrink_parts
 from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
 from sketchselect.linalg.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import PIECE_ROWS, Array, Floats, is_csr, require_positive
-from sketchselect.summaries.base import Context, DecayingSummary, Summary, register
+from sketchselect.summaries.base import Context, DecayingSummary, SparseRows, Summary, register
 
 if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import PanelDirections, PanelRows, Panels
@@ -195,13 +195,27 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         rows = 4 * self.size + 1
         return scaled + 8 * (2 * rows * n_features + 4 * rows * rows)
 
-    def sparse_working_nbytes(self, n_features: int) -> int:
-        """Return that of sparse rows: B twice, and four matrices of the order of a buffer, some of them in LAPACK."""
-        if self.keeps_gram(n_features):
-            return 0
-        order = (BUFFER_FACTOR + 1) * self.size
-        scaled = 2 * self.projected_nbytes(n_features) if self.decays else 0
-        return scaled + 8 * (2 * self.size * n_features + 4 * order * order)
+    def sparse_nbytes(self, n_features: int, n_targets: int, rows: SparseRows) -> tuple[int, int]:
+        """Return both bounds for CSR blocks.
+
+        Blocks that are long and stay sparse leave at most `size` - 1 rows each, and merges of large states no more.
+        Beside its result, a step has B, which the allocator may keep while the result is sent, some vectors of all
+        columns and four matrices of the order of a buffer, some of them in LAPACK. Other blocks are made dense: few
+        rows at once, dense ones piece by piece. A piece is there in its own type, about the mean or in the two buffers
+        of its shrinks, and as a sketch; the merge is a third state.
+        """
+        state, working = super().sparse_nbytes(n_features, n_targets, rows)
+        if self.decays or self.keeps_gram(n_features):
+            return state, working
+        order, rank, p = (BUFFER_FACTOR + 1) * self.size, self.size, n_features
+        sparse = 8 * (2 * rank * p + 8 * p + 4 * order * order)
+        if rows.density <= self.sparse_limit and rows.fewest_rows > 2 * rank:
+            most_rows = rank if rows.n_blocks == 1 else self._most_rows(p)
+            return 8 * (most_rows + 2) * p + 64, sparse
+        piece, height = max(PIECE_VALUES, p), 4 * rank + 1
+        pieces = piece + min(2 * piece, 2 * height * p) + min(piece, 2 * rank * p) + 4 * height * height
+        dense = 8 * (2 * rank * p + (pieces if rows.density > self.sparse_limit else 0))
+        return state, max(sparse, dense)
 
     def _empty(self, n_features: int, n_targets: int) -> DirectionsRecord:
         width = n_features if self.keeps_gram(n_features) else 0

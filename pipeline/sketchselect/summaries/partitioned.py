@@ -23,7 +23,7 @@ from sketchselect.linalg.validation import (
     require_seed,
     without_groups,
 )
-from sketchselect.summaries.base import Summary, as_classes, register
+from sketchselect.summaries.base import SparseRows, Summary, as_classes, register
 from sketchselect.summaries.containers import Bundle, Container, MembersRecord
 
 MOST_FOLDS = 10 * MOST_TIMES  # `auto` takes several blocks of rows a fold
@@ -75,9 +75,10 @@ class PartitionedSummary(Container):
         """Return the bytes for the inner summary: parts are built one after the other."""
         return self.summary.working_nbytes(n_features, n_targets)
 
-    def sparse_working_nbytes(self, n_features: int) -> int:
-        """Return that of one partition's CSR block."""
-        return self.summary.sparse_working_nbytes(n_features)
+    def sparse_nbytes(self, n_features: int, n_targets: int, rows: SparseRows) -> tuple[int, int]:
+        """Return the same for CSR blocks, of which each part has some rows."""
+        state, working = self.summary.sparse_nbytes(n_features, n_targets, replace(rows, fewest_rows=0, density=1.0))
+        return len(self) * state, working
 
     @classmethod
     def of_members(cls, members: Mapping[str, Summary[Any]], parameters: Mapping[str, Any]) -> Self:

@@ -28,7 +28,7 @@ from sketchselect.linalg.validation import (
     require_seed,
     start_of_piece,
 )
-from sketchselect.summaries.base import Summary, as_classes, register, shared_rows
+from sketchselect.summaries.base import SparseRows, Summary, as_classes, register, shared_rows
 from sketchselect.summaries.partitioned import label_numbers
 
 
@@ -159,6 +159,19 @@ class RowSample(Summary[RowSampleRecord]):
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` (besides 40 a row) or `merge`."""
         return 2 * self.projected_nbytes(n_features) + 8 * PIECE_VALUES + (1 << 20)
+
+    def sparse_nbytes(self, n_features: int, n_targets: int, rows: SparseRows) -> tuple[int, int]:
+        """Return both bounds for CSR blocks: by the entries of the fullest rows, where these are known.
+
+        An entry takes 16 bytes. A merge has the rows of both samples below each other, and copies of their indices.
+        """
+        entries = rows.most_entries(self.size + 1)
+        if entries is None:
+            return super().sparse_nbytes(n_features, n_targets, rows)
+        state = 16 * entries + 8 * (self.size + 2) * (5 + (self.classes is not None)) + 64
+        # Distances to the centre are those of dense rows.
+        dense = 0 if self.center is None else 8 * max(PIECE_VALUES, n_features)
+        return state, 3 * state + dense + (1 << 20)
 
     def _targets(self, y: Any, n_rows: int) -> NDArray[np.intp] | None:
         """Return the number of the class of each row; None without classes."""

@@ -1,4 +1,4 @@
-"""Forty jobs whose memory is measured: sources x methods x engines x sizes of partitions."""
+"""Jobs whose memory is measured: sources x methods x engines x sizes of partitions."""
 
 from __future__ import annotations
 
@@ -239,6 +239,10 @@ JOBS = (
     # Wide rows: panels of co-moments and of sketches.
     Job("wide-sparse", lambda f: npz(f, 20_000, 20_000, per_row=60), "greedy", "threads"),
     Job("wide-sketch", lambda f: npz(f, 20_000, 20_000, per_row=60), "sketched-ridge", "threads"),
+    Job("wide-sample", lambda f: npz(f, 20_000, 100_000, per_row=60), "laplacian-score", "threads"),
+    Job("wide-sample-processes", lambda f: npz(f, 20_000, 100_000, per_row=60), "mcfs", "local"),
+    Job("wide-whole", lambda f: npz(f, 20_000, 100_000, per_row=60), "greedy", "threads"),
+    Job("wide-whole-processes", lambda f: npz(f, 20_000, 60_000, per_row=60), "osinsky", "local"),
     Job("wide-dense", lambda f: zarr_store(f, 10_000, 6_000, chunk=500), "greedy", "threads"),
     Job("wide-dense-sketch", lambda f: zarr_store(f, 10_000, 6_000, chunk=500), "leverage", "local"),
     # Rows that k-means keeps in memory.

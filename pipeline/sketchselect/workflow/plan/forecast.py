@@ -750,13 +750,17 @@ class _Walk:
         panels = [member for member in bundle.values() if in_panels and is_wide_sketch(member, columns)]
         whole = sum(member.projected_nbytes(columns) for member in panels)
         summarized = 4 * (bundle.projected_nbytes(columns, session.source.n_targets) - whole)
+        passes, plans = plan_summary(session.source, bundle, session.pass_options)
+        if [*passes] == [None] and (sparse := plans[0].context.reduction.sparse_state_nbytes) is not None:
+            # From a worker it comes as a message, of which its arrays are copies.
+            received = 2 if self.engine.kind == "dask" else 0
+            summarized = (session.selector.selecting_copies + received) * sparse
         if panels:
             summarized += 8 * columns * VECTORS + 4 * ROWS_NBYTES
             if self.engine.kind != "dask":
                 # All panels, and one that is read from the file.
                 summarized += sum(8 * (member.size + 2) * columns + 2 * PANEL_NBYTES for member in panels)
         self.client_nbytes = max(self.client_nbytes, summarized, session.selector.selecting_nbytes(session.source))
-        passes, plans = plan_summary(session.source, bundle, session.pass_options)
         with self.stage("summarize"):
             if [*passes] == [None]:
                 return column_stage.summarize(session)
