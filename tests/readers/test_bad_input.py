@@ -255,6 +255,7 @@ CASES = [
     ("records", lambda d: RECORDS, {}, SourceError, ["structured type"]),
     ("dates array", lambda d: DATES, {}, SourceError, ["datetime64[s]"]),
     ("masked", lambda d: MASKED, {}, SourceError, ["masked"]),
+    ("masked rows", lambda d: list(MASKED), {}, SourceError, ["masked"]),
     ("ragged", lambda d: [[1, 2], [3]], {}, SourceError, ["equal length"]),
     ("no source", lambda d: object(), {}, SourceError, ["type object is not a source"]),
     ("None", lambda d: None, {}, SourceError, ["NoneType is not a source"]),

@@ -152,6 +152,7 @@ def test_a_misspelt_column_is_no_path(tmp_path):
         (lambda d: np.array([1, "a"] * 25, dtype=object), ["labels", "neither all numbers nor all text"]),
         (lambda d: npy(np.array([1, "a"] * 25, dtype=object), d), ["y.npy", "object"]),
         (lambda d: np.ma.masked_equal(Y, 3), ["masked"]),
+        (lambda d: list(np.ma.masked_equal(Y, 3)), ["masked"]),
         (lambda d: d / "none.npy", ["labels", "none.npy", "no such file"]),
         (lambda d: npz_archive(d, a=Y, b=Y), ["no array 'labels' or 'y'", "a (50 int64)"]),
         (lambda d: npz_archive(d, y=Y[:3]), ["array 'y'", "(3,)", "50 rows"]),

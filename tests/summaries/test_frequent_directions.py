@@ -231,8 +231,9 @@ def test_masked_arrays_are_refused():
     rows = np.arange(8.0).reshape(4, 2) ** 2
     masked = np.ma.masked_greater(rows, 30.0)
     for estimator in (sks.VarianceSelector(1), sks.KMeans(2), sks.LassoPath(), sks.selectors.SketchedPCA(1)):
-        with pytest.raises(ValueError, match="mask"):
-            estimator.fit(masked, rows[:, 0])
+        for values in (masked, list(masked)):
+            with pytest.raises(ValueError, match="mask"):
+                estimator.fit(values, rows[:, 0])
         fitted = estimator.fit(rows, rows[:, 0])
         with pytest.raises(ValueError, match="mask"):
             (fitted.predict if hasattr(fitted, "predict") else fitted.transform)(masked)

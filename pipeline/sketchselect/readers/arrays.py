@@ -162,6 +162,12 @@ def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[i
         raise SourceError(f"{address}: not a valid CSR matrix: {wrong}; write it again")
 
 
+def has_masked(values: Any) -> bool:
+    """Return whether an array, or a row of a list or tuple, has a masked entry, which NumPy would read as its value."""
+    rows = values if isinstance(values, (list, tuple)) else ()
+    return np.ma.is_masked(values) or any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows)
+
+
 def as_array(source: Any, name: str = "array") -> Array:
     """Return an object with an array protocol, or a sequence of numbers, as a NumPy array.
 
@@ -169,7 +175,7 @@ def as_array(source: Any, name: str = "array") -> Array:
     other for ever.
     """
     kind = type(source)
-    if isinstance(source, np.ma.MaskedArray):
+    if isinstance(source, np.ma.MaskedArray) or has_masked(source):
         raise SourceError(f"{name}: masked arrays are not read; fill the masked entries first, e.g. with NaN")
     if not (any(hasattr(kind, protocol) for protocol in _PROTOCOLS) or isinstance(source, Sequence)):
         full_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -30,6 +30,7 @@ from sketchselect.readers.arrays import (
     encoded,
     frame_index,
     frame_matrix,
+    has_masked,
     is_anndata,
     is_mudata,
     is_pandas,
@@ -975,7 +976,7 @@ def require_width(estimator: Any, n_columns: int) -> None:
 def is_array_like(X: Any) -> bool:
     """Return whether scikit-learn checks X: arrays, sequences, SciPy sparse matrices and pandas data frames."""
     # scikit-learn takes no notice of a mask; `open_matrix` refuses it.
-    if isinstance(X, (str, bytes)) or np.ma.is_masked(X):
+    if isinstance(X, (str, bytes)) or has_masked(X):
         return False
     kind = type(X)
     if isinstance(X, (np.ndarray, Sequence)) or issparse(X):
