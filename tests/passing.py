@@ -1,6 +1,7 @@
-"""What tests of many layers need: a progress that remembers, passes on one thread, random trees, damaged files."""
+"""What tests of many layers need: processes, progress that remembers or acts, passes, random trees, damaged files."""
 
 import itertools
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,14 @@ import numpy as np
 from sketchselect._progress import Progress
 from sketchselect.execution import LocalEngine, PassOptions
 from sketchselect.summaries import Moments
+
+
+def succeed(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command, which has to succeed, and return what it has written."""
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 600, **options}
+    done = subprocess.run([*map(str, words)], check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def interrupt() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.deploy.conftest import ROOT, free_port, wait_until
+from tests.passing import succeed
 
 FOLDER = ROOT / "deploy" / "slurm"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="POSIX shell scripts")]
@@ -107,16 +108,7 @@ def requeued(place: Path) -> str:
 
 
 def run(words: list[Any], place: Path, **more: str) -> str:
-    done = subprocess.run(
-        list(map(str, words)),
-        env=environment(place, **more),
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeed(*words, env=environment(place, **more), cwd=place)
     return done.stdout + done.stderr
 
 

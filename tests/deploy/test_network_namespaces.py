@@ -10,6 +10,7 @@ import pytest
 from tests.deploy.cluster_jobs import assert_same_result, command, write_selection_job
 from tests.deploy.conftest import PLAIN, PlainCluster, wait_until
 from tests.deploy.namespaces import Host, network, why_not
+from tests.passing import succeed
 
 REASON = why_not()
 
@@ -125,14 +126,6 @@ def test_scheduler_cut_off_is_exit_75_and_the_same_command_finishes(
     for name in ("one", "two"):
         words = hosts[name].command(str(PLAIN / "worker.sh"), address, "1", "1GiB")
         plain_cluster.wait_for(plain_cluster.start(*words, **PATIENCE), "Registered to:")
-    again = subprocess.run(
-        hosts["client"].command(*command(job, address, "scheduler-cut", *STALL)),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env=os.environ | PATIENCE,
-    )
-    assert again.returncode == 0, again.stdout + again.stderr
+    again = hosts["client"].command(*command(job, address, "scheduler-cut", *STALL))
+    succeed(*again, env=os.environ | PATIENCE)
     assert_same_result(job, "scheduler-cut")

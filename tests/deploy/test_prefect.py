@@ -31,6 +31,7 @@ from tests.deploy.orchestrated import (
     write_job,
     write_store,
 )
+from tests.passing import succeed
 
 FLOWS = ROOT / "deploy" / "prefect"
 
@@ -221,18 +222,8 @@ def test_deployment_is_run_by_a_worker(server: str, job: Path) -> None:
     environment = os.environ | {"PREFECT_API_URL": server, "SKETCHSELECT_FLOWS": str(FLOWS)}
 
     def prefect(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "prefect", "--no-prompt", *words],
-            cwd=FLOWS,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        words = sys.executable, "-m", "prefect", "--no-prompt", *words
+        return succeed(*words, cwd=FLOWS, env=environment).stdout
 
     prefect("work-pool", "create", "--type", "process", "sketchselect")
     prefect("deploy", "--all")

@@ -10,7 +10,6 @@ import doctest
 import io
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.job.commands import works
+from tests.passing import succeed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SITE = ROOT / "notebooks"
@@ -91,14 +91,4 @@ def run_line(line: str, place: str) -> str:
 
 def python(*words: str, cwd: Path, seconds: float = 250) -> str:
     """Output of Python with these arguments, which has to succeed."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return succeed(sys.executable, *words, cwd=cwd, timeout=seconds).stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.passing import succeed
 
 import sketchselect
 from sketchselect import _kernel_cache
@@ -192,16 +193,7 @@ def test_commands_run_where_nothing_but_the_temporary_folder_can_be_written(tmp_
     environment |= {"PYTHONPATH": str(installed.parent)}
 
     def python(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, *map(str, words)],
-            env=environment | variables,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
+        return succeed(sys.executable, *words, env=environment | variables, cwd=tmp_path)
 
     summarize = "-m", "sketchselect", "summarize", "rows.npy", "-o", "rows.sks", "--moments", "--cluster", "serial"
     program = "import numpy, sketchselect as sks; sks.summarize(numpy.load('rows.npy'), sks.summaries.Moments())"

@@ -4,12 +4,12 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.passing import succeed
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter
@@ -94,15 +94,7 @@ def test_bytes_do_not_depend_on_process_or_user_style(bare_run, tmp_path):
         "print(hashlib.sha256(render(*json.loads(sys.argv[1])).encode()).hexdigest())"
     )
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", program, content],
-            cwd=folder,
-            check=True,
-            text=True,
-            capture_output=True,
-            timeout=600,
-        ).stdout
-        for folder in (tmp_path, tmp_path.parent)
+        succeed(sys.executable, "-c", program, content, cwd=folder).stdout for folder in (tmp_path, tmp_path.parent)
     }
     assert len(digests) == 1
 
