@@ -343,6 +343,7 @@ def test_a_folder_of_ours_that_became_read_only_is_named(tmp_path: Path, monkeyp
     with open_folder(tmp_path / "out"):
         pass
     monkeypatch.setattr("sketchselect.workflow.folder._guard", read_only)
-    expected = f"{re.escape(str(tmp_path / 'out'))}: .*{os.strerror(errno.EROFS)}.*another output folder"
+    cure = "give a copy of it, or choose another output folder"
+    expected = f"{re.escape(str(tmp_path / 'out'))}: .*{os.strerror(errno.EROFS)}; .*{cure}"
     with pytest.raises(SketchSelectError, match=expected), open_folder(tmp_path / "out"):
         pass

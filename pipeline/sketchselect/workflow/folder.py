@@ -305,7 +305,8 @@ def locked(path: Path) -> Iterator[None]:
         handle = _acquire(lock)
     except OSError as error:  # of another user, or of a file system that is read-only
         raise SketchSelectError(
-            f"{path}: cannot be written: {error.strerror}; make it writable, or choose another output folder"
+            f"{path}: cannot be written: {error.strerror}; make it writable, give a copy of it, or choose another "
+            "output folder"
         ) from None
     stop = threading.Event()
 
