@@ -299,6 +299,22 @@ def test_identifiers_in_any_order_are_named_where_they_are_called_so(tmp_path: P
     assert not named({name: values[:19] for name, values in columns.items()})
 
 
+@pytest.mark.filterwarnings("ignore:.*columns (is|are) text")
+def test_each_count_of_columns_says_what_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(9)
+    table = pd.DataFrame({"a": rng.standard_normal(90), "town": list("xyz") * 30, "b": rng.random(90)})
+    table.to_csv("t.csv", index=False)
+    assert "90 rows, 2 columns of numbers (float64) and 1 of text" in works("convert", "t.csv", "t.zarr").stdout
+    assert "90 rows x 3 columns (2 of numbers, 1 of text), float64" in works("init", "t.zarr").stdout
+    done = works("run", "job.toml", "-q", "--set", "select.method=variance", "--set", "select.n_features=2")
+    made = "selected 2 of 5 columns with variance; the prepare steps make these 5 of the source's 3"
+    assert made in done.stdout.splitlines()
+    table.drop(columns="town").to_csv("n.csv", index=False)
+    assert "n.zarr: 90 x 2 float64" in works("convert", "n.csv", "n.zarr").stdout
+    assert "90 rows x 2 columns, float64" in works("init", "n.zarr", "-o", "n.toml").stdout
+
+
 @pytest.mark.filterwarnings("ignore:.*columns is text", "ignore:.*as identifiers do")
 @pytest.mark.parametrize("text", [{}, {"town": ["x", "y"] * 50}], ids=["numbers", "numbers and text"])
 def test_a_job_on_a_converted_store_notes_its_identifiers(tmp_path: Path, text: dict[str, list[str]]) -> None:

@@ -135,7 +135,7 @@ def init(
     block = _first_rows(matrix)
     values = block.data if is_csr(block) else block
     kind = "sparse " if matrix.is_sparse else ""
-    description = f"{matrix.address}: {table_size(*matrix.shape)}, {kind}{matrix.dtype}"
+    description = f"{matrix.address}: {table_size(*matrix.shape)}{_kinds(matrix)}, {kind}{matrix.dtype}"
     n_missing = int(np.count_nonzero(~np.isfinite(values)))
     counts = n_missing == 0 and bool(values.size and (values >= 0).all() and (values == np.rint(values)).all())
     sparse_counts = counts and matrix.is_sparse
@@ -234,6 +234,14 @@ def _opened(source: str, is_table: bool = False, **inputs: Any) -> tuple[Any, tu
         kinds = {"text": matrix.text_columns, "dates": matrix.date_columns}
         encode = tuple(kind for kind, columns in kinds.items() if columns)
     return matrix, encode
+
+
+def _kinds(matrix: Matrix) -> str:
+    """Return how many columns are of numbers, text and dates; empty where all are of numbers."""
+    n_text, n_dates = len(matrix.text_columns), len(matrix.date_columns)
+    numbers = {"numbers": matrix.shape[1] - n_text - n_dates, "text": n_text, "dates": n_dates}
+    parts = ", ".join(f"{n} of {what}" for what, n in numbers.items() if n)
+    return f" ({parts})" if n_text or n_dates else ""
 
 
 def _mixed_dates(matrix: Matrix) -> dict[str, str]:

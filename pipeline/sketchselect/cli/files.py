@@ -448,7 +448,9 @@ def convert(
     from sketchselect.errors import ConfigError
     from sketchselect.execution import make_progress
     from sketchselect.job.load import storage_options
+    from sketchselect.location import locate
     from sketchselect.readers import convert, open_matrix
+    from sketchselect.readers.opening import is_converted_table, obs_columns
 
     shape = None
     if chunks is not None:
@@ -476,7 +478,12 @@ def convert(
     )
     matrix = open_matrix(path, storage_options=options if isinstance(path, str) else None)
     data = {"store": str(path), "shape": list(matrix.shape), "dtype": str(matrix.dtype)}
-    return Outcome(f"{path}: {matrix.shape[0]} x {matrix.shape[1]} {matrix.dtype}", data)
+    place = locate(str(path), options if isinstance(path, str) else None)
+    size = f"{matrix.shape[0]} x {matrix.shape[1]} {matrix.dtype}"
+    if texts := obs_columns(place, None) if is_converted_table(place) else None:
+        size = f"{counted(matrix.shape[0], 'row')}, {counted(matrix.shape[1], 'column')} of numbers ({matrix.dtype}) and "
+        size += f"{len(texts)} of text"
+    return Outcome(f"{path}: {size}", data)
 
 
 @command

@@ -133,6 +133,9 @@ class RunResult:
     def summary(self) -> str:
         """Return the main results in a few lines."""
         lines = list(selection_lines(self.selection))
+        n_columns, n_prepared = self.manifest["source"]["shape"][1], self.selection.scores.size
+        if self.manifest["prepare"] and n_columns != n_prepared:
+            lines[0] += f"; the prepare steps make these {n_prepared} of the source's {n_columns}"
         if self.model is not None:
             lines.append(self.model.sentence())
         if self.nmi is not None:
