@@ -38,6 +38,16 @@ def test_separate_groups_are_recommended(n_blobs):
     assert by_k[n_blobs].objective == pytest.approx(sks.kmeans_objective(X, labels, n_blobs), rel=1e-9)
 
 
+def test_an_elbow_of_a_few_far_rows_is_said_to_be_one():
+    rng = np.random.default_rng(0)
+    X = 12.0 * np.eye(4)[np.arange(2000) % 4] + rng.standard_normal((2000, 4))
+    assert "The smallest" not in cluster_range(X, range(2, 8), random_state=0).sentence()
+    X[:10] += 120.0
+    result = cluster_range(X, range(2, 8), random_state=0)
+    assert result.recommended == 5
+    assert "The smallest of the 5 clusters has 0.5 % of the rows." in result.sentence()
+
+
 def test_nothing_is_recommended_where_nothing_stands_out():
     result = cluster_range(np.random.default_rng(0).standard_normal((2000, 10)), range(2, 9))
     assert result.recommended is None

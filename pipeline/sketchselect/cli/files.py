@@ -481,7 +481,9 @@ def convert(
     place = locate(str(path), options if isinstance(path, str) else None)
     size = f"{matrix.shape[0]} x {matrix.shape[1]} {matrix.dtype}"
     if texts := obs_columns(place, None) if is_converted_table(place) else None:
-        size = f"{counted(matrix.shape[0], 'row')}, {counted(matrix.shape[1], 'column')} of numbers ({matrix.dtype}) and "
+        size = (
+            f"{counted(matrix.shape[0], 'row')}, {counted(matrix.shape[1], 'column')} of numbers ({matrix.dtype}) and "
+        )
         size += f"{len(texts)} of text"
     return Outcome(f"{path}: {size}", data)
 

@@ -42,6 +42,7 @@ ITERATIONS = 100
 STABLE = 0.8  # Least mean ARI between seeds of a number of clusters that is recommended
 ELBOW = 1.5  # Least ratio of the fall of the objective before an elbow to that behind it
 SLIGHT = 1.1  # The same of an elbow that is mentioned where no number is recommended; below it the curve is straight
+FEW = 0.01  # Share of the rows below which the smallest cluster of a recommended number is mentioned
 VALLEY = 0.5  # Most rows midway between neighbouring clusters, relative to the rows at their means
 NEAR = 0.25  # Half the width that rows are counted in, as a share of half the distance of two means
 SPARE_DIRECTIONS = 8  # More draws than directions, so that the last ones are found too
@@ -84,6 +85,9 @@ class ClusterCount:
         Rows of the coreset midway between the means of a cluster and its neighbour, divided by the geometric mean of
         those at the two means, in intervals of equal width along the line between them: the median over the clusters
         by weight. A log-concave density, such as a normal or uniform one that was merely cut, has none below 1.
+    smallest_share : float or None
+        Share of the rows in the smallest cluster, by weight: of all rows, or of the coreset where only summaries were
+        given.
 
     Examples
     --------
@@ -104,6 +108,7 @@ class ClusterCount:
     davies_bouldin: float | None = None
     silhouette: float | None = None
     valley: float | None = None
+    smallest_share: float | None = None
 
     @property
     def best_objective(self) -> float:
@@ -238,11 +243,15 @@ class ClusterRange(Tabular):
                 f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
                 f"times as many as at their means).{self._nearest()}{indices}"
             )
+        # A handful of rows far from all others makes an elbow too.
+        share, smallest = count.smallest_share, ""
+        if share is not None and share < FEW:
+            smallest = f" The smallest of the {k} clusters has {100 * share:.2g} % of the rows."
         between = "" if count.valley is None else f"; {count.valley:.2f} times as many rows between as at the means"
         return (
             f"{k} clusters: the sharpest elbow {compared} (the inertia falls {self.elbows[k]:.1f} times "
             f"as fast before it as after it, on logarithmic scales) among the numbers of separate clusters that "
-            f"different seeds agree on (mean ARI {count.stability:.2f}{between}).{indices}"
+            f"different seeds agree on (mean ARI {count.stability:.2f}{between}).{smallest}{indices}"
         )
 
     def _nearest(self) -> str:
@@ -395,7 +404,8 @@ def range_of_source(
     *parts, n_rows = np.split(result.value, ends)
     for k, partition, totals in zip(centers, partitions, parts, strict=True):
         objective = cast(CentroidSums, sums[f"k{k}"]).objective
-        counts[k] = replace(counts[k], objective=objective, **partition.indices(totals, int(n_rows[0])))
+        indices = partition.indices(totals, int(n_rows[0]))
+        counts[k] = replace(counts[k], objective=objective, smallest_share=partition.smallest_share, **indices)
     return replace(estimates, counts=tuple(counts.values()))
 
 
@@ -423,9 +433,8 @@ def _on_coreset(
         partition = Partition.of(sums)
         indices = partition.indices(sums_of_rows([partition], points.rows, points.weights)[:-1], sample.n_rows)
         valley = _valley(points, points.assign(partition.centers), partition)
-        counts.append(
-            ClusterCount(k, cost, None, bound, float(np.mean(stability)), **indices, valley=valley),
-        )
+        figures = {**indices, "valley": valley, "smallest_share": partition.smallest_share}
+        counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability)), **figures))
     if spectrum is None:
         scatter = float(points.weights @ (centered.rows**2).sum(axis=1))
     else:

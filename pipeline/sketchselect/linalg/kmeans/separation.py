@@ -41,6 +41,11 @@ class Partition:
         """Bytes of the arrays."""
         return int(self.centers.nbytes + self.means.nbytes)
 
+    @property
+    def smallest_share(self) -> float:
+        """Share of the rows, by weight, in the smallest cluster."""
+        return float(self.weights.min() / self.weights.sum())
+
     def distance_sums(self, rows: Floats, labels: Labels, weights: Floats) -> Floats:
         """Return the weighted sum of the rows' silhouettes, and that of the distances to the mean of each cluster.
 
