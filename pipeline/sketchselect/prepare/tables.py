@@ -153,7 +153,13 @@ class OneHot(Step):
             cure = "" if crowded else f"put rare ones together, as in {self.name}(max_categories=50), or "
             if levels and all(_LIKE_DATE.match(text) for text, _, _ in levels):
                 cure = f'they look like dates: pass them as dates (pandas.to_datetime) for the step "{Dates.name}", or '
-            where = "" if names is None else f' (in a job: input.key = "-{names[column]:.80}")'
+            where = ""
+            if names is not None:
+                name = f"{names[column]:.80}"
+                where = (
+                    f" (in Python: frame.drop({name!r}) of polars, frame.drop(columns={name!r}) of pandas; in a job: "
+                    f'input.key = "-{name}")'
+                )
             raise BadParameter(
                 f"prepare step {self.name!r}: {title} has {many} levels, and at most {MOST_LEVELS:,} become columns; "
                 f"{cure}leave the column out{where}"
