@@ -64,22 +64,58 @@ def test_names_written_in_another_way_are_warned_of(source: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("names", [NAMES, np.arange(N)[::-1] + 1], ids=["text", "numbers"])
-def test_a_column_that_is_no_feature_names_the_rows(tmp_path: Path, names: Any, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("title", "names"), [("wine", NAMES), ("wine_id", np.arange(N)[::-1] + 1)], ids=["text", "numbers"]
+)
+def test_a_column_that_is_no_feature_names_the_rows(tmp_path: Path, title: str, names: Any, ending: str) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    notes = [None if i == 3 else f"n{i}" for i in range(N)]
+    path = table(tmp_path / f"y.{ending}", title, names)
+    for index in (None, np.random.default_rng(1).permutation(N)):
+        rows.set_axis(index if index is not None else rows.index).assign(note=notes, **{title: names}).to_parquet(
+            tmp_path / "rows.parquet"
+        )
+        for key in (f"-{title},note", "a,b"):
+            matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key=key)
+            assert open_vector(str(path), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+            grouped = sks.readers.grouped(str(path), VALUES, matrix)
+            assert grouped.target.read(0, N).tolist() == VALUES.tolist()
+
+
+def test_columns_that_may_not_name_the_rows_refuse_nothing(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((N, 3))
-    pd.DataFrame(rows, columns=list("abc")).assign(wine=names).to_parquet(tmp_path / "rows.parquet")
-    path = table(tmp_path / f"y.{ending}", names=names)
-    for key in ("-wine", "a,b"):
-        matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key=key)
-        assert open_vector(str(path), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    missing = np.array([None if i == 3 else f"n{i}" for i in range(N)], dtype=object)
+    for entries, others in (
+        (missing, missing),  # entries are missing
+        (NAMES, [f"w{i + 25}" for i in range(N)]),  # few of them are shared
+        (["x", *NAMES[1:-1], "x"], NAMES),  # one occurs twice
+    ):
+        pd.DataFrame(rows, columns=list("abc")).assign(note=entries).to_parquet(tmp_path / "rows.parquet")
+        matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-note")
+        path = table(tmp_path / "y.parquet", "note", others)
+        assert open_vector(str(path), N, matrix=matrix).read(0, N).tolist() == VALUES[ORDER].tolist()
+    # Text names rows before numbers do, and a longer file says its length.
+    frame = pd.DataFrame(rows, columns=list("abc")).assign(row_id=np.arange(N), wine=NAMES)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-row_id,wine")
+    labels = pd.DataFrame({"row_id": np.arange(N), "wine": np.array(NAMES)[ORDER], "target": VALUES[ORDER]})
+    labels.to_csv(tmp_path / "y.csv", index=False)
+    assert open_vector(str(tmp_path / "y.csv"), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    pd.concat([labels, labels.assign(wine="v" + labels.wine)]).to_csv(tmp_path / "y.csv", index=False)
+    with pytest.raises(SourceError, match="the matrix has 30 rows"):
+        open_vector(str(tmp_path / "y.csv"), N, matrix=matrix)
 
 
 def test_measured_numbers_that_are_no_feature_name_no_rows(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((N, 3))
-    pd.DataFrame(rows, columns=list("abc")).assign(wine=np.arange(N)).to_parquet(tmp_path / "rows.parquet")
-    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-wine")
-    for names in (np.arange(N) + 1, np.arange(N) // 2):  # other numbers, and numbers that occur twice
-        vector = open_vector(str(table(tmp_path / "y.csv", names=names)), N, matrix=matrix)
+    for title, names in (
+        ("rank", np.arange(N)),  # not the title of an identifier
+        ("wine_id", np.arange(N) + 1),  # other numbers
+        ("wine_id", np.arange(N) // 2),  # numbers that occur twice
+    ):
+        pd.DataFrame(rows, columns=list("abc")).assign(**{title: np.arange(N)}).to_parquet(tmp_path / "rows.parquet")
+        matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key=f"-{title}")
+        vector = open_vector(str(table(tmp_path / "y.csv", title, names)), N, matrix=matrix)
         assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
 
 
@@ -89,6 +125,8 @@ def test_a_series_goes_by_the_names_of_the_rows_of_a_file(source: Path) -> None:
     for given, values in (
         (series.iloc[ORDER], VALUES),
         (series.iloc[ORDER].reset_index(drop=True), VALUES[ORDER]),
+        (series.iloc[ORDER].set_axis(pd.CategoricalIndex(np.array(NAMES)[ORDER])), VALUES),
+        (series.iloc[ORDER].set_axis(ORDER), VALUES[ORDER]),  # numbers, and no names of the rows
     ):
         assert open_vector(given, N, matrix=matrix).read(0, N).tolist() == values.tolist()
     with pytest.warns(UserWarning, match="has none of the names"):
@@ -275,22 +313,45 @@ def test_of_two_columns_the_second_is_taken_where_the_first_names_the_rows(tmp_p
         return str(path)
 
     kinds = np.arange(N) % 3
-    for names in (NAMES, np.arange(N)):
-        assert open_vector(columns(wine=names, kind=kinds), N).read(0, N).tolist() == kinds.tolist()
-        assert open_vector(columns(wine=names, dose=kinds + 0.5), N).read(0, N).tolist() == (kinds + 0.5).tolist()
+    for title, names in (("wine", NAMES), ("wine_id", np.arange(N))):
+        for values in (kinds, kinds + 0.5, np.where(kinds, "red", "white"), kinds > 1):
+            vector = open_vector(columns(**{title: names}, kind=values), N)
+            expected = values if values.dtype != bool or ending == "parquet" else values.astype(str)
+            assert vector.read(0, N).tolist() == expected.tolist()
+    missing = [None if i == 3 else "red" for i in range(N)]
+    assert open_vector(columns(wine=NAMES, kind=missing), N).n_rows == N
     for ambiguous in (
         {"kind": kinds, "wine": NAMES},
+        {"rank": np.arange(N), "kind": kinds},
         {"rank": np.arange(N), "wine": NAMES},
         {"dose": np.arange(N) + 0.5, "wine": NAMES},
         {"wine": NAMES, "kind": kinds, "dose": kinds},
     ):
         with pytest.raises(SourceError, match=r"none of them called|has no column"):
             open_vector(columns(**ambiguous), N)
+    for name in ("sample_weight", "row_names", "groups"):
+        with pytest.raises(SourceError, match=r"none of them called|has no column"):
+            open_vector(columns(wine=NAMES, kind=kinds), N, name=name)
+
+
+def test_a_file_without_titles_is_refused(tmp_path: Path) -> None:
+    table(tmp_path / "y.csv").write_text("".join(f"w{i},{i % 3}\n" for i in range(N + 1)))
+    with pytest.raises(SourceError, match="none of them called"):
+        open_vector(str(tmp_path / "y.csv"), N)
 
 
 def test_one_column_beside_an_index_needs_no_title(tmp_path: Path) -> None:
     pd.DataFrame({"kind": VALUES}, index=pd.Index(NAMES, name="wine")).to_parquet(tmp_path / "y.parquet")
     assert open_vector(str(tmp_path / "y.parquet"), N).read(0, N).tolist() == VALUES.tolist()
+
+
+def test_a_series_goes_by_the_whole_numbers_that_name_the_rows(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    pd.DataFrame(rows, columns=list("abc"), index=np.arange(N)[::-1]).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"))
+    series = pd.Series(VALUES, index=np.arange(N)[::-1]).iloc[ORDER]
+    assert open_vector(series, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    assert open_vector(series.set_axis(ORDER + 1), N, matrix=matrix).read(0, N).tolist() == VALUES[ORDER].tolist()
 
 
 def test_rows_without_an_entry_are_named(source: Path, tmp_path: Path) -> None:

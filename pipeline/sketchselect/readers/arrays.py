@@ -164,8 +164,8 @@ def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[i
 
 def has_masked(values: Any) -> bool:
     """Return whether an array, or a row of a list or tuple, has a masked entry, which NumPy would read as its value."""
-    rows = values if isinstance(values, (list, tuple)) else ()
-    return np.ma.is_masked(values) or any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows)
+    rows = values if isinstance(values, (list, tuple)) else (values,)
+    return any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows)
 
 
 def as_array(source: Any, name: str = "array") -> Array:

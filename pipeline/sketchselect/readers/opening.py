@@ -75,11 +75,11 @@ from sketchselect.readers.parquet import (
     parquet_names,
 )
 from sketchselect.readers.row_order import (
-    are_identifiers,
     in_row_order,
     lacking_in_words,
     names_of_rows,
     require_row_order,
+    same_names,
     series_in_row_order,
 )
 from sketchselect.readers.tables import (
@@ -600,7 +600,7 @@ def open_vector(
             values = column_of_times(values)
         vector = ArrayVector(as_entries(values, name))
         names = row_names or getattr(matrix, "row_names", None)
-        if names is not None and len(vector.shape) == 1 and vector.n_rows == n_rows:
+        if names is not None and vector.n_rows == n_rows:
             vector = series_in_row_order(vector, given, names, name)
     if len(vector.shape) not in (1, 2):
         raise SourceError(
@@ -619,8 +619,8 @@ def open_vector(
 def identifying_column(first: str, second: str, storage_options: Mapping[str, Any] | None = None) -> Vector | None:
     """Return the first column of a table of clusters, if it identifies the rows of a table of labels too.
 
-    The first column of that has the same title and the same entries, text or whole numbers, each once, in any order.
-    None otherwise.
+    The first column of that has the same title and the same entries, each once, in any order: text, or whole numbers
+    under the title of an identifier ("patient_id"). None otherwise.
 
     Raises `SourceError` if one of them cannot be opened.
     """
@@ -632,7 +632,7 @@ def identifying_column(first: str, second: str, storage_options: Mapping[str, An
     if not title or title != next(iter(tables[1]), None):
         return None
     ours, theirs = (np.asarray(table[title].read(0, table[title].n_rows)) for table in tables)
-    if not are_identifiers(ours) or set(ours.astype(str)) != set(theirs.astype(str)) or len(ours) != len(theirs):
+    if not same_names(title, ours, theirs):
         return None
     names = ArrayVector(ours)
     names.name = title
@@ -663,7 +663,7 @@ def grouped(y: Any, groups: Any, matrix: Matrix | str | None = None) -> GroupedT
     >>> sorted(fold.n_rows for fold in folds)
     [3, 3]
     """
-    target = open_vector(y, None, matrix=matrix)
+    target = open_vector(y, matrix.shape[0] if isinstance(matrix, Matrix) else None, matrix=matrix)
     opened = open_vector(groups, target.n_rows, matrix=matrix, name="groups")
     if len(opened.shape) == 2 and opened.shape[1] != 1:
         raise SourceError(f"groups {opened.address}: {opened.shape[1]} columns; a row has one group")

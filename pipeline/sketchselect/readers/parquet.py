@@ -24,7 +24,7 @@ from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, persistent, refusal
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, warn_of_rounding
-from sketchselect.readers.row_order import are_identifiers
+from sketchselect.readers.row_order import second_of_two
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import (
     LEAST_COUNTED,
@@ -722,7 +722,7 @@ def open_parquet_matrix(
         matrix.piece_nbytes += sum(stored for stored, *_ in chunks)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
-    matrix.unread_columns = _vectors(footers, set(footers.schema.names) - set(names))
+    matrix.unread_columns = _UnreadColumns(footers, names)
     if len(footers.index) == 1:
         entry = _entry_type(footers, footers.index[0])
         if entry is not None and entry.kind in "iuU":
@@ -756,7 +756,7 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
     """Open the column `name`, or the only column, of the file or folder at `location`."""
     footers = read_footers(location)
     columns = footers.schema.names
-    column = name if name in columns else _only_column(footers)
+    column = name if name in columns else _only_column(footers, name)
     if column is None:
         raise SourceError(f"{name}: {location.address} has no column {name!r:.80}; there are {_listed(columns)}")
     vector = _vector(footers, column)
@@ -765,20 +765,45 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
     return vector
 
 
-def _only_column(footers: Footers) -> str | None:
+def _only_column(footers: Footers, name: str) -> str | None:
     """Return the one column beside an index, or the second of two, where the first names the rows; else None."""
-    columns = [name for name in footers.schema.names if name not in footers.index]
-    if len(columns) == 2:
-        entries = [column.read(0, column.n_rows) for column in _vectors(footers, set(columns)).values()]
-        if [are_identifiers(column) for column in entries] == [True, False]:
-            return str(columns[1])
-    return str(columns[0]) if len(columns) == 1 else None
+    columns = [str(column) for column in footers.schema.names if column not in footers.index] or footers.schema.names
+    vectors = _vectors(footers, set(columns)) if len(columns) == 2 else {}
+
+    def entries(column: ParquetVector) -> Array:
+        try:
+            return column.read(0, column.n_rows)
+        except SourceError:  # entries are missing, and no names of rows
+            return np.empty(0)
+
+    if len(vectors) == 2 and second_of_two(name, columns, [entries(column) for column in vectors.values()]):
+        return columns[1]
+    return columns[0] if len(columns) == 1 else None
+
+
+class _UnreadColumns(Mapping[str, ParquetVector]):
+    """The columns that are no features, each made when it is asked for; tasks need none, and get none."""
+
+    def __init__(self, footers: Footers, features: Collection[str]) -> None:
+        self._footers, self._names = footers, set(footers.schema.names) - set(features)
+
+    def __getitem__(self, title: str) -> ParquetVector:
+        return _vectors(self._footers, self._names & {title})[title]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return dict, ()
 
 
 def _vectors(footers: Footers, columns: Set[str]) -> dict[str, ParquetVector]:
     """Return those of some columns that are numbers or text, in the order of the file."""
     kinds = {name: _entry_type(footers, name) for name in footers.schema.names if name in columns}
-    return {name: _vector(footers, name) for name, kind in kinds.items() if kind and kind.kind in "iufU"}
+    return {name: _vector(footers, name) for name, kind in kinds.items() if kind and kind.kind in "biufU"}
 
 
 def parquet_column(location: Location, column: str) -> ParquetVector | None:

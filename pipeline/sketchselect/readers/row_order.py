@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sketchselect.errors import SourceError, warn
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Vector, row_texts
+from sketchselect.readers.tables import may_be_identifier
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -36,11 +38,22 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
 
 
 def series_in_row_order(vector: Vector, series: Any, row_names: Any, name: str) -> Vector:
-    """Return the entries of a pandas Series in the order of the rows, where its index is text, as `in_row_order`."""
+    """Return the entries of a pandas Series in the order of the rows, where its index names them, as `in_row_order`.
+
+    An index of whole numbers, which pandas sets too, does if it has those of all rows.
+    """
     index: Any = getattr(series, "index", None)
-    if getattr(index, "inferred_type", None) != "string":
+    if getattr(index, "inferred_type", None) == "categorical":
+        index = index.astype(index.categories.dtype)
+    kind = getattr(index, "inferred_type", None)
+    if kind not in ("string", "integer") or type(index).__name__ == "RangeIndex":
         return vector
-    return _ordered(vector, ArrayVector(np.asarray(index, dtype=str)), "index", row_names, name, "index")
+    column = ArrayVector(np.asarray(index, dtype=str))
+    if kind == "integer" and not _have_same(
+        row_texts(row_names, 0, vector.n_rows), row_texts(column, 0, vector.n_rows)
+    ):
+        return vector
+    return _ordered(vector, column, "index", row_names, name, "index")
 
 
 def _ordered(vector: Vector, column: Vector, which: str, row_names: Any, name: str, title: str) -> Vector:
@@ -77,24 +90,30 @@ def _ordered(vector: Vector, column: Vector, which: str, row_names: Any, name: s
 
 
 def names_of_rows(matrix: Any, vector: Vector) -> Any:
-    """Return the names of the rows of a matrix: those that its source says, else a column of both files.
+    """Return the names of the rows of a matrix: those of its source, else a column of both files.
 
-    That column is no feature of the matrix, has the same title in both files, and in each no entry twice. Numbers must
-    be the same ones in both.
+    That column is no feature of the matrix, has the same title in both files, and in each no entry twice. It is text,
+    of which half is in both, or whole numbers under the title of an identifier ("patient_id"), the same ones in both.
     """
     names = getattr(matrix, "row_names", None)
-    if names is not None:
+    if names is not None and getattr(names, "name", None) in vector.beside:
         return names
-    for title, column in getattr(matrix, "unread_columns", {}).items():
-        if title not in vector.beside or column.dtype.kind not in "iuU":
+    columns = getattr(matrix, "unread_columns", {})
+    shared = {title: column for title in vector.beside if (column := columns.get(title)) is not None}
+    for title, column in sorted(shared.items(), key=lambda pair: pair[1].dtype.kind != "U"):
+        is_text = column.dtype.kind == "U"
+        if not is_text and not (column.dtype.kind in "iu" and may_be_identifier(title)):
             continue
-        ours, theirs = _compared(*(row_texts(one, 0, vector.n_rows) for one in (column, vector.beside[title])))
-        is_shared = column.dtype.kind == "U" or set(ours) == set(theirs)
-        if is_shared and len(set(ours)) == len(set(theirs)) == vector.n_rows:
-            named = ArrayVector(column.read(0, column.n_rows), column.address)
-            named.name = title
-            return named
-    return None
+        with contextlib.suppress(SourceError):  # missing entries, as names of rows never are
+            texts = [row_texts(one, 0, one.n_rows) for one in (column, vector.beside[title])]
+            if any(len(set(entries)) < len(entries) for entries in texts):
+                continue
+            ours, theirs = map(set, _compared(*texts))
+            if len(ours & theirs) >= min(len(ours), len(theirs)) / (2 if is_text else 1):
+                named = ArrayVector(column.read(0, column.n_rows), column.address)
+                named.name = title
+                return named
+    return names
 
 
 def lacking_in_words(vector: Vector, row_names: Any) -> str:
@@ -113,15 +132,32 @@ def lacking_in_words(vector: Vector, row_names: Any) -> str:
     return f"; {counted(len(lacking), 'row')} of the source {verb} no entry, such as {lacking[0]!r:.80}"
 
 
-def are_identifiers(entries: Array) -> bool:
-    """Return whether these are whole numbers or text, each once, as names of rows are."""
+def are_names(title: str, entries: Array) -> bool:
+    """Return whether a column has names of rows: text, each once, or whole numbers under the title of an identifier."""
     if entries.ndim != 1 or entries.dtype.kind not in "iuU":
         return False
     texts = entries.astype(str).tolist()
-    fractions = entries.dtype.kind == "U" and any(
-        _NUMBER.fullmatch(text) and not _WHOLE.fullmatch(text) for text in texts
-    )
-    return not fractions and 1 < len(texts) == len(set(texts))
+    if not 1 < len(texts) == len(set(texts)):
+        return False
+    is_text = entries.dtype.kind == "U" and not any(map(_NUMBER.fullmatch, texts))
+    return is_text or (may_be_identifier(title) and all(map(_WHOLE.fullmatch, texts)))
+
+
+def second_of_two(name: str, titles: Sequence[str], entries: Sequence[Array]) -> bool:
+    """Return whether of two columns the first names the rows, and the second has the labels or the target.
+
+    `name`: What is sought; weights and groups have to be named.
+    """
+    if name not in ("labels", "target", "clusters") or len(titles) != 2 or _NUMBER.fullmatch(titles[1]):
+        return False
+    return are_names(titles[0], entries[0]) and not are_names(titles[1], entries[1])
+
+
+def same_names(title: str, ours: Array, theirs: Array) -> bool:
+    """Return whether two columns of one title have the same names of rows, in any order."""
+    if not (are_names(title, ours) and are_names(title, theirs)):
+        return False
+    return _have_same(*_compared(ours.astype(str).tolist(), theirs.astype(str).tolist()))
 
 
 def require_row_order(source: Any, vectors: Any) -> None:

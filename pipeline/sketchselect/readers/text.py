@@ -28,7 +28,7 @@ from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
 from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
-from sketchselect.readers.row_order import are_identifiers
+from sketchselect.readers.row_order import second_of_two
 from sketchselect.readers.stored import MATRICES, LoadedMatrix
 from sketchselect.readers.tables import is_missing_field
 
@@ -560,7 +560,7 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     `location`: A local file; ``.gz`` is decompressed on the way.
     `n_rows`: Entries expected: one more line holds the column's name.
     `name`: Column of a table with several; its singular ("label") and "cluster" are tried too, and of two columns the
-        second, where the first names the rows.
+        second, where the first names the rows and `name` is "labels", "target" or "clusters".
     Missing entries of numbers, as `CsvRows` has them, are NaN; those of text stand as they are, see `tables.Labels`.
     Raises `SourceError` if the file is no text, a line is cut off or empty, or no column of a table has the name.
     """
@@ -634,10 +634,9 @@ def _column(header: list[str], name: str, location: Location, rows: list[list[st
     for candidate in (name, name.removesuffix("s"), "cluster"):
         if candidate in header:
             return header.index(candidate)
-    if len(header) == 2:
-        first, second = (np.array([row[j].strip() for row in rows]) for j in range(2))
-        if are_identifiers(first) and not are_identifiers(second):
-            return 1
+    columns = [np.array([row[j].strip() for row in rows]) for j in range(len(header) if len(header) == 2 else 0)]
+    if second_of_two(name, header, columns):
+        return 1
     listed = ", ".join(map(repr, header[:8]))
     raise SourceError(
         f"{name} {location.address}: has {len(header)} columns ({listed:.200}), none of them called {name!r}; keep one "

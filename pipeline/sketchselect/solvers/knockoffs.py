@@ -23,6 +23,9 @@ _PANEL = 64
 _MAX_SWEEPS = 60
 _SETTLED = 1e-4
 _DEPENDENT = 1e-9
+_NULL = 1e-13
+"""Eigenvalue of correlations, over their number, up to which it is rounding."""
+
 _INSIDE = 1.0 - 1e-8
 _KNOWN = 0.8
 """Share of the rows up to which as many eigenvalues are known."""
@@ -195,7 +198,8 @@ def shrunk_correlation(correlation: Floats, n_rows: float) -> Floats:
     """
     p, n = correlation.shape[0], n_rows - 1.0
     values, vectors = np.linalg.eigh(correlation)
-    known = int(np.count_nonzero(values > _DEPENDENT * p))
+    # Of effective rows, as weights make them, there may be fewer than positive eigenvalues.
+    known = min(int(np.count_nonzero(values > _NULL * p)), max(1, int(n)))
     is_singular = known >= _KNOWN * n
     if is_singular and _KNOWN * p < n:
         # With about as many rows as columns the smallest eigenvalues say nothing: as if there were fewer rows.
@@ -214,6 +218,7 @@ def shrunk_correlation(correlation: Floats, n_rows: float) -> Floats:
         shrunk[p - known :] = 1.0 / (inverse * amplitude)
     else:
         spread = (1.0 - ratio) ** 2 + 2.0 * ratio * (1.0 - ratio) * theta + ratio**2 * amplitude
+        shrunk[: p - known] = values[: p - known]
         shrunk[p - known :] = 1.0 / (inverse * spread)
     estimate = (vectors * shrunk) @ vectors.T
     scale = 1.0 / np.sqrt(estimate.diagonal())
