@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import psutil
 import pytest
 
@@ -118,6 +119,27 @@ def test_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
     assert 'if __name__ == "__main__":' in output
     assert "Traceback" not in output
     assert "impossible" not in output
+
+
+@pytest.mark.slow
+def test_a_job_of_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((400, 6)))
+    unguarded = f"""
+    import sketchselect as sks
+    try:
+        sks.run({{
+            "input": {{"url": {str(tmp_path / "rows.npy")!r}}},
+            "select": {{"method": "variance", "n_features": 2}},
+            "execution": {{"cluster": "local", "n_workers": 2}},
+            "output": {{"dir": {str(tmp_path / "out")!r}}},
+        }})
+    except sks.errors.SketchSelectError as error:
+        print(type(error).__name__, error)
+    """
+    output = finished(start(script(tmp_path, unguarded)))
+    assert output.count("BadCluster") == 1
+    assert 'if __name__ == "__main__":' in output
+    assert "Traceback" not in output
 
 
 def test_a_daemonic_process_is_told_what_to_use_instead(tmp_path):

@@ -50,10 +50,48 @@ def test_entries_come_in_the_order_of_the_rows(source: Path, tmp_path: Path, end
         assert vector.read(0, N).tolist() == VALUES.tolist()
 
 
-def test_a_column_of_another_title_is_no_name(source: Path, tmp_path: Path) -> None:
+def test_names_under_another_title_are_refused_in_another_order(source: Path, tmp_path: Path) -> None:
     matrix = sks.open_matrix(str(source))
-    vector = open_vector(str(table(tmp_path / "y.csv", title="rival")), N, matrix=matrix)
-    assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
+    for title in ("rival", "Wine name"):
+        with pytest.raises(SourceError, match=rf"column '{title}' has the names .* another order; call it 'wine'"):
+            open_vector(str(table(tmp_path / "y.csv", title=title)), N, matrix=matrix)
+    # In place, beside a column of the right title, or with other entries they are let be.
+    for frame in (
+        pd.DataFrame({"rival": NAMES, "target": VALUES}),
+        pd.DataFrame({"wine": NAMES, "rival": np.array(NAMES)[ORDER], "target": VALUES}),
+        pd.DataFrame({"rival": ["w0", *NAMES[:-1]], "target": VALUES}),
+    ):
+        frame.to_csv(tmp_path / "y.csv", index=False)
+        assert open_vector(str(tmp_path / "y.csv"), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    pd.DataFrame(rows, columns=list("abc")).assign(wine=NAMES).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-wine")
+    with pytest.raises(SourceError, match="call it 'wine', to go by it"):
+        open_vector(str(table(tmp_path / "y.csv", title="Name")), N, matrix=matrix)
+    series = pd.Series(VALUES, index=NAMES).iloc[ORDER]
+    assert open_vector(series, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+
+
+def test_a_run_names_its_rows_by_a_column_that_is_no_feature(tmp_path: Path) -> None:
+    from sketchselect.workflow.agreement import evaluate_target
+
+    rows = np.random.default_rng(0).standard_normal((N, 3)) + 9 * (np.arange(N) % 2)[:, None]
+    for title, names in (("wine", NAMES), ("sensor", np.arange(N) + 5)):
+        source = tmp_path / f"{title}.parquet"
+        pd.DataFrame(rows, columns=list("abc")).assign(**{title: names}).to_parquet(source)
+        folder = tmp_path / title
+        result = sks.run(
+            {
+                "input": {"url": str(source), "key": f"-{title}"},
+                "select": {"method": "variance", "n_features": 2, "normalize": False},
+                "cluster": {"n_clusters": 2},
+                "execution": {"cluster": "serial"},
+                "output": {"dir": str(folder), "report": False},
+            }
+        )
+        pd.DataFrame({title: names, "labels": result.labels}).iloc[ORDER].to_csv(tmp_path / "l.csv", index=False)
+        assert evaluate_target(str(folder), str(tmp_path / "l.csv")).table.ari == 1.0
+        assert (folder / "labels.csv").exists() == (title == "wine")  # other whole numbers may be measured
 
 
 def test_names_written_in_another_way_are_warned_of(source: Path, tmp_path: Path) -> None:
@@ -109,7 +147,6 @@ def test_columns_that_may_not_name_the_rows_refuse_nothing(tmp_path: Path) -> No
 def test_measured_numbers_that_are_no_feature_name_no_rows(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((N, 3))
     for title, names in (
-        ("rank", np.arange(N)),  # not the title of an identifier
         ("wine_id", np.arange(N) + 1),  # other numbers
         ("wine_id", np.arange(N) // 2),  # numbers that occur twice
     ):
@@ -294,13 +331,15 @@ def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
 
 
 def test_no_column_of_a_large_file_is_read_to_compare_it(source: Path, tmp_path: Path, monkeypatch) -> None:
-    table(tmp_path / "y.parquet", title="sample")
+    table(tmp_path / "y.parquet", title="sample", names=[f"bottle {i}" for i in range(N)])
     matrix = sks.open_matrix(str(source))
     read = []
     whole = ParquetVector.read
-    monkeypatch.setattr(ParquetVector, "read", lambda self, *rows: read.append(self.column) or whole(self, *rows))
+    monkeypatch.setattr(
+        ParquetVector, "read", lambda self, *rows: read.append((self.column, rows)) or whole(self, *rows)
+    )
     open_vector(str(tmp_path / "y.parquet"), N, matrix=matrix)
-    assert "sample" not in read
+    assert ("sample", (0, N)) not in read
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -373,3 +412,16 @@ def test_a_series_goes_by_the_cells_of_a_file_and_not_against_a_frame_of_dask(tm
     with pytest.raises(SourceError, match="its index has the rows in another order"):
         sks.LassoPath().fit(lazy, pd.Series(VALUES, index=names).iloc[ORDER])
     sks.LassoPath().fit(lazy, pd.Series(VALUES, index=names))
+
+
+def test_two_tables_with_names_under_two_titles_are_refused_in_another_order(tmp_path: Path) -> None:
+    from sketchselect.workflow.agreement import evaluate_target
+
+    clusters = np.arange(N) % 3
+    pd.DataFrame({"id": NAMES, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
+    labels = pd.DataFrame({"Site Code": NAMES, "labels": clusters})
+    labels.to_csv(tmp_path / "l.csv", index=False)
+    assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
+    labels.iloc[ORDER].to_csv(tmp_path / "l.csv", index=False)
+    with pytest.raises(SourceError, match="'Site Code' has the names .* call it 'id'"):
+        evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))

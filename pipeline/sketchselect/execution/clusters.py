@@ -179,7 +179,7 @@ def local_cluster(
     count = n_workers or available_cores()
     if count < 1 or threads_per_worker < 1:
         raise BadParameter("n_workers and threads_per_worker must be at least 1")
-    _require_guard()
+    require_main_guard()
     if multiprocessing.current_process().daemon:
         raise BadCluster(
             "a daemonic process (a task of Celery, of Airflow's or Prefect's subprocesses) cannot start worker "
@@ -428,8 +428,8 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
                 time.sleep(0.5 * attempt)
 
 
-def _require_guard() -> None:
-    """If this is a worker process that is importing the user's script, leave the marker for the parent and exit."""
+def require_main_guard() -> None:
+    """Exit if this is a worker process that is importing the user's script, with a marker for its parent."""
     if not getattr(multiprocessing.current_process(), "_inheriting", False):
         return
     with contextlib.suppress(OSError, KeyError):

@@ -77,8 +77,10 @@ from sketchselect.readers.parquet import (
 from sketchselect.readers.row_order import (
     in_row_order,
     lacking_in_words,
+    names_in_unread,
     names_of_rows,
     require_row_order,
+    require_titled,
     same_names,
     series_in_row_order,
 )
@@ -585,6 +587,7 @@ def open_vector(
         if vector.beside and name != ROW_NAMES:
             names = row_names or names_of_rows(matrix, vector)
             if vector.n_rows == n_rows != 0:
+                require_titled(vector, matrix, names, name)
                 vector = in_row_order(vector, names, name)
             elif n_rows is not None:
                 lacking = lacking_in_words(vector, names)
@@ -599,9 +602,9 @@ def open_vector(
         if dates and values.dtype.kind == "O":
             values = column_of_times(values)
         vector = ArrayVector(as_entries(values, name))
-        names = row_names or getattr(matrix, "row_names", None)
-        if names is not None and vector.n_rows == n_rows:
-            vector = series_in_row_order(vector, given, names, name)
+        if vector.shape[:1] == (n_rows,) and hasattr(index := getattr(given, "index", None), "inferred_type"):
+            names = row_names or getattr(matrix, "row_names", None) or names_in_unread(matrix, index)
+            vector = vector if names is None else series_in_row_order(vector, index, names, name)
     if len(vector.shape) not in (1, 2):
         raise SourceError(
             f"{name} {vector.address}: has {len(vector.shape)} dimensions; give one entry (or one row) per row"
@@ -619,21 +622,31 @@ def open_vector(
 def identifying_column(first: str, second: str, storage_options: Mapping[str, Any] | None = None) -> Vector | None:
     """Return the first column of a table of clusters, if it identifies the rows of a table of labels too.
 
-    The first column of that has the same title and the same entries, each once, in any order: text, or whole numbers
-    under the title of an identifier ("patient_id"). None otherwise.
+    The first column of that has the same title and the same entries, text or whole numbers, each once, in any order.
+    None otherwise.
 
-    Raises `SourceError` if one of them cannot be opened.
+    Raises `SourceError` if one of them cannot be opened, or for text of that kind under two titles, in another order.
     """
     tables = [
         _vector_at(source, None, None, storage_options, "error", name).beside
         for source, name in ((first, "clusters"), (second, "labels"))
     ]
-    title = next(iter(tables[0]), None)
-    if not title or title != next(iter(tables[1]), None):
+    if not all(tables):
         return None
-    ours, theirs = (np.asarray(table[title].read(0, table[title].n_rows)) for table in tables)
-    if not same_names(title, ours, theirs):
+    titles = [next(iter(table)) for table in tables]
+    columns = [table[title] for table, title in zip(tables, titles, strict=True)]
+    if titles[0] != titles[1] and not all(column.dtype.kind == "U" for column in columns):
         return None
+    ours, theirs = (np.asarray(column.read(0, column.n_rows)) for column in columns)
+    if not same_names(ours, theirs):
+        return None
+    if (title := titles[0]) != titles[1]:
+        if np.array_equal(ours, theirs) or any(map(str.isdigit, ours[:20].tolist())):
+            return None
+        raise SourceError(
+            f"labels {second}: its column {titles[1]!r:.80} has the names of the rows of {first}, in another order; "
+            f"call it {title!r:.80}, to go by it, or leave it out if the entries are in place"
+        )
     names = ArrayVector(ours)
     names.name = title
     return names

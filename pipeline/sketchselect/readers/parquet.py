@@ -788,13 +788,16 @@ class _UnreadColumns(Mapping[str, ParquetVector]):
         self._footers, self._names = footers, set(footers.schema.names) - set(features)
 
     def __getitem__(self, title: str) -> ParquetVector:
-        return _vectors(self._footers, self._names & {title})[title]
+        return self._vectors({title})[title]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._vectors(self._names))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._vectors(self._names))
+
+    def _vectors(self, titles: Set[str]) -> dict[str, ParquetVector]:
+        return _vectors(self._footers, titles & self._names)
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return dict, ()

@@ -37,15 +37,14 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
     return _ordered(vector, vector.beside[title], f"column {title!r:.80}", row_names, name, title)
 
 
-def series_in_row_order(vector: Vector, series: Any, row_names: Any, name: str) -> Vector:
+def series_in_row_order(vector: Vector, index: Any, row_names: Any, name: str) -> Vector:
     """Return the entries of a pandas Series in the order of the rows, where its index names them, as `in_row_order`.
 
     An index of whole numbers, which pandas sets too, does if it has those of all rows.
     """
-    index: Any = getattr(series, "index", None)
-    if getattr(index, "inferred_type", None) == "categorical":
+    if index.inferred_type == "categorical":
         index = index.astype(index.categories.dtype)
-    kind = getattr(index, "inferred_type", None)
+    kind = index.inferred_type
     if kind not in ("string", "integer") or type(index).__name__ == "RangeIndex":
         return vector
     column = ArrayVector(np.asarray(index, dtype=str))
@@ -93,7 +92,7 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
     """Return the names of the rows of a matrix: those of its source, else a column of both files.
 
     That column is no feature of the matrix, has the same title in both files, and in each no entry twice. It is text,
-    of which half is in both, or whole numbers under the title of an identifier ("patient_id"), the same ones in both.
+    of which half is in both, or whole numbers, the same ones in both.
     """
     names = getattr(matrix, "row_names", None)
     if names is not None and getattr(names, "name", None) in vector.beside:
@@ -102,7 +101,7 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
     shared = {title: column for title in vector.beside if (column := columns.get(title)) is not None}
     for title, column in sorted(shared.items(), key=lambda pair: pair[1].dtype.kind != "U"):
         is_text = column.dtype.kind == "U"
-        if not is_text and not (column.dtype.kind in "iu" and may_be_identifier(title)):
+        if column.dtype.kind not in "iuU":
             continue
         with contextlib.suppress(SourceError):  # missing entries, as names of rows never are
             texts = [row_texts(one, 0, one.n_rows) for one in (column, vector.beside[title])]
@@ -114,6 +113,63 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
                 named.name = title
                 return named
     return names
+
+
+def names_in_unread(matrix: Any, index: Any = None) -> Vector | None:
+    """Return the column of a file that is no feature and names the rows; None where there is none.
+
+    `index`: Of a pandas Series: the column has its entries, and its title if these are numbers. Without it, the first
+        that has no entry twice: text, or whole numbers under the title of an identifier.
+    """
+    for title, column in getattr(matrix, "unread_columns", {}).items():
+        is_text = column.dtype.kind == "U"
+        if not is_text and not (column.dtype.kind in "iu" and (index is None or title == index.name)):
+            continue
+        with contextlib.suppress(SourceError):  # missing entries, as names of rows never are
+            named = ArrayVector(column.read(0, column.n_rows), column.address)
+            named.name = title
+            entries = named.read(0, named.n_rows)
+            if index is None:
+                is_naming = are_names(title, entries)
+            else:
+                is_naming = _have_same(entries.astype(str).tolist(), np.asarray(index, dtype=str).tolist())
+            if is_naming:
+                return named
+    return None
+
+
+def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> None:
+    """Raise `SourceError` if a file has the names of the rows, in another order, under another title than the source.
+
+    By place the entries would be wrong if that column names its rows, and by name if it is something else of them.
+    """
+    own: Any = getattr(row_names, "name", None)
+    sources = {own: row_names} if row_names is not None else getattr(matrix, "unread_columns", {})
+    if not sources or own in vector.beside:
+        return
+    columns = {title: column for title, column in vector.beside.items() if column.dtype.kind == "U"}
+    for own, names in sources.items() if columns else ():
+        ours = _different_texts(names)
+        known = set(ours)
+        for title, column in columns.items():
+            if not known.issuperset(row_texts(column, 0, min(20, vector.n_rows))):
+                continue
+            theirs = _different_texts(column)
+            if known == set(theirs) and ours != theirs:
+                cure = "write the file in their order" if own is None else f"call it {own!r:.80}, to go by it"
+                raise SourceError(
+                    f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows in another "
+                    f"order; {cure}, or leave it out if the entries are in place"
+                )
+
+
+def _different_texts(column: Any) -> list[str]:
+    """Return the entries of a column as text; none where entries are missing, occur twice or are numbers."""
+    try:
+        texts = row_texts(column, 0, column.n_rows)
+    except SourceError:
+        return []
+    return texts if len(set(texts)) == len(texts) and not any(map(_NUMBER.fullmatch, texts[:20])) else []
 
 
 def lacking_in_words(vector: Vector, row_names: Any) -> str:
@@ -153,11 +209,12 @@ def second_of_two(name: str, titles: Sequence[str], entries: Sequence[Array]) ->
     return are_names(titles[0], entries[0]) and not are_names(titles[1], entries[1])
 
 
-def same_names(title: str, ours: Array, theirs: Array) -> bool:
-    """Return whether two columns of one title have the same names of rows, in any order."""
-    if not (are_names(title, ours) and are_names(title, theirs)):
-        return False
-    return _have_same(*_compared(ours.astype(str).tolist(), theirs.astype(str).tolist()))
+def same_names(ours: Array, theirs: Array) -> bool:
+    """Return whether two columns have the same text or whole numbers, each once, in any order."""
+    # Under the title of an identifier whole numbers are names: here both columns have the same ones.
+    return all(are_names("id", entries) for entries in (ours, theirs)) and _have_same(
+        *_compared(ours.astype(str).tolist(), theirs.astype(str).tolist())
+    )
 
 
 def require_row_order(source: Any, vectors: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import counted
-from sketchselect.errors import BadParameter, ConfigError, SourceError
+from sketchselect.errors import BadParameter, ConfigError, SketchSelectError, SourceError
 from sketchselect.linalg.agreement import best_matching
 from sketchselect.linalg.validation import Array
 from sketchselect.location import is_url
-from sketchselect.readers import Vector, open_vector
+from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import are_missing
 from sketchselect.readers.opening import identifying_column
@@ -179,10 +180,17 @@ def evaluate_target(
     clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
     if store is None:
         names = identifying_column(target, labels, storage_options)
+    matrix: Matrix | str | None = store
+    if store is not None:
+        with contextlib.suppress(SketchSelectError):  # the source may be gone, or have columns that a step encodes
+            matrix = open_matrix(
+                store, key=inputs.get("key"), encode=("text", "dates"), storage_options=storage_options
+            )
+    n_rows = matrix.shape[0] if isinstance(matrix, Matrix) else None
     known = open_vector(
         labels,
-        None if names is None else names.n_rows,
-        matrix=store,
+        n_rows if names is None else names.n_rows,
+        matrix=matrix,
         storage_options=storage_options,
         name="labels",
         row_names=names,

@@ -26,6 +26,7 @@ from sketchselect.location import is_url, locate
 from sketchselect.readers import Matrix, open_vector
 from sketchselect.readers.base import row_texts
 from sketchselect.readers.opening import ROW_NAMES
+from sketchselect.readers.row_order import names_in_unread
 from sketchselect.readers.views import ChosenColumns, WithConstants
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
@@ -268,7 +269,8 @@ def names_of_rows(
         with contextlib.suppress(SourceError):
             return open_vector(name, matrix.shape[0], matrix=matrix, name=ROW_NAMES), column_name(name)
     if given is None:
-        return matrix.row_names, getattr(matrix.row_names, "name", None)
+        own = matrix.row_names or names_in_unread(matrix)
+        return own, getattr(own, "name", None)
     names = open_vector(given, matrix.shape[0], matrix=matrix, storage_options=options, name=ROW_NAMES)
     return names, None if locate(given).version() is not None else column_name(given)
 

@@ -62,6 +62,7 @@ from sketchselect.readers import (
 )
 from sketchselect.readers.base import require_few_dropped
 from sketchselect.readers.opening import ROW_NAMES, format_of, is_converted_table
+from sketchselect.readers.row_order import names_in_unread
 from sketchselect.readers.tables import ENCODINGS, different_columns, doubts_of, may_be_identifier
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import CentroidSums, RowSample, codec
@@ -355,8 +356,12 @@ class Session:
         given = self.vector("row_names")
         if given is not None:
             return given, column_name(self.config.input.row_names)
-        names = self.matrix.row_names
+        names = self.matrix.row_names or self._naming_column
         return names, getattr(names, "name", None)
+
+    @cached_property
+    def _naming_column(self) -> Vector | None:
+        return names_in_unread(self.matrix)
 
     def partition(self) -> Vector | None:
         """Return the labels that ``[select] partition`` names, opened once; None where it names no file."""
@@ -631,7 +636,9 @@ def open_session(
     Raises `ConfigError` or `SourceError` or `NotOurFolder` or `RunInProgress` before anything is started.
     """
     from sketchselect.execution import make_progress
+    from sketchselect.execution.clusters import require_main_guard
 
+    require_main_guard()  # before the folder, which the process that started this worker has in use
     # The source is checked first: a job that cannot run leaves no folder behind.
     shown = SeveralProgress(make_progress(progress), LogLines())
     session = Session(config, OutputFolder(Path(config.output.dir)), shown, client)
