@@ -423,5 +423,5 @@ def test_two_tables_with_names_under_two_titles_are_refused_in_another_order(tmp
     labels.to_csv(tmp_path / "l.csv", index=False)
     assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
     labels.iloc[ORDER].to_csv(tmp_path / "l.csv", index=False)
-    with pytest.raises(SourceError, match="'Site Code' has the names .* call it 'id'"):
+    with pytest.raises(SourceError, match=r"'Site Code' has the names .* call it 'id'"):
         evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
