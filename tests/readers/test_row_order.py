@@ -132,6 +132,11 @@ def test_columns_that_may_not_name_the_rows_refuse_nothing(tmp_path: Path) -> No
         matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-note")
         path = table(tmp_path / "y.parquet", "note", others)
         assert open_vector(str(path), N, matrix=matrix).read(0, N).tolist() == VALUES[ORDER].tolist()
+    # So do columns of text with other titles.
+    pd.DataFrame(rows, columns=list("abc")).assign(wine=NAMES, note=missing).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-wine,note")
+    pd.DataFrame({"remark": missing, "taste": ["x", *NAMES[1:]], "target": VALUES}).to_parquet(tmp_path / "y.parquet")
+    assert open_vector(str(tmp_path / "y.parquet"), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
     # Text names rows before numbers do, and a longer file says its length.
     frame = pd.DataFrame(rows, columns=list("abc")).assign(row_id=np.arange(N), wine=NAMES)
     frame.to_parquet(tmp_path / "rows.parquet")
@@ -335,6 +340,7 @@ def test_no_column_of_a_large_file_is_read_to_compare_it(source: Path, tmp_path:
     matrix = sks.open_matrix(str(source))
     read = []
     whole = ParquetVector.read
+    monkeypatch.setattr("sketchselect.readers.row_order._FIRST_ROWS", 20)
     monkeypatch.setattr(
         ParquetVector, "read", lambda self, *rows: read.append((self.column, rows)) or whole(self, *rows)
     )

@@ -17,6 +17,10 @@ from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Vector, row_texts
 from sketchselect.readers.tables import may_be_identifier
 
+_FIRST_ROWS = 2048
+"""Rows that tell most columns which name no rows from those that do."""
+
+_PIECE_ROWS = 1 << 18
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _SPACE = re.compile(r"[\x00-\x20\x7f]+")
@@ -119,22 +123,23 @@ def names_in_unread(matrix: Any, index: Any = None) -> Vector | None:
     """Return the column of a file that is no feature and names the rows; None where there is none.
 
     `index`: Of a pandas Series: the column has its entries, and its title if these are numbers. Without it, the first
-        that has no entry twice: text, or whole numbers under the title of an identifier.
+        with no entry twice in the first rows: text, or whole numbers under the title of an identifier.
     """
     for title, column in getattr(matrix, "unread_columns", {}).items():
-        is_text = column.dtype.kind == "U"
+        is_text, n_rows = column.dtype.kind == "U", column.n_rows
         if not is_text and not (column.dtype.kind in "iu" and (index is None or title == index.name)):
             continue
         with contextlib.suppress(SourceError):  # missing entries, as names of rows never are
-            named = ArrayVector(column.read(0, column.n_rows), column.address)
-            named.name = title
-            entries = named.read(0, named.n_rows)
-            if index is None:
-                is_naming = are_names(title, entries)
-            else:
-                is_naming = _have_same(entries.astype(str).tolist(), np.asarray(index, dtype=str).tolist())
-            if is_naming:
-                return named
+            if index is not None:
+                named = ArrayVector(column.read(0, n_rows), column.address)
+                named.name = title
+                if _have_same(row_texts(named, 0, n_rows), np.asarray(index, dtype=str).tolist()):
+                    return named
+            elif are_names(title, column.read(0, min(_FIRST_ROWS, n_rows))):
+                for start in range(_FIRST_ROWS, n_rows, _PIECE_ROWS):
+                    column.read(start, min(start + _PIECE_ROWS, n_rows))
+                naming: Vector = column
+                return naming
     return None
 
 
@@ -152,10 +157,8 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
         ours = _different_texts(names)
         known = set(ours)
         for title, column in columns.items():
-            if not known.issuperset(row_texts(column, 0, min(20, vector.n_rows))):
-                continue
-            theirs = _different_texts(column)
-            if known == set(theirs) and ours != theirs:
+            theirs = _different_texts(column, known) if known else []
+            if theirs and known == set(theirs) and ours != theirs:
                 cure = "write the file in their order" if own is None else f"call it {own!r:.80}, to go by it"
                 raise SourceError(
                     f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows in another "
@@ -163,13 +166,22 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
                 )
 
 
-def _different_texts(column: Any) -> list[str]:
-    """Return the entries of a column as text; none where entries are missing, occur twice or are numbers."""
-    try:
-        texts = row_texts(column, 0, column.n_rows)
-    except SourceError:
-        return []
-    return texts if len(set(texts)) == len(texts) and not any(map(_NUMBER.fullmatch, texts[:20])) else []
+def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
+    """Return the entries of a column as text; none where entries are missing, occur twice, are numbers or not known.
+
+    What the first rows tell is not looked for in all.
+    """
+    texts: list[str] = []
+    for stop in (min(_FIRST_ROWS, column.n_rows), column.n_rows):
+        try:
+            texts = row_texts(column, 0, stop)
+        except SourceError:
+            return []
+        if len(set(texts)) < len(texts) or any(map(_NUMBER.fullmatch, texts[:20])):
+            return []
+        if known is not None and not known.issuperset(texts):
+            return []
+    return texts
 
 
 def lacking_in_words(vector: Vector, row_names: Any) -> str:
