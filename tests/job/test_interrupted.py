@@ -310,8 +310,12 @@ def test_signals_that_are_ignored_from_outside_stay_ignored(monkeypatch: pytest.
         signal.signal(signal.SIGTERM, at_end)
 
 
-def test_a_signal_that_a_future_cannot_store_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_that_a_future_cannot_store_ends_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from sketchselect.cli import shell
+
+    monkeypatch.setattr(shell, "_end_soon", lambda *_: None)  # it would end the tests
 
     class SignalledLate(Future[int]):
         def set_result(self, result: int) -> None:
