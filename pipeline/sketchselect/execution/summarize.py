@@ -15,12 +15,12 @@ from sketchselect._memory import available_nbytes
 from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution.engine import PassOptions, compute_plan, make_plan, source_identities, source_partitions
-from sketchselect.execution.plan import Plan, Projection, require_fit
+from sketchselect.execution.plan import SPLIT_FACTOR, Plan, Projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.prepare import Step
-from sketchselect.readers.base import Partitions, accepted_size
+from sketchselect.readers.base import ENTRY_NBYTES, Partitions, accepted_size
 from sketchselect.readers.views import FirstRows, missing_allowed
 from sketchselect.summaries import KINDS, StepStatistics, Summary
 from sketchselect.summaries.base import Ranges, SparseRows
@@ -115,13 +115,15 @@ def sparse_rows(source: Source, partitions: Partitions | None) -> SparseRows:
 
     Of some columns, rows may be fuller than of all. Weights may make a block dense, and rows may be dropped.
     """
-    offsets = source.matrix.entry_offsets
+    offsets, dtype = source.matrix.entry_offsets, source.matrix.dtype
+    itemsize = 4 if dtype.kind == "f" and dtype.itemsize <= 4 and not source.in_double else 8
     if offsets is None or partitions is None or source.columns is not None or source.weight is not None:
-        return SparseRows(offsets=offsets)
+        return SparseRows(offsets=offsets, itemsize=itemsize)
     rows, entries = np.diff(partitions.edges), np.diff(offsets[list(partitions.edges)])
     fewest = 0 if source.matrix.nonfinite == "drop_rows" else int(rows.min())
     density = float((entries / np.maximum(rows, 1)).max()) / max(source.n_columns, 1)
-    return SparseRows(len(partitions), fewest, density, offsets)
+    split = int(SPLIT_FACTOR * ENTRY_NBYTES * entries.max())
+    return SparseRows(len(partitions), fewest, density, offsets, itemsize, split)
 
 
 Passes = Mapping[str | None, Sequence[Summary[Any]]]

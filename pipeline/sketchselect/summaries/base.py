@@ -188,6 +188,8 @@ class SparseRows:
     fewest_rows: int = 0  # Rows of the smallest block
     density: float = 1.0  # Of the densest block
     offsets: NDArray[np.int64] | None = None  # shape (n_rows + 1,): Where the entries of each row begin
+    itemsize: int = 8  # Bytes of an entry as steps leave it
+    split_nbytes: int = 0  # That reading counts for a copy split by column, which dense pieces do without
 
     def most_entries(self, n_rows: int) -> int | None:
         """Return the entries of the fullest rows; None where they are unknown."""

@@ -213,8 +213,9 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
             most_rows = rank if rows.n_blocks == 1 else self._most_rows(p)
             return 8 * (most_rows + 2) * p + 64, sparse
         piece, height = max(PIECE_VALUES, p), 4 * rank + 1
-        pieces = piece + min(2 * piece, 2 * height * p) + min(piece, 2 * rank * p) + 4 * height * height
-        dense = 8 * (2 * rank * p + (pieces if rows.density > self.sparse_limit else 0))
+        pieces = 8 * (min(2 * piece, 2 * height * p) + min(piece, 2 * rank * p) + 4 * height * height)
+        pieces = max(0, pieces + rows.itemsize * piece - rows.split_nbytes)
+        dense = 8 * 2 * rank * p + (pieces if rows.density > self.sparse_limit else 0)
         return state, max(sparse, dense)
 
     def _empty(self, n_features: int, n_targets: int) -> DirectionsRecord:
