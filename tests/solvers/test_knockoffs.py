@@ -99,8 +99,8 @@ def test_shrunk_correlations_keep_small_eigenvalues_and_linear_relations() -> No
     scale = 1.0 / np.linalg.norm(mixing, axis=0)
     least = np.linalg.eigvalsh(mixing.T @ mixing * scale * scale[:, None])[0]
     X = rng.standard_normal((300, 30)) @ mixing
-    kept = np.linalg.eigvalsh(k.shrunk_correlation(np.corrcoef(X, rowvar=False), 300))[0]
-    assert least / 2 < kept < 2 * least
+    shrunk = np.linalg.eigvalsh(k.shrunk_correlation(np.corrcoef(X, rowvar=False), 300))[0]
+    assert least / 2 < shrunk < 2 * least
     X[:, 29] = X[:, 0] - 2 * X[:, 1]
     X = np.column_stack([X, 3 * X[:, 4]])
     dependent, _ = k.dependent_columns(k.shrunk_correlation(np.corrcoef(X, rowvar=False), 300))
