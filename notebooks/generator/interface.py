@@ -71,7 +71,8 @@ WANTS = {
     "Run jobs": "run RunResult workflow.summarize workflow.select workflow.cluster workflow.report",
     "Draw": (
         "plots.SelectionScoresDisplay plots.SelectionCurveDisplay plots.ClusterRangeDisplay plots.ClustersDisplay "
-        "plots.CertificateDisplay plots.ModelPathDisplay plots.CrossValidationDisplay plots.TimelineDisplay"
+        "plots.CertificateDisplay plots.ModelPathDisplay plots.CrossValidationDisplay plots.TimelineDisplay "
+        "plots.VolcanoDisplay"
     ),
 }
 """What one wants -> public names that do it, each with a page of its own. The others are described by module."""

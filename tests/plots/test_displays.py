@@ -401,3 +401,27 @@ def test_terms_have_the_names_of_the_columns_that_steps_made(options):
 def test_what_cannot_be_drawn_is_named(draw, names):
     with pytest.raises(BadParameter, match=names):
         draw()
+
+
+def test_a_volcano_plot_has_effects_and_logarithms_of_p_values():
+    names = ["<a> $b$", *"cdefg"]
+    rows = pd.DataFrame(X, columns=names)
+    tests = sks.selectors.UnivariateSelector(score="correlation", mode="fdr", alpha=1e-6).fit(rows, pd.Series(Y))
+    axes = new_axes()
+    plots.VolcanoDisplay.from_estimator(tests, ax=axes)
+    dots = np.vstack([dots.get_xydata() for dots in axes.lines if dots.get_marker() == "o"])
+    expected = np.column_stack([tests.effects_, -tests.log_pvalues_ / np.log(10)])
+    expected[:, 1] = np.minimum(expected[:, 1], axes.get_ylim()[1])
+    assert np.allclose(dots[np.argsort(dots[:, 0])], expected[np.argsort(expected[:, 0])])
+    labels = {text.get_text() for text in axes.texts}
+    assert labels
+    assert labels <= {names[j] for j in tests.support_}
+    assert axes.get_xlabel() == "correlation with the target"
+    drawn(axes)
+    with pytest.raises(BadParameter, match="no tests"):
+        plots.VolcanoDisplay.from_selection(sks.VarianceSelector(2).fit(X).selection_)
+    with pytest.raises(BadParameter, match="UnivariateSelector"):
+        plots.VolcanoDisplay.from_estimator(sks.VarianceSelector(2).fit(X))
+    none = np.full(2, np.nan)
+    with pytest.raises(BadParameter, match="nothing to draw"):
+        plots.VolcanoDisplay(effects=none, log_pvalues=none, support=[]).plot(new_axes())

@@ -10,6 +10,7 @@ from sketchselect.plots.displays import (
     SelectionCurveDisplay,
     SelectionScoresDisplay,
     TimelineDisplay,
+    VolcanoDisplay,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "SelectionCurveDisplay",
     "SelectionScoresDisplay",
     "TimelineDisplay",
+    "VolcanoDisplay",
 ]

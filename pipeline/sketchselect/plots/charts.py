@@ -393,6 +393,84 @@ def draw_scatter(pen: Pen, axes: Axes, points: Floats, labels: Array | None, cen
     return len(points), int(clusters.size)
 
 
+_LABELLED = 8
+_CHARACTER, _LINE = 6.5, 13.0  # Points of a label
+
+
+@dataclass(frozen=True)
+class Volcano:
+    """Numbers of columns: tested, beyond doubt, not drawn, untested; and whether one height parts those selected."""
+
+    n_tested: int
+    n_certain: int
+    n_left_off: int
+    n_untested: int
+    has_cut: bool
+
+
+def draw_volcano(
+    pen: Pen,
+    axes: Axes,
+    effects: Floats,
+    log_pvalues: Floats,
+    support: Array,
+    names: Sequence[str] | None,
+    effect: str,
+    room: tuple[float, float],
+) -> Volcano:
+    """Draw effects against the significance of their tests, the selected ones marked and some of them named.
+
+    Columns beyond doubt, such as two constants that differ, are at the upper edge. `room`: width and height of the
+    axes, in points.
+    """
+    heights = -log_pvalues / np.log(10)
+    tested = np.flatnonzero(np.isfinite(effects) & ~np.isnan(heights))
+    certain = np.isinf(heights[tested])
+    top = 1.08 * float(heights[tested][~certain].max(initial=1.0))
+    y = np.minimum(heights, top)
+    chosen = np.zeros(effects.size, dtype=bool)
+    chosen[support] = True
+    by_height = tested[np.argsort(-heights[tested], kind="stable")]
+    drawn, left_off = by_height, max(by_height.size - MAX_POINTS, 0)
+    if left_off:
+        rest = by_height[MAX_POINTS // 2 :]
+        evenly = rest[np.linspace(0, rest.size - 1, MAX_POINTS // 2).round().astype(int)]
+        drawn = np.concatenate([by_height[: MAX_POINTS // 2], evenly])
+    points = np.column_stack([effects, y])
+    for is_chosen, colour in ((False, pen.other), (True, pen.accent)):
+        pen.dots(axes, points[drawn[chosen[drawn] == is_chosen]], colour, 3.6, 0.75)
+    low, high = widened(effects[tested], 0.06)
+    floor = -0.02 * top
+    pen.frame(axes, (low, high), (floor, 1.03 * top), (clean(effect), "−log₁₀ of the p-value"))
+    axes.xaxis.label.set_parse_math(False)
+    least, most = (heights[tested[chosen[tested] == flag]] for flag in (True, False))
+    has_cut = bool(least.size and most.size and least.min() >= most.max())
+    if has_cut:
+        axes.axhline(float(min(least.min(), top)), color=pen.ink, linewidth=0.9, dashes=(3, 2))
+    boxes: list[tuple[float, float, float]] = []
+    scale = np.array(room) / (high - low, 1.03 * top - floor)
+    for j in by_height[chosen[by_height]][: 10 * _LABELLED].tolist():
+        if len(boxes) == _LABELLED:
+            break
+        text = str(j) if names is None else clean(names[j], 16)
+        x, width = (effects[j] - low) * scale[0], len(text) * _CHARACTER
+        # Outwards, away from the other dots, where there is room.
+        right = x + width < room[0] if effects[j] >= 0 else x < width
+        box = (x - (0.0 if right else width), x + (width if right else 0.0), y[j] * scale[1])
+        if all(box[1] < b[0] or b[1] < box[0] or abs(box[2] - b[2]) >= _LINE for b in boxes):
+            boxes.append(box)
+            axes.annotate(
+                text,
+                points[j],
+                (4 if right else -4, 0),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="center",
+                parse_math=False,
+            )
+    return Volcano(tested.size, int(certain.sum()), left_off, effects.size - tested.size, has_cut)
+
+
 MAX_BARS = 400  # more bars would be thinner than a pixel
 _SEPARATE_BARS = 64
 _ONE_PANEL = 200

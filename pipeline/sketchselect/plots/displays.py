@@ -130,6 +130,70 @@ class SelectionScoresDisplay(Display):
             panels[0].set_xlabel("rank of the column (1 = highest score)")
 
 
+class VolcanoDisplay(Display):
+    """Effects of single columns against the significance of their tests, the selected ones marked and some named.
+
+    Parameters
+    ----------
+    effects : array of shape (n_features,)
+        Sizes of the effects, in the unit that `effect` names.
+    log_pvalues : array of shape (n_features,)
+        Natural logarithms of the p-values; columns of NaN are left out, those of -inf are at the upper edge.
+    support : array of int, shape (n_selected,)
+        Selected columns.
+    feature_names : sequence of str, optional
+        Names of all columns; without them dots have the number of their column.
+    effect : str
+        What an effect is, in words.
+
+    Examples
+    --------
+    >>> import sketchselect as sks
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> tests = sks.selectors.UnivariateSelector(mode="fdr").fit(*load_breast_cancer(return_X_y=True, as_frame=True))
+    >>> display = sks.plots.VolcanoDisplay.from_estimator(tests)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, *, effects: Any, log_pvalues: Any, support: Any, feature_names: Any = None, effect: str = "effect"
+    ) -> None:
+        self.effects: Floats = np.asarray(effects, dtype=np.float64)
+        self.log_pvalues: Floats = np.asarray(log_pvalues, dtype=np.float64)
+        self.support: NDArray[np.int64] = np.asarray(support, dtype=np.int64)
+        self.feature_names = feature_names
+        self.effect = effect
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+        """Draw the tests of a fitted `UnivariateSelector`."""
+        _of(estimator, "log_pvalues_", "a UnivariateSelector")
+        return cls.from_selection(estimator.selection_, ax=ax)
+
+    @classmethod
+    def from_selection(cls, selection: Any, *, ax: Any = None) -> Self:
+        """Draw the tests of a `Selection` by a `UnivariateSelector`."""
+        columns = selection.columns
+        if "log_pvalues" not in columns:
+            raise BadParameter(
+                f"a selection by {selection.method} has no tests; this display needs a UnivariateSelector"
+            )
+        return cls(
+            effects=columns["effects"],
+            log_pvalues=columns["log_pvalues"],
+            support=selection.support,
+            feature_names=selection.feature_names,
+            effect=selection.diagnostics["effect"],
+        ).plot(ax)
+
+    def _draw(self, charts: Any, pen: Any, panels: list[Any]) -> None:
+        if not (np.isfinite(self.effects) & ~np.isnan(self.log_pvalues)).any():
+            raise BadParameter("no column has a test, so there is nothing to draw")
+        (axes,) = panels
+        room = np.array(axes.get_position().size) * axes.figure.bbox.size * 72 / axes.figure.dpi
+        tests = self.effects, self.log_pvalues
+        charts.draw_volcano(pen, axes, *tests, self.support, self.feature_names, self.effect, room)
+
+
 class SelectionCurveDisplay(Display):
     """Inertia in all columns of k-means on the selected ones, by number of columns and method.
 

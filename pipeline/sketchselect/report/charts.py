@@ -21,6 +21,7 @@ from sketchselect.plots.charts import (
     draw_scatter,
     draw_scores,
     draw_timeline,
+    draw_volcano,
     panels_of,
     widened,
 )
@@ -64,9 +65,7 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     }
 
 
-_LABELLED = 8
-_CHARACTER, _LINE = 6.5, 13.0  # pixels of a label
-_PLOT = (390.0, 240.0)  # pixels inside the axes
+_VOLCANO = (390.0, 240.0)  # Pixels inside the axes
 
 
 def volcano_section(
@@ -74,65 +73,20 @@ def volcano_section(
 ) -> Mapping[str, Any] | None:
     """Return the content of the page's section on tests of single columns; None where no column has a test."""
     effects, log_p = columns["effects"], columns["log_pvalues"]
-    heights = -log_p / np.log(10)
-    tested = np.flatnonzero(np.isfinite(effects) & ~np.isnan(heights))
-    if not tested.size:
+    if not (np.isfinite(effects) & ~np.isnan(log_p)).any():
         return None
-    known = heights[tested][np.isfinite(heights[tested])]
-    top = 1.08 * float(known.max(initial=1.0))
-    # Beyond doubt, such as two constants that differ: at the upper edge.
-    y = np.minimum(heights, top)
-    chosen = np.zeros(effects.size, dtype=bool)
-    chosen[support] = True
-    by_height = tested[np.argsort(-heights[tested], kind="stable")]
-    drawn, left_off = by_height, max(by_height.size - MAX_POINTS, 0)
-    if left_off:
-        rest = by_height[MAX_POINTS // 2 :]
-        evenly = rest[np.linspace(0, rest.size - 1, MAX_POINTS // 2).round().astype(int)]
-        drawn = np.concatenate([by_height[: MAX_POINTS // 2], evenly])
     figure, (axes,) = drawing.new_figure(320)
-    points = np.column_stack([effects, y])
-    for is_chosen, colour in ((False, drawing.OTHER), (True, drawing.ACCENT)):
-        drawing.PAGE.dots(axes, points[drawn[chosen[drawn] == is_chosen]], colour, 3.6, 0.75)
-    low, high = widened(effects[tested], 0.06)
-    floor = -0.02 * top
-    drawing.PAGE.frame(axes, (low, high), (floor, 1.03 * top), (clean(effect), "−log₁₀ of the p-value"))
-    axes.xaxis.label.set_parse_math(False)
-    least, most = (heights[tested[chosen[tested] == flag]] for flag in (True, False))
-    if least.size and most.size and least.min() >= most.max():
-        axes.axhline(float(min(least.min(), top)), color=drawing.INK, linewidth=0.9, dashes=(3, 2))
-    boxes: list[tuple[float, float, float]] = []
-    scale = np.array(_PLOT) / (high - low, 1.03 * top - floor)
-    for j in by_height[chosen[by_height]][: 10 * _LABELLED].tolist():
-        if len(boxes) == _LABELLED:
-            break
-        text = str(j) if names is None else clean(names[j], 16)
-        x, width = (effects[j] - low) * scale[0], len(text) * _CHARACTER
-        # Outwards, away from the other dots, where there is room.
-        right = x + width < _PLOT[0] if effects[j] >= 0 else x < width
-        box = (x - (0.0 if right else width), x + (width if right else 0.0), y[j] * scale[1])
-        if all(box[1] < b[0] or b[1] < box[0] or abs(box[2] - b[2]) >= _LINE for b in boxes):
-            boxes.append(box)
-            axes.annotate(
-                text,
-                points[j],
-                (4 if right else -4, 0),
-                textcoords="offset points",
-                ha="left" if right else "right",
-                va="center",
-                parse_math=False,
-            )
-    n_certain, n_without = int(np.isinf(heights[tested]).sum()), effects.size - tested.size
+    shown = draw_volcano(drawing.PAGE, axes, effects, log_p, support, names, effect, _VOLCANO)
     caption = "Each dot is a column; those selected are in colour, and some of the most significant have their name."
-    if least.size and most.size and least.min() >= most.max():
+    if shown.has_cut:
         caption += " Columns on the dashed line and above are selected."
-    if n_certain:
-        caption += f" {count(n_certain)} with a p-value of 0 are at the upper edge."
-    if left_off:
-        caption += f" {count(left_off)} of the less significant are not drawn."
-    if n_without:
-        caption += f" {count(n_without)} without a test are left out."
-    label = f"Volcano plot of {count(tested.size)} columns: effect and significance, {count(least.size)} selected"
+    if shown.n_certain:
+        caption += f" {count(shown.n_certain)} with a p-value of 0 are at the upper edge."
+    if shown.n_left_off:
+        caption += f" {count(shown.n_left_off)} of the less significant are not drawn."
+    if shown.n_untested:
+        caption += f" {count(shown.n_untested)} without a test are left out."
+    label = f"Volcano plot of {count(shown.n_tested)} columns: effect and significance, {count(len(support))} selected"
     return {"svg": Markup(drawing.to_svg(figure, "volcano", label)), "caption": caption}
 
 
