@@ -348,6 +348,12 @@ def test_a_first_job_leaves_identifiers_out_if_one_wants(tmp_path: Path, monkeyp
         Path(f"{source}.toml").write_text(text.replace(line, line.removeprefix("# ")))
         opened = sks.open_matrix(source, key=load_job(f"{source}.toml").input.key)
         assert opened.feature_names == ("a", "b")
+    for order, is_hinted in ((["sensor", "a", "b"], True), (["a", "sensor", "b"], False)):
+        table.rename(columns={"customer_id": "sensor"})[order].to_parquet("s.parquet")
+        works("init", "s.parquet", "-o", f"{order[0]}.toml")
+        assert ('# key = "-sensor"' in Path(f"{order[0]}.toml").read_text()) == is_hinted, (
+            "the first column, by any name"
+        )
 
 
 @pytest.mark.filterwarnings("ignore:.*columns are text")

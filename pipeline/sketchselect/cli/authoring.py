@@ -178,7 +178,7 @@ def init(
         url=json.dumps(_for_job(source, output)),
         key=_left_out(refused)
         + (f"key = {json.dumps(key, ensure_ascii=False)}\n" if key else "")
-        + _key_hint(matrix, block, key, format_of(place) is None or bool(matrix.doubts))
+        + _key_hint(matrix, block, key, (file_format := format_of(place)) is None or file_format.takes_text)
         + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
@@ -298,7 +298,7 @@ def _key_hint(matrix: Matrix, rows: Any, key: str | None, has_keys: bool) -> str
     import numpy as np
 
     from sketchselect.readers.opening import key_of_others
-    from sketchselect.readers.tables import LEAST_COUNTED, different_columns, rising_columns
+    from sketchselect.readers.tables import LEAST_COUNTED, different_columns, numbers_rows, rising_columns
 
     names = matrix.feature_names
     if not has_keys or names is None or not isinstance(rows, np.ndarray) or len(rows) < LEAST_COUNTED:
@@ -306,7 +306,10 @@ def _key_hint(matrix: Matrix, rows: Any, key: str | None, has_keys: bool) -> str
     numbers = [j for j in range(len(names)) if j not in (*matrix.text_columns, *matrix.date_columns)]
     listed, values = [names[j] for j in numbers], rows[:, numbers]
     rising = [listed[j] for j in rising_columns(values).tolist()]
-    identifiers = [*rising, *(name for name in different_columns(values, listed) if name not in rising)]
+    different = different_columns(values, listed)
+    if numbers and numbers[0] == 0 and numbers_rows(values[:, 0]):
+        different.insert(0, names[0])  # The first column numbers the rows by any name
+    identifiers = list(dict.fromkeys([*rising, *different]))
     if not identifiers or (key is not None and not key.startswith("-")):
         return ""
     line = f"# key = {json.dumps(key_of_others(identifiers, key), ensure_ascii=False)}".ljust(32)

@@ -92,15 +92,15 @@ def different_columns(rows: Array, names: Sequence[str]) -> list[str]:
     """
     if len(rows) < LEAST_COUNTED:
         return []
-    out = []
-    for j, name in enumerate(names):
-        if may_be_identifier(name):
-            values = rows[:_ROWS_AT_ONCE, j]
-            with np.errstate(invalid="ignore"):
-                are_whole = values.dtype.kind in "iuf" and bool((values % 1 == 0).all())
-            if are_whole and np.unique(values).size == values.size:
-                out.append(name)
-    return out
+    return [name for j, name in enumerate(names) if may_be_identifier(name) and numbers_rows(rows[:, j])]
+
+
+def numbers_rows(column: Array) -> bool:
+    """Return whether the first rows of a column have each a whole number of their own."""
+    values = column[:_ROWS_AT_ONCE]
+    with np.errstate(invalid="ignore"):
+        are_whole = values.dtype.kind in "iuf" and bool((values % 1 == 0).all())
+    return are_whole and np.unique(values).size == values.size
 
 
 _BY_KEY = "{key} (--key=-NAME) leaves {them} out"
@@ -260,7 +260,7 @@ def times_of(values: Array, address: str, start: int = 0) -> Array:
         raise SourceError(
             f"{address}: numbers are no dates; give dates, such as pd.to_datetime(x, unit='s') of seconds since 1970"
         )
-    _require_dates(~np.isnat(times), address, start)
+    _require_dates(~np.isnat(times), values, address, start)
     return times
 
 
@@ -274,10 +274,13 @@ def parsed_times(texts: Sequence[str | None]) -> Array:
     return times
 
 
-def _require_dates(there: Array, address: str, start: int) -> None:
+def _require_dates(there: Array, entries: Any, address: str, start: int) -> None:
     if not there.all():
-        row = start + int(there.argmin())
-        raise SourceError(f"{address}: row {row} is no date such as 2024-03-31 or 2024-03-31 18:05; correct it")
+        i = int(there.argmin())
+        raise SourceError(
+            f"{address}: row {start + i}, {str(entries[i])!r:.80}, is no date such as 2024-03-31 or 2024-03-31 18:05; "
+            "correct it"
+        )
 
 
 @dataclass(frozen=True)
@@ -480,7 +483,8 @@ class FieldColumn:
         if not self.is_date:
             return codes_of(texts)[0]
         times = parsed_times(texts)
-        _require_dates(~np.isnat(times) | np.array([text is None for text in texts], dtype=bool), self.address, start)
+        missing = np.array([text is None for text in texts], dtype=bool)
+        _require_dates(~np.isnat(times) | missing, texts, self.address, start)
         return days_of(times)
 
 
