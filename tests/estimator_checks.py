@@ -33,16 +33,7 @@ EXCEPTIONS: dict[type, dict[str, str]] = {
     **{METHODS[name]: dict.fromkeys(WEIGHTS, SAMPLE) for name in ("mcfs", "laplacian-score")},
     **{
         METHODS[name]: dict.fromkeys(WEIGHTS, SPLITS)
-        for name in (
-            "thresholded-ols",
-            "annealing",
-            "lasso",
-            "elastic-net",
-            "mcp",
-            "scad",
-            "auto-target",
-            "logistic",
-        )
+        for name in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad", "auto-target", "logistic")
     },
     METHODS["stability"]: dict.fromkeys(WEIGHTS, HALVES),
     METHODS["univariate"]: dict.fromkeys(

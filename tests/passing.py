@@ -79,10 +79,7 @@ def split(description: Any, X: Any, edges: Any, y: Any = None, weights: Any = No
     """Return the summaries of the runs of rows between the edges."""
     return [
         description.from_block(
-            X[a:b],
-            None if y is None else y[a:b],
-            start=int(a),
-            sample_weight=None if weights is None else weights[a:b],
+            X[a:b], None if y is None else y[a:b], start=int(a), sample_weight=None if weights is None else weights[a:b]
         )
         for a, b in itertools.pairwise(edges)
     ]

@@ -105,11 +105,7 @@ def unsafe(module: Module) -> list[str]:
     return result
 
 
-RULES: dict[str, Callable[[Module], list[str]]] = {
-    "arrows": backward_arrows,
-    "dask": dask_outside,
-    "safety": unsafe,
-}
+RULES: dict[str, Callable[[Module], list[str]]] = {"arrows": backward_arrows, "dask": dask_outside, "safety": unsafe}
 
 
 @pytest.fixture(scope="module")
@@ -202,11 +198,7 @@ def test_rule_can_fail(rule: str, name: str, text: str) -> None:
         ("arrows", "__init__", "from sketchselect.workflow import run"),
         ("dask", "execution.dask_engine", "from distributed import Client"),
         ("dask", "cluster.kmeans", "import daskly"),
-        (
-            "safety",
-            "readers.store",
-            "np.load(path, allow_pickle=False)\nzarr.open(path, mode='r')\nopen(path, 'w')",
-        ),
+        ("safety", "readers.store", "np.load(path, allow_pickle=False)\nzarr.open(path, mode='r')\nopen(path, 'w')"),
         ("safety", "linalg.sparse", "matrix.evaluate()\nself.eval()"),
     ],
 )

@@ -36,11 +36,7 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc]
         self.is_logged = True
         # What a worker logs is shown between the lines of the process that started it.
         level = logging.WARNING if multiprocessing.parent_process() is None else logging.INFO
-        LOG.log(
-            level,
-            "compiling kernels, which takes up to a minute once; %s",
-            _kernel_cache.description(),
-        )
+        LOG.log(level, "compiling kernels, which takes up to a minute once; %s", _kernel_cache.description())
 
     def on_end(self, event: Any) -> None:
         """Nothing: the next kernel may follow."""

@@ -20,17 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path, lars_path_gram
 from timing import paired
 
-from sketchselect.solvers import (
-    MCP,
-    SCAD,
-    Lasso,
-    Problem,
-    anneal,
-    homotopy_path,
-    solve_path,
-    standardize,
-    threshold,
-)
+from sketchselect.solvers import MCP, SCAD, Lasso, Problem, anneal, homotopy_path, solve_path, standardize, threshold
 from sketchselect.solvers.annealing import schedule
 from sketchselect.solvers.knockoffs import construct, draw_fixed, entry_statistics
 

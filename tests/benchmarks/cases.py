@@ -493,12 +493,7 @@ def lasso_of(X: Any, y: Any, rows: str = "") -> Case:
     return Case(
         f"a lasso path of 50 penalties from {n} x {X.shape[1]} {rows}rows, one thread",
         "objective at the smallest penalty",
-        {
-            OURS: ours_,
-            "scikit-learn": peer,
-            "skglm": skglm,
-            FLOOR: _bare(lambda: exact_gram(X)),
-        },
+        {OURS: ours_, "scikit-learn": peer, "skglm": skglm, FLOOR: _bare(lambda: exact_gram(X))},
     )
 
 
@@ -569,11 +564,7 @@ def genes(given: Setting) -> Case:
     return Case(
         f"{n_top} highly variable genes of {n} x {p} counts, one thread",
         "sum of the normalised variances",
-        {
-            OURS: ours_,
-            "scanpy": scanpy,
-            FLOOR: _bare(lambda: [X.sum(axis=0), (X * X).sum(axis=0)]),
-        },
+        {OURS: ours_, "scanpy": scanpy, FLOOR: _bare(lambda: [X.sum(axis=0), (X * X).sum(axis=0)])},
     )
 
 

@@ -101,10 +101,7 @@ def draw(measured: Measured, file: Path) -> None:
             axes.plot([statistics.median(times)], [place], mark, color=color, label=who, zorder=3 + (who == OURS))
     axes.axvline(1, color="#444444", linewidth=1)
     axes.set_xscale("log")
-    axes.set_yticks(
-        range(len(measured)),
-        [label(case.what) for case, _ in measured.values()],
-    )
+    axes.set_yticks(range(len(measured)), [label(case.what) for case, _ in measured.values()])
     axes.invert_yaxis()
     axes.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)
     axes.set_xlabel("processor time / floor")

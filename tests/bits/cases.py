@@ -124,12 +124,7 @@ JOBS: dict[str, dict[str, Any]] = {
         "converted.zarr", "hybrid", {"init": "k-means++", "n_init": 3}, prepare={"columns": ["scale"]}
     ),
     "leverage sampled, h5ad, weighted both": job(
-        "cells.h5ad",
-        "leverage",
-        {"weighted": "both"},
-        prepare={"steps": ["tf-idf", "l2"]},
-        choice="sampled",
-        ridge=0.5,
+        "cells.h5ad", "leverage", {"weighted": "both"}, prepare={"steps": ["tf-idf", "l2"]}, choice="sampled", ridge=0.5
     ),
     "online-leverage, columns": job("narrow.zarr", "online-leverage", {"init": "random"}),
     "leverage by columns": job("narrow.zarr", "leverage", read="columns"),

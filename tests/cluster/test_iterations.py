@@ -96,11 +96,7 @@ def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkey
 def test_rows_without_an_identity_are_not_kept_and_this_is_said(tmp_path):
     told = Recorder()
     source = Source(open_matrix(da.from_array(blobs(1), chunks=(100, 5)).map_blocks(abs)))
-    fit_kmeans(
-        source,
-        {"n_clusters": 2},
-        serial(checkpoint=Checkpoint(tmp_path / "k"), progress=told),
-    )
+    fit_kmeans(source, {"n_clusters": 2}, serial(checkpoint=Checkpoint(tmp_path / "k"), progress=told))
     assert any("no identity" in note for note in told.notes)
     assert not (tmp_path / "k").exists()
 

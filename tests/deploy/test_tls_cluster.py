@@ -66,11 +66,7 @@ class TlsCluster(PlainCluster):
 def tls_cluster(plain_cluster: PlainCluster, certificates: Path) -> TlsCluster:
     # Stopped by the fixture below it: the list of processes is the same one.
     return TlsCluster(
-        plain_cluster.folder,
-        plain_cluster.port,
-        plain_cluster.http_port,
-        plain_cluster.processes,
-        certificates,
+        plain_cluster.folder, plain_cluster.port, plain_cluster.http_port, plain_cluster.processes, certificates
     )
 
 
@@ -115,8 +111,7 @@ def test_certificates_are_never_overwritten(certificates: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "settings"),
-    [(["two words"], {}), (["a,DNS:b"], {}), ([""], {}), ([], {"SKETCHSELECT_TLS_DAYS": "soon"})],
+    ("words", "settings"), [(["two words"], {}), (["a,DNS:b"], {}), ([""], {}), ([], {"SKETCHSELECT_TLS_DAYS": "soon"})]
 )
 def test_certificates_refuse_what_is_no_host(tmp_path: Path, words: list[str], settings: dict[str, str]) -> None:
     done = make_certificates(tmp_path / "tls", *words, **settings)

@@ -115,11 +115,7 @@ def test_a_rewritten_chunk_is_not_picked_up(tiny, kept):
 
 def make(source, **changes):
     return Source(
-        source.matrix,
-        changes.get("target"),
-        changes.get("weight"),
-        changes.get("prepare", ()),
-        changes.get("columns"),
+        source.matrix, changes.get("target"), changes.get("weight"), changes.get("prepare", ()), changes.get("columns")
     )
 
 

@@ -129,10 +129,7 @@ def test_the_surrounding_client_is_taken_for_what_is_not_in_this_process(X, tmp_
     lazy = da.from_array(X, chunks=(50, 90))
     assert surrounding_client() is None
     assert kind_for(lazy) == kind_for(tmp_path / "x.npy") == kind_for(X) == "threads"
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=2, **QUIET) as cluster,
-        Client(cluster) as client,
-    ):
+    with LocalCluster(n_workers=1, threads_per_worker=2, **QUIET) as cluster, Client(cluster) as client:
         assert kind_for(lazy) == kind_for(tmp_path / "x.npy") == "dask"
         assert kind_for(X) == "threads"
         expected = summarize(X, DESCRIPTION, **options(X))

@@ -80,13 +80,7 @@ def test_moments_equal_those_of_the_rows_one_after_the_other(window):
     X, y, w = rows(), np.arange(330.0), np.random.default_rng(1).random(330)
     matrix = open_matrix(X)
     source = Source(matrix, open_vector(y, 330), open_vector(w, 330))
-    found = scan_source(
-        source,
-        Moments(),
-        keep,
-        serial(partition_bytes=8 * X.shape[1] * 10),
-        window=window,
-    )
+    found = scan_source(source, Moments(), keep, serial(partition_bytes=8 * X.shape[1] * 10), window=window)
     assert [stop for _, stop in found.spans] == [*range(10, 331, 10)]
     for (start, stop), summary in zip(found.spans, found.values, strict=True):
         assert summary.n_rows == stop - start
@@ -159,13 +153,7 @@ def both(found):
 
 def counted(tiny, n_rows, kept, **options):
     source = tiny(n_rows)
-    found = scan_source(
-        source,
-        Moments(),
-        keep,
-        serial(partition_bytes=320, checkpoint=kept),
-        **options,
-    )
+    found = scan_source(source, Moments(), keep, serial(partition_bytes=320, checkpoint=kept), **options)
     return source.matrix.reads, found
 
 

@@ -109,8 +109,7 @@ main()
 @pytest.mark.slow
 @pytest.mark.parametrize("at_exit", [False, True])
 @pytest.mark.parametrize(
-    ("number", "words", "code"),
-    [("SIGINT", ["methods", "--json"], 0), ("SIGTERM", ["run", "none.toml", "--json"], 2)],
+    ("number", "words", "code"), [("SIGINT", ["methods", "--json"], 0), ("SIGTERM", ["run", "none.toml", "--json"], 2)]
 )
 def test_what_has_ended_is_not_ended_again(number: str, at_exit: bool, words: list[str], code: int) -> None:
     program = IMPATIENT.format(number=number, at_exit=at_exit)

@@ -233,9 +233,7 @@ def test_no_file_of_a_run_can_run_script_or_formulas(tmp_path: Path) -> None:
     zarr.create_array(str(path), data=ROWS, chunks=(20, 6), attributes={"feature_names": HOSTILE})
     np.save(tmp_path / "names.npy", np.array([HOSTILE[i % 6] + str(i) for i in range(60)]))
     np.save(tmp_path / "y.npy", ROWS @ np.arange(6.0))
-    for number, (method, further) in enumerate(
-        [("sketched-ridge", {"timeline": {"points": 3}}), ("lasso", {})],
-    ):
+    for number, (method, further) in enumerate([("sketched-ridge", {"timeline": {"points": 3}}), ("lasso", {})]):
         out = tmp_path / f"out-{number}"
         job = {
             "input": {"url": str(path), "row_names": str(tmp_path / "names.npy"), "target": str(tmp_path / "y.npy")},

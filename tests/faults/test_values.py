@@ -21,11 +21,7 @@ from sketchselect.readers import open_vector
 from sketchselect.summaries import CentroidSums, codec
 from sketchselect.workflow.plan.forecast import forecast_job
 
-DESCRIPTION = {
-    "stats": sks.ColumnStats(),
-    "moments": sks.Moments(),
-    "sketch": sks.FrequentDirections(size=4),
-}
+DESCRIPTION = {"stats": sks.ColumnStats(), "moments": sks.Moments(), "sketch": sks.FrequentDirections(size=4)}
 
 
 def unaligned(rows: np.ndarray) -> np.ndarray:

@@ -222,11 +222,7 @@ def test_names_and_classes_that_are_negative_numbers_stay_numbers(rows: np.ndarr
     frame = pd.DataFrame(rows, columns=[f"c{j}" for j in range(9)])
     frame.assign(id=ids).to_parquet(tmp_path / "rows.parquet")
     whole = job(tmp_path, select={"method": "lasso", "task": "classification"})
-    whole["input"] = {
-        "url": str(tmp_path / "rows.parquet"),
-        "target": str(tmp_path / "classes.npy"),
-        "row_names": "id",
-    }
+    whole["input"] = {"url": str(tmp_path / "rows.parquet"), "target": str(tmp_path / "classes.npy"), "row_names": "id"}
     result = sks.run(whole)
     table = pd.read_csv(assigned_file(tmp_path / "out", tmp_path / "rows.parquet"))
     assert table["id"].tolist() == ids.tolist()

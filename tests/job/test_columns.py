@@ -185,9 +185,7 @@ def test_what_a_method_warns_of_is_a_note_of_the_run(job: Job, store: Path) -> N
     assert result.selection.support.size == 0
     assert not (result.folder / "features.zarr").exists()
     with pytest.raises(ConfigError, match="selected no column, so there is nothing to cluster"):
-        sks.run(
-            {**whole, "select": {"method": "thresholded-ols", "n_features": 2}, "cluster": {"n_clusters": 2}},
-        )
+        sks.run({**whole, "select": {"method": "thresholded-ols", "n_features": 2}, "cluster": {"n_clusters": 2}})
 
 
 def test_weighted_columns_are_a_matrix(store: Path, rows: np.ndarray) -> None:

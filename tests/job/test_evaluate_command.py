@@ -97,9 +97,7 @@ def test_an_empty_text_is_no_known_label() -> None:
 def test_accuracy_in_manifest_and_report(job: Job, tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.arange(300) % 3)
     compared = job(
-        input={"labels": str(tmp_path / "labels.npy")},
-        output={"report": True},
-        cluster={"compare_all_columns": True},
+        input={"labels": str(tmp_path / "labels.npy")}, output={"report": True}, cluster={"compare_all_columns": True}
     )
     result = sks.run(compared)
     stated = result.manifest["agreement"]

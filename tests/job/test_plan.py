@@ -134,10 +134,7 @@ def test_passes_have_the_names_and_the_order_of_the_job(tmp_path: Path) -> None:
     plan = forecast_job(job, calibrate=False)
     stages = list(dict.fromkeys(one.stage for one in plan.passes))
     blocks = ["block certificate", "block certificate of the selected columns"]
-    assert stages == [
-        *("summarize", "write features", "range of clusters", "k-means", "inertia", "reassign"),
-        *blocks,
-    ]
+    assert stages == [*("summarize", "write features", "range of clusters", "k-means", "inertia", "reassign"), *blocks]
     (iterations,) = [one for one in plan.passes if one.repeats_most > 1]
     assert (iterations.stage, iterations.repeats_most, iterations.bytes_read) == ("k-means", 10, 0)
     assert plan.total("seconds") is None
@@ -319,10 +316,7 @@ def test_columns_after_the_steps_are_stated(job_file: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (["--set", "select.n_features=41"], "41 asked for"),
-        (["--set", "select.method=varance"], "did you mean"),
-    ],
+    [(["--set", "select.n_features=41"], "41 asked for"), (["--set", "select.method=varance"], "did you mean")],
 )
 def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str) -> None:
     done = cli("plan", job_file, *words)

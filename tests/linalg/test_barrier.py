@@ -6,13 +6,7 @@ import pytest
 from sketchselect.errors import BadParameter
 from sketchselect.linalg import barrier
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
-from sketchselect.linalg.hashing import (
-    approximate_directions,
-    combinations,
-    draw_columns,
-    draw_weights,
-    gaussians,
-)
+from sketchselect.linalg.hashing import approximate_directions, combinations, draw_columns, draw_weights, gaussians
 
 SLACK = 1e-9
 

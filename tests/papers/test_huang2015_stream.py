@@ -135,10 +135,7 @@ def gammas(squares, shrunk, k):
 
 
 @pytest.mark.statement(
-    "Huang 2015, Equation 6",
-    "Huang 2015, Equations 7 and 8",
-    "Huang 2015, Proposition 3.5",
-    "Huang 2015, Theorem 3.1",
+    "Huang 2015, Equation 6", "Huang 2015, Equations 7 and 8", "Huang 2015, Proposition 3.5", "Huang 2015, Theorem 3.1"
 )
 @pytest.mark.parametrize(("size", "k"), SIZES)
 @pytest.mark.parametrize("share", [0.01, 1.0, 100.0])

@@ -162,11 +162,7 @@ def ratio_on(X, reduced, k):
 
 @pytest.mark.statement("Wang 2018, Table 1")
 @pytest.mark.parametrize(
-    ("method", "columns", "stated", "share"),
-    [
-        ("random_signs", 8, 3.0, 0.9),
-        ("sparse_embedding", None, 1.5, 0.5),
-    ],
+    ("method", "columns", "stated", "share"), [("random_signs", 8, 3.0, 0.9), ("sparse_embedding", None, 1.5, 0.5)]
 )
 def test_projections_of_table_1_keep_their_ratios(script, method, columns, stated, share):
     """Boutsidis 2015: 2 + eps from 4 k / eps^2 columns, eps = 1. Liu 2017: 1 + eps with probability 1 - delta."""

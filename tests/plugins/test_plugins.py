@@ -33,11 +33,7 @@ signed-root = sketchselect_peaks:SignedRoot
 [sketchselect.readers]
 fvecs = sketchselect_peaks:FVECS
 """
-PARTS = {
-    "methods": (METHODS, "variance"),
-    "summaries": (KINDS, "moments"),
-    "steps": (STEPS, "l2"),
-}
+PARTS = {"methods": (METHODS, "variance"), "summaries": (KINDS, "moments"), "steps": (STEPS, "l2")}
 
 
 def describe_package(folder: Path, name: str, entry_points: str) -> None:

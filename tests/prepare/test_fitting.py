@@ -137,10 +137,7 @@ def test_a_finished_pass_is_not_made_again(counts, tmp_path):
     rules = sks.execution.Checkpoint(tmp_path / "nodes", min_bytes=0, min_seconds=0, state_ratio=0)
     for _ in range(2):
         source = Source(sks.open_matrix(tmp_path / "x.npy"), prepare=resolve(["tf-idf", "standardise"]))
-        fit_steps(
-            source,
-            serial(checkpoint=rules, on_statistics=lambda s: seen.append(s.rows_read)),
-        )
+        fit_steps(source, serial(checkpoint=rules, on_statistics=lambda s: seen.append(s.rows_read)))
     assert seen == [300, 300, 0, 0]
 
 

@@ -89,10 +89,7 @@ def test_lists_of_other_lengths_and_nulls(tmp_path):
     expected = [[1.0, np.nan], [3.0, 4.0]]
     assert np.array_equal(open_matrix(path, nonfinite="missing").read_rows(0, 2), expected, equal_nan=True)
     for rows, message in (
-        (
-            [[1.0, 2.0], [3.0, 4.0], [5.0]],
-            r"row group 0: column 'e' has a list of 1 entries in row 2",
-        ),
+        ([[1.0, 2.0], [3.0, 4.0], [5.0]], r"row group 0: column 'e' has a list of 1 entries in row 2"),
         ([[1.0, 2.0], None], r"column 'e' has no list in row 1"),
     ):
         pq.write_table(pa.table({"e": pa.array(rows, pa.list_(pa.float64()))}), path)

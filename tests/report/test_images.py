@@ -55,12 +55,7 @@ def test_centres_are_images_on_one_scale(bare_run, parse):
     centres = np.array([[0.0, 1, 2, 3, 4, 5], [5, 5, 5, 5, 5, 10], [7, 7, 7, 7, 7, 7]])
     html = render(
         *bare_run(
-            n_columns=6,
-            scores=np.zeros(6),
-            support=[1],
-            image_shape=[2, 3],
-            cluster_weights=[4, 5, 0],
-            centres=centres,
+            n_columns=6, scores=np.zeros(6), support=[1], image_shape=[2, 3], cluster_weights=[4, 5, 0], centres=centres
         )
     )
     images = [image for image in parse(html).all("img") if "cluster" in image["alt"]]

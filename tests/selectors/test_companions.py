@@ -181,9 +181,7 @@ def test_mcfs_by_hand():
 
 
 @pytest.mark.parametrize(
-    "make",
-    [partial(MCFSSelector, n_clusters=2), LaplacianScoreSelector],
-    ids=["mcfs", "laplacian-score"],
+    "make", [partial(MCFSSelector, n_clusters=2), LaplacianScoreSelector], ids=["mcfs", "laplacian-score"]
 )
 def test_methods_on_a_sample_find_the_groups_from_any_source(make, tmp_path):
     X = groups(600)

@@ -195,12 +195,7 @@ def test_newton_solves_the_columns_that_are_left(make):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"n_iter": 0}, "n_iter"),
-        ({"n_iter": 2.5}, "n_iter"),
-        ({"mu": -1.0}, "mu"),
-    ],
+    ("options", "words"), [({"n_iter": 0}, "n_iter"), ({"n_iter": 2.5}, "n_iter"), ({"mu": -1.0}, "mu")]
 )
 def test_bad_options_are_named(make, options, words):
     with pytest.raises(BadParameter, match=words):

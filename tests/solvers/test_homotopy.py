@@ -138,10 +138,7 @@ def test_one_column(moments):
     np.testing.assert_allclose(path.coef(-1), problem.xy[:, 0])
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"max_features": 0}, "max_features"), ({"l2": -1.0}, "l2")],
-)
+@pytest.mark.parametrize(("options", "words"), [({"max_features": 0}, "max_features"), ({"l2": -1.0}, "l2")])
 def test_bad_options_are_named(make, options, words):
     with pytest.raises(BadParameter, match=words):
         homotopy_path(make(30, 6, 2).problem, **options)

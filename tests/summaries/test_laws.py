@@ -130,10 +130,7 @@ LAWS = {
     "comoment-panel": SummaryLaws(ComomentPanel(1, 4), check_panel, targets=some_targets, other=ComomentPanel(2, 4)),
     "column-stats": SummaryLaws(ColumnStats(), check_columns, other=FrequentDirections(8)),
     "groups": SummaryLaws(
-        Groups(ColumnStats(), [0, 1, 2]),
-        check_groups,
-        targets=three_labels,
-        other=Groups(ColumnStats(), [0, 2, 1]),
+        Groups(ColumnStats(), [0, 1, 2]), check_groups, targets=three_labels, other=Groups(ColumnStats(), [0, 2, 1])
     ),
     "level-counts": SummaryLaws(LevelCounts(30), check_levels, other=LevelCounts(31)),
     "top-values": SummaryLaws(TopValues(7), check_top, other=TopValues(8)),
@@ -163,10 +160,7 @@ LAWS = {
         LeverageSample(sampling_rate="paper"), check_sample, other=LeverageSample(sampling_rate="paper", seed=1)
     ),
     "leverage-scores": SummaryLaws(
-        LeverageScores(FACTOR_40, 1.0),
-        check_scores,
-        other=LeverageScores(2 * FACTOR_40, 1.0),
-        matrices=WIDE_40,
+        LeverageScores(FACTOR_40, 1.0), check_scores, other=LeverageScores(2 * FACTOR_40, 1.0), matrices=WIDE_40
     ),
     "row-sample uniform": SummaryLaws(RowSample(9, seed=3), check_row_sample, other=RowSample(9, seed=4)),
     "row-sample": SummaryLaws(

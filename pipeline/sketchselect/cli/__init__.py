@@ -49,9 +49,7 @@ def run(
 
 
 @command
-def report(
-    folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
-) -> Outcome:
+def report(folder: Annotated[Path, typer.Argument(help="The output folder of a run.")]) -> Outcome:
     """Draw report.html of a finished run again."""
     from sketchselect.workflow.job import render_folder
 

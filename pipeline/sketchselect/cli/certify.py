@@ -38,8 +38,7 @@ def certify(
         ),
     ] = None,
     weight: Annotated[
-        str | None,
-        typer.Option("--weight", help="Weight of each row: a file, or an array in the store."),
+        str | None, typer.Option("--weight", help="Weight of each row: a file, or an array in the store.")
     ] = None,
     method: Annotated[
         str | None,
@@ -50,8 +49,7 @@ def certify(
         ),
     ] = None,
     block_rows: Annotated[
-        int | None,
-        typer.Option("--block-rows", min=2, help="Rows in a block (400): larger is tighter and slower."),
+        int | None, typer.Option("--block-rows", min=2, help="Rows in a block (400): larger is tighter and slower.")
     ] = None,
     confidence: Annotated[
         float | None,
@@ -228,8 +226,7 @@ def compare(
 def evaluate(
     target: Annotated[str, typer.Argument(help="The output folder of a run, or the cluster of each row.")],
     labels: Annotated[
-        str | None,
-        typer.Option("--labels", help="Known labels: a file, or an array in a store; by default the job's."),
+        str | None, typer.Option("--labels", help="Known labels: a file, or an array in a store; by default the job's.")
     ] = None,
     storage: StorageOptions = None,
 ) -> Outcome:

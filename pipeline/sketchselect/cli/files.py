@@ -48,8 +48,7 @@ def summarize(
     sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
     moments: Annotated[bool, typer.Option("--moments", help="Also keep exact means and covariances.")] = False,
     target: Annotated[
-        str | None,
-        typer.Option("--target", help="Target of each row: a file, or an array in the store."),
+        str | None, typer.Option("--target", help="Target of each row: a file, or an array in the store.")
     ] = None,
     classes: Annotated[bool, typer.Option("--classes", help="The target holds class labels, not numbers.")] = False,
     folds: Annotated[
@@ -70,8 +69,7 @@ def summarize(
         int, typer.Option("--degree", metavar="1|2", min=1, max=2, help="2: also squares and products of columns.")
     ] = 1,
     top_values: Annotated[
-        int | None,
-        typer.Option("--top-values", min=1, help="Largest values to keep of each column, for hvg (64)."),
+        int | None, typer.Option("--top-values", min=1, help="Largest values to keep of each column, for hvg (64).")
     ] = None,
     batches: Annotated[
         str | None, typer.Option("--batches", help="Batch of each row, for hvg: a file, or an array in the store.")
@@ -328,8 +326,7 @@ def select(
     method: Annotated[str, typer.Option("--method", help="Selection method, such as greedy.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
     features: Annotated[
-        int | None,
-        typer.Option("--n-features", min=1, help="Number of columns; some methods choose it themselves."),
+        int | None, typer.Option("--n-features", min=1, help="Number of columns; some methods choose it themselves.")
     ] = None,
     model: Annotated[
         Path | None, typer.Option("--model", help="File for the fitted model (.json), for methods with a target.")
@@ -355,10 +352,7 @@ def cluster(
     prepare: Annotated[
         list[str] | None,
         typer.Option(
-            "--prepare",
-            metavar="STEP",
-            help="A prepare step; by default those of the selection.",
-            callback=steps_named,
+            "--prepare", metavar="STEP", help="A prepare step; by default those of the selection.", callback=steps_named
         ),
     ] = None,
     fitted: Fitted = None,
@@ -427,8 +421,7 @@ def inspect(
 @command
 def convert(
     source: Annotated[
-        str,
-        typer.Argument(help="A .npy, .npz, .csv, .mtx, svmlight, Parquet or .h5ad file, or a store."),
+        str, typer.Argument(help="A .npy, .npz, .csv, .mtx, svmlight, Parquet or .h5ad file, or a store.")
     ],
     destination: Annotated[str, typer.Argument(help="The Zarr store to write, a path or URL.")],
     chunks: Annotated[

@@ -447,8 +447,7 @@ OpenCluster = Annotated[
     ),
 ]
 JobCluster = Annotated[
-    str | None,
-    typer.Option("--scheduler", metavar="CLUSTER", help="Replaces the job's execution.cluster."),
+    str | None, typer.Option("--scheduler", metavar="CLUSTER", help="Replaces the job's execution.cluster.")
 ]
 Workers = Annotated[int | None, typer.Option("--n-workers", min=1, help="Worker processes or threads (one per core).")]
 Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard the results of an earlier run, or resume it.")]

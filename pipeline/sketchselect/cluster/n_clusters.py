@@ -27,13 +27,7 @@ from sketchselect.linalg.hashing import approximate_directions, derive_seed, gau
 from sketchselect.linalg.kmeans.sample import COST_TIE, LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.kmeans.separation import PIECE_NBYTES, Partition, distance_sums, sums_of_rows
 from sketchselect.linalg.spectrum import Spectrum
-from sketchselect.linalg.validation import (
-    MOST_TIMES,
-    Floats,
-    Labels,
-    require_positive,
-    require_seed,
-)
+from sketchselect.linalg.validation import MOST_TIMES, Floats, Labels, require_positive, require_seed
 from sketchselect.plots import ClusterRangeDisplay
 from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 

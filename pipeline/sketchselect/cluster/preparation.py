@@ -302,12 +302,7 @@ def comparing_nbytes(source: Source, n_clusters: int) -> int:
     return COUNT_NBYTES * counts + (3 * 8 * n_rows * n_columns if is_dense else 0)
 
 
-def compared_on(
-    sample: RowSample,
-    n_clusters: int,
-    candidates: Sequence[tuple[Step, ...]],
-    seed: int,
-) -> Preparations:
+def compared_on(sample: RowSample, n_clusters: int, candidates: Sequence[tuple[Step, ...]], seed: int) -> Preparations:
     """Return the comparison on a sample of raw rows."""
     halves = Halves.of(sample, derive_seed(seed, "preparations", "halves"))
     n_rows = halves.first.shape[0]

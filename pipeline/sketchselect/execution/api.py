@@ -214,11 +214,7 @@ def fit_prepare(
 
 
 def delayed_summary(
-    source: Source,
-    description: Summary[Any],
-    *,
-    start: int = 0,
-    partition_bytes: int | str | None = None,
+    source: Source, description: Summary[Any], *, start: int = 0, partition_bytes: int | str | None = None
 ) -> Any:
     """Return the summary of a source as a `Delayed`, passes that fit prepare steps included.
 

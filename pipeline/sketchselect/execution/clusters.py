@@ -131,10 +131,7 @@ def _speaks_tls(host: str, port: int) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS) as plain,
-            context.wrap_socket(plain),
-        ):
+        with socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS) as plain, context.wrap_socket(plain):
             return True
     except ssl.SSLError as error:
         # An alert, for example about a missing certificate, is TLS too.

@@ -36,13 +36,7 @@ from sketchselect._memory import peak_nbytes, trim
 from sketchselect._progress import Progress, Result, Statistics
 from sketchselect._text import format_seconds
 from sketchselect._version import KERNEL_VERSION, __version__
-from sketchselect.errors import (
-    BadCluster,
-    BadParameter,
-    ClusterLost,
-    PartitionFailed,
-    SketchSelectError,
-)
+from sketchselect.errors import BadCluster, BadParameter, ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution.engine import CLIENTS
 from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, local_build
 from sketchselect.execution.tasks import Span, read_cached
@@ -776,10 +770,7 @@ class DaskEngine(Engine):
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
         reports = plan.stage, plan.stall_timeout, plan.progress
         limits = self.worker_timeout, self.worker_ttl, self.nannies
-        with (
-            self._connected(plan),
-            contextlib.closing(ClusterWatch(self.client, *reports, *limits)) as watch,
-        ):
+        with self._connected(plan), contextlib.closing(ClusterWatch(self.client, *reports, *limits)) as watch:
             return ClusterPass(self.client, plan, watch, self.n_slots).run()
 
     def hold(self, panels: Iterator[SketchPanel], edges: Sequence[int]) -> Panels:

@@ -167,11 +167,7 @@ Identities = list[tuple[str, str | None]]
 
 
 def reduce_blocks(
-    source: Source,
-    reduction: Reduction[T],
-    options: PassOptions,
-    *,
-    partitions: Partitions | None = None,
+    source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
 ) -> Result[T]:
     """Reduce a source, block by block, in one fixed tree: the same bits on every engine.
 

@@ -345,11 +345,7 @@ def _joined(
 
 
 def _projection(
-    source: Source,
-    partitions: Partitions,
-    description: FrequentDirections,
-    edges: Sequence[int],
-    engine: Engine,
+    source: Source, partitions: Partitions, description: FrequentDirections, edges: Sequence[int], engine: Engine
 ) -> Projection:
     """Return what each process will need at most for a sketch in panels."""
     slots, size, n_panels = engine.slots_per_process, description.size, len(edges) - 1

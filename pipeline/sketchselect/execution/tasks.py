@@ -158,12 +158,7 @@ def read_cached(context: TaskContext[Any], span: Span, sent: Block | None = None
 
 
 def read_block(
-    source: Source,
-    start: int,
-    stop: int,
-    retries: int,
-    sent: Block | None = None,
-    laps: Laps | None = None,
+    source: Source, start: int, stop: int, retries: int, sent: Block | None = None, laps: Laps | None = None
 ) -> Block:
     """Return a block; errors of storage that may pass are tried again, each time after a longer pause."""
     if isinstance(sent, CachedBlock):

@@ -147,10 +147,7 @@ def dispersion_columns(
         order = np.lexsort((by_name, -np.nan_to_num(normalized, nan=-np.inf), -in_batches))
         chosen = np.zeros(means.size)
         chosen[order[:n_top]] = 1
-        counts = {
-            "highly_variable_nbatches": in_batches,
-            "highly_variable_intersection": in_batches == n_batches,
-        }
+        counts = {"highly_variable_nbatches": in_batches, "highly_variable_intersection": in_batches == n_batches}
     return {
         "highly_variable": chosen.astype(bool),
         "means": means,
@@ -204,10 +201,7 @@ def residual_columns(
     order, median, in_batches = combined_order(variances, n_top, "numpy", by_batches=True)
     chosen = np.zeros(totals.shape[1], dtype=bool)
     chosen[order[:n_top]] = True
-    counts = {
-        "highly_variable_nbatches": in_batches,
-        "highly_variable_intersection": in_batches == n_batches,
-    }
+    counts = {"highly_variable_nbatches": in_batches, "highly_variable_intersection": in_batches == n_batches}
     return {
         "means": total.mean,
         "variances": total.centered_column_squared_norms / max(total.n_rows - 1, 1),

@@ -455,7 +455,7 @@ def _warn_of_values(matrix: Matrix, flavor: Flavor) -> None:
             expected, seen = "raw counts", "fractions"
         warn(
             f"flavor {flavor!r} is of {expected}, but the values of the first cells are {seen}; name another layer or "
-            "flavor",
+            "flavor"
         )
 
 
@@ -473,7 +473,7 @@ def _warn_of_counts(matrix: Matrix, verb: str, why: str) -> None:
     if counts and largest > 1:
         warn(
             f"{verb} seems to get raw counts (the values of the first cells are whole numbers), {why}; take logarithms "
-            "of normalised counts first (scanpy.pp.normalize_total, scanpy.pp.log1p), or name their layer",
+            "of normalised counts first (scanpy.pp.normalize_total, scanpy.pp.log1p), or name their layer"
         )
 
 

@@ -48,11 +48,7 @@ class Panels(ABC):
         self.edges = tuple(edges)  # First column of every panel, and the number of columns
 
     def map(
-        self,
-        function: Callable[..., Any],
-        *shared: Any,
-        each: Each = None,
-        only: Sequence[int] | None = None,
+        self, function: Callable[..., Any], *shared: Any, each: Each = None, only: Sequence[int] | None = None
     ) -> list[Any]:
         """Return ``function(panel, *each[j], *shared)`` of all panels j, in order, or of `only` some."""
         return self._map(function, range(len(self.edges) - 1) if only is None else only, each, shared)

@@ -11,16 +11,7 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.parameters import Limits, Positive, whole
 from sketchselect.linalg.validation import Array, Floats, is_csr, is_number
-from sketchselect.prepare.steps import (
-    Block,
-    Need,
-    Step,
-    as_floats,
-    dense,
-    in_pieces,
-    require_counts,
-    with_stored,
-)
+from sketchselect.prepare.steps import Block, Need, Step, as_floats, dense, in_pieces, require_counts, with_stored
 
 
 def _deviation(summary: Any, ddof: int) -> Floats:

@@ -415,12 +415,7 @@ class Matrix(ABC):
 
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
-        return {
-            "address": self.address,
-            "shape": list(self.shape),
-            "dtype": str(self.dtype),
-            "sparse": self.is_sparse,
-        }
+        return {"address": self.address, "shape": list(self.shape), "dtype": str(self.dtype), "sparse": self.is_sparse}
 
 
 class MatrixView(Matrix):

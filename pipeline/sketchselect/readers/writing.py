@@ -23,14 +23,7 @@ from sketchselect.linalg.csr import densify
 from sketchselect.linalg.validation import Array, is_csr
 from sketchselect.location import Location, is_url, is_within, locate
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions, warn_of_rounding
-from sketchselect.readers.opening import (
-    TEXT,
-    format_by_ending,
-    format_of,
-    given_names,
-    open_matrix,
-    warn_of_doubts,
-)
+from sketchselect.readers.opening import TEXT, format_by_ending, format_of, given_names, open_matrix, warn_of_doubts
 from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, different_columns, doubts_of, rising_columns
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
@@ -491,7 +484,7 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
     if rows.may_be_names:
         warn(
             f"{rows.address}: the first line rises by whole numbers and is read as a row; if these are names of "
-            "columns, put a letter before one of them and convert again",
+            "columns, put a letter before one of them and convert again"
         )
     warn_of_doubts(doubts_of(rows.address, [rows.names[j] for j in rising] if rows.names else (), different))
     if rows.texts:
@@ -504,12 +497,12 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
         warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns "
             f"{'is' if len(rows.texts) == 1 else 'are'} {' or '.join(kinds)} and not used as features{first}; "
-            f"target, labels or dates of a job may be {listed}{encoding}",
+            f"target, labels or dates of a job may be {listed}{encoding}"
         )
     if rows.like_numbers:
         warn(
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
-            "written as 1234.5 (decimal point, no separators, no unit) they are features",
+            "written as 1234.5 (decimal point, no separators, no unit) they are features"
         )
     nearly = [name for name, count in rows.nearly_numbers.items() if count.is_nearly_all]
     if nearly := [name for name in nearly if name not in rows.like_numbers]:

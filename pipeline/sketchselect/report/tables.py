@@ -356,10 +356,7 @@ def profile_table(run: RunContent) -> dict[str, Any] | None:
     columns = columns[np.lexsort((best[columns], places[:, columns].argmin(axis=0)))]
     largest = max(float(np.abs(away[np.ix_(clusters, columns)]).max()), 1e-300)
     rows = [
-        (
-            _column_name(run, int(j)),
-            [(f"{v:+.1f}", 100 * abs(float(v)) / largest, v < 0) for v in away[clusters, j]],
-        )
+        (_column_name(run, int(j)), [(f"{v:+.1f}", 100 * abs(float(v)) / largest, v < 0) for v in away[clusters, j]])
         for j in columns
     ]
     left_off = len(support) - len(columns), len(away) - len(clusters)

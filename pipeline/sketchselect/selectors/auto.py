@@ -491,7 +491,7 @@ class AutoSelector(BaseSelector):
             warn(
                 f"a few rows far from the others decide the clusters, and {sample.n_kept} of {sample.n_rows} rows say "
                 "little of them: the estimates cannot be trusted, and their intervals are wider; fit from the rows "
-                "themselves (a second pass samples by distance), or take more sample_rows",
+                "themselves (a second pass samples by distance), or take more sample_rows"
             )
         return Curve(sample, k, selections, int(self.random_state), alternatives, doubt)
 
@@ -537,7 +537,7 @@ class AutoSelector(BaseSelector):
                 f"{counted(self.curve_.n_clusters, 'cluster')} {verb} {100.0 * explained:.1f} % of the variance, on "
                 "all columns too, so columns chosen for them say little; another number of clusters or another "
                 "preparation of the rows may explain more (of counts, `cluster.compare_preparations` chooses one, and "
-                'prepare.steps = "auto" in a job)',
+                'prepare.steps = "auto" in a job)'
             )
         self.method_ = choice.method
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (choice.method, choice.n_features))
@@ -550,7 +550,7 @@ class AutoSelector(BaseSelector):
                     warn(
                         f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the "
                         "inertia of k-means on all columns and of what its clusters explain; a larger tolerance or "
-                        "sample_rows may help",
+                        "sample_rows may help"
                     )
         centers = cluster_means(curve.sample, curve.n_clusters, curve.seed, curve.everything.labels)
         self.cluster_centers_ = None if centers is None else centers[:, point.selection.support]

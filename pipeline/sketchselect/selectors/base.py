@@ -879,7 +879,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
                 warn(
                     f"rows were scaled to unit length (normalize), and their mean is {100.0 * share:.1f} % of all "
                     "squares: columns far from zero make all rows nearly parallel, and what distinguishes them is "
-                    "lost; set normalize=None (in a job normalize = false), or standardise the columns first",
+                    "lost; set normalize=None (in a job normalize = false), or standardise the columns first"
                 )
                 return
 

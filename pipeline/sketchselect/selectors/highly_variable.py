@@ -293,7 +293,7 @@ class HighlyVariableGenes(BaseSelector):
         if not all(np.array_equal(group.top, np.rint(group.top)) for group in groups):
             warn(
                 "values are not whole numbers: raw counts are needed, and of normalised or logged ones other columns "
-                "are selected",
+                "are selected"
             )
         for i, group in enumerate(groups):
             if len(groups) > 1 and float(group.weight.max(initial=0.0)) <= 1:

@@ -274,7 +274,7 @@ class OnlineLeverageSelector(BaseSelector):
             warn(
                 f"every one of the {self.scores_.size} columns was selected: some are left out only if there are many "
                 f"more than {rate:.3g} (the sampling rate) x the {self.summary_.n_features} rows (or their rank); set "
-                "n_features_to_select, a smaller sampling_rate or a larger ridge, or use LeverageSelector",
+                "n_features_to_select, a smaller sampling_rate or a larger ridge, or use LeverageSelector"
             )
 
     @property
@@ -301,7 +301,7 @@ class OnlineLeverageSelector(BaseSelector):
         elif self.n_features_to_select is not None and items.size < n_select:
             warn(
                 f"{items.size} columns were sampled, fewer than n_features_to_select = {n_select}; raise "
-                "sampling_rate for more",
+                "sampling_rate for more"
             )
         rate = summary.rate(summary.n_features)
         return self._selection(

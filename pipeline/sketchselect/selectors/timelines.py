@@ -229,9 +229,7 @@ def scan_plan(
         partitions = periods.partitions(source, options.partition_bytes)
         spans = periods.spans(partitions, points, window)
     tree = ScanTree(
-        len(partitions),
-        fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN,
-        points=tuple(spans),
+        len(partitions), fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN, points=tuple(spans)
     )
     # Nodes at both ends of a point's rows are kept for other points.
     waiting = 2 * tree.depth * (tree.fan_in - 1) * state

@@ -44,14 +44,7 @@ def schedule(n_features: int, n_select: int, n_iter: int, mu: float = 1.0) -> ND
     return out
 
 
-def anneal(
-    problem: Problem,
-    n_select: int,
-    *,
-    n_iter: int | None = None,
-    mu: float = 1.0,
-    newton: bool = False,
-) -> Fit:
+def anneal(problem: Problem, n_select: int, *, n_iter: int | None = None, mu: float = 1.0, newton: bool = False) -> Fit:
     """Return the columns that remain after gradient descent on f with dropped columns, and the refit on them.
 
     The step is ``1.9 / lambda_max`` of the correlations of the remaining columns, recomputed after every drop, because

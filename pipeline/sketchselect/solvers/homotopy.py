@@ -350,10 +350,7 @@ def _breakpoints(problem: Problem, xy: Floats, most: int, l2: float) -> Iterator
         if columns.size == most and state.size > most:
             return
         state.advance()
-    warn(
-        f"the path ended after {limit} breakpoints, from rounding; set l2 above 0",
-        RuntimeWarning,
-    )
+    warn(f"the path ended after {limit} breakpoints, from rounding; set l2 above 0", RuntimeWarning)
 
 
 class Design:

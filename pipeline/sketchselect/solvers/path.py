@@ -251,13 +251,7 @@ def effective_size(correlation: Floats, shift: Floats) -> float:
 
 
 def validation_error(
-    coef: Floats,
-    intercept: Floats | float,
-    covariance: Floats,
-    xy: Floats,
-    yy: Floats,
-    mean: Floats,
-    y_mean: Floats,
+    coef: Floats, intercept: Floats | float, covariance: Floats, xy: Floats, yy: Floats, mean: Floats, y_mean: Floats
 ) -> Floats:
     """Return the mean squared error of a linear model on validation rows, from their moments: one per target.
 

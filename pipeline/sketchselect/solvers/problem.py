@@ -271,13 +271,7 @@ def _standardized(
 
 
 def _check(
-    s: Floats,
-    shape: tuple[int, ...],
-    targets: Floats,
-    within: Floats,
-    center: Floats,
-    y_center: Floats,
-    n: float,
+    s: Floats, shape: tuple[int, ...], targets: Floats, within: Floats, center: Floats, y_center: Floats, n: float
 ) -> None:
     p, q = targets.shape if targets.ndim == 2 else (0, 0)
     if p == 0 or q == 0:

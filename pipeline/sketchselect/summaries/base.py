@@ -358,12 +358,7 @@ class Summary(ABC, Generic[R]):
         return self._with(self._empty(int(n_features), int(n_targets)), replace(self.context, rows=None))
 
     def from_block(
-        self,
-        X: ArrayLike,
-        y: Any = None,
-        *,
-        start: int | Array = 0,
-        sample_weight: ArrayLike | None = None,
+        self, X: ArrayLike, y: Any = None, *, start: int | Array = 0, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Return a new summary, with these parameters, of one block of rows.
 

@@ -200,11 +200,7 @@ class LeverageSample(Summary[SampleRecord]):
         place = np.searchsorted(union.seen, union.items)
         scores[place] = np.minimum(scores[place], new_scores)
         return replace(
-            union,
-            items=union.items[sampled],
-            intensities=intensities[sampled],
-            rows=union.rows[sampled],
-            scores=scores,
+            union, items=union.items[sampled], intensities=intensities[sampled], rows=union.rows[sampled], scores=scores
         )
 
     def _appended(

@@ -69,10 +69,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "date_columns": session.matrix.date_columns,
         "row_names": None if column_name(inputs.row_names) is None else inputs.row_names,
         "nonfinite": inputs.nonfinite,
-        "prepare": [
-            *entries,
-            *(step.name for step in session.steps[len(entries) :]),
-        ],
+        "prepare": [*entries, *(step.name for step in session.steps[len(entries) :])],
         "statistics": None
         if session.statistics is None
         else base64.b64encode(codec.encode(session.statistics)).decode("ascii"),

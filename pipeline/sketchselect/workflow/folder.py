@@ -15,14 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from sketchselect.errors import (
-    DamagedFile,
-    Incompatible,
-    NotOurFolder,
-    RunInProgress,
-    SketchSelectError,
-    SourceError,
-)
+from sketchselect.errors import DamagedFile, Incompatible, NotOurFolder, RunInProgress, SketchSelectError, SourceError
 from sketchselect.location import Buffer, sync_folder
 
 

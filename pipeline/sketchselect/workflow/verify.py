@@ -151,10 +151,7 @@ def complete(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def job_of_run(
-    path: Path,
-    content: Mapping[str, Any],
-    runs_on: Mapping[str, Any],
-    storage_options: Mapping[str, Any] | None = None,
+    path: Path, content: Mapping[str, Any], runs_on: Mapping[str, Any], storage_options: Mapping[str, Any] | None = None
 ) -> JobConfig:
     """Return the job of a finished run, optionally for another cluster.
 

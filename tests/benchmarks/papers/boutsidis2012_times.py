@@ -15,13 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sketchselect.linalg.barrier import sample_frobenius, sample_spectral
-from sketchselect.linalg.hashing import (
-    approximate_directions,
-    combinations,
-    draw_columns,
-    draw_weights,
-    gaussians,
-)
+from sketchselect.linalg.hashing import approximate_directions, combinations, draw_columns, draw_weights, gaussians
 
 Sizes = dict[str, int]
 

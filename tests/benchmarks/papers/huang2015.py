@@ -78,9 +78,7 @@ def whole_pass(name: str) -> None:
     matrix = sks.open_matrix(str(DATA / f"{name}.npz"))
     selector = sks.SketchedRidgeSelector(1000, n_components=k)
     sketch = sks.summarize(
-        matrix,
-        selector.summary_description(matrix.shape[1]),
-        prepare=[{"step": "tf-idf", "sublinear": True}, "l2"],
+        matrix, selector.summary_description(matrix.shape[1]), prepare=[{"step": "tf-idf", "sublinear": True}, "l2"]
     )
     selector.fit_summary(sketch)
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

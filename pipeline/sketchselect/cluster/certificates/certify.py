@@ -86,11 +86,7 @@ def closest_certificate(
 
 
 def measured_bounds(
-    rows: Source,
-    objective: float | None,
-    n_clusters: int,
-    members: Mapping[str, Summary[Any]],
-    options: PassOptions,
+    rows: Source, objective: float | None, n_clusters: int, members: Mapping[str, Summary[Any]], options: PassOptions
 ) -> Measured:
     """Return summaries of rows, and the objective of their labels unless it is passed; one pass."""
     if objective is None:

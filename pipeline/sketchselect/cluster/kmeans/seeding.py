@@ -17,14 +17,7 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution.source import Block, CachedBlock
 from sketchselect.execution.summarize import summary_reduction
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.hashing import (
-    KeyedRows,
-    derive_seed,
-    exponential_keys,
-    gaussians,
-    smallest_rows,
-    uniforms,
-)
+from sketchselect.linalg.hashing import KeyedRows, derive_seed, exponential_keys, gaussians, smallest_rows, uniforms
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.sample import MOST_NBYTES, POLISH_ITERATIONS, WeightedRows, sample_size
 from sketchselect.linalg.threads import one_blas_thread

@@ -88,11 +88,7 @@ class Partition:
         # Clusters with one mean, as in scikit-learn, are no neighbours.
         apart[apart == 0] = np.inf
         davies = float(((mean_distances[:, None] + mean_distances) / apart).max(axis=1).mean())
-        return {
-            "calinski_harabasz": harabasz,
-            "davies_bouldin": davies,
-            "silhouette": float(totals[0]) / weight,
-        }
+        return {"calinski_harabasz": harabasz, "davies_bouldin": davies, "silhouette": float(totals[0]) / weight}
 
 
 def distance_sums(partitions: Sequence[Partition], block: Any) -> Floats:

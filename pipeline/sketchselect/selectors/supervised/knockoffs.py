@@ -189,7 +189,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         if 0 < active.size < least:
             warn(
                 f"fdr = {fdr:g} takes at least {least} columns selected at once, but {active.size} vary: none can be "
-                'selected; raise fdr, or take UnivariateSelector(mode="fdr-by")',
+                'selected; raise fdr, or take UnivariateSelector(mode="fdr-by")'
             )
         return self._selection(
             summary,
@@ -231,7 +231,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
         if n_dependent:
             warn(
                 f"{n_dependent} columns depend linearly on others and are not selected, because nothing tells them "
-                f"apart: columns {_dependent(active[construction.gaps == 0].tolist(), summary)}",
+                f"apart: columns {_dependent(active[construction.gaps == 0].tolist(), summary)}"
             )
 
         def draw(i: int) -> Floats:

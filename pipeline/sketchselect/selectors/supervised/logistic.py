@@ -31,12 +31,7 @@ from sketchselect.selectors.supervised.likelihood_path import (
     survey_description,
 )
 from sketchselect.selectors.supervised.models import Candidate, Criterion, ModelPath, Rule, Units
-from sketchselect.selectors.supervised.path import (
-    DEFAULT_FOLDS,
-    NOTHING_VARIES,
-    Folded,
-    Probability,
-)
+from sketchselect.selectors.supervised.path import DEFAULT_FOLDS, NOTHING_VARIES, Folded, Probability
 from sketchselect.selectors.supervised.penalized import Alphas, NAlphas
 from sketchselect.selectors.supervised.predict import LinearModelMixin
 from sketchselect.selectors.supervised.target import ConstantColumns, ConstantTarget, TargetMixin, Task, with_task

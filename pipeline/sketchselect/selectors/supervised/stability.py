@@ -218,7 +218,7 @@ class StabilitySelector(TargetMixin, BaseSelector):
         if n_empty:
             warn(
                 f"{n_empty} of {n_halves} halves of the rows are empty, and select nothing: n_samples = "
-                f"{summary.n_rows} is too few for n_buckets = {self.n_buckets}, or too few have a positive weight",
+                f"{summary.n_rows} is too few for n_buckets = {self.n_buckets}, or too few have a positive weight"
             )
         frequency /= n_halves
         least = 1.0 / (self._share * max(n_distinct, 1))

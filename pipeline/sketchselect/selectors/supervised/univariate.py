@@ -16,13 +16,7 @@ from sketchselect.linalg.parameters import Limits, Share, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection, rank
-from sketchselect.selectors.supervised.binned import (
-    mutual_information,
-    n_bins_for,
-    rank_sums,
-    sample_for,
-    target_edges,
-)
+from sketchselect.selectors.supervised.binned import mutual_information, n_bins_for, rank_sums, sample_for, target_edges
 from sketchselect.selectors.supervised.effects import (
     Effects,
     best_of,

@@ -933,10 +933,7 @@ class _Walk:
         description = blocks.description
         if blocks.is_automatic:
             description = BlockBound(
-                description.n_clusters,
-                description.block_rows,
-                seed=description.seed,
-                triangles=description.triangles,
+                description.n_clusters, description.block_rows, seed=description.seed, triangles=description.triangles
             )
         passes: list[tuple[Source, str, int | None]] = [(session.rows, "block certificate", None)]
         if not blocks.is_automatic:

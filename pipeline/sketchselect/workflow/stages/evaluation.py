@@ -282,12 +282,7 @@ def _of_rows(
 
 
 def from_blocks(
-    session: Session,
-    source: Source,
-    blocks: Affordable,
-    objective: float,
-    stage: str,
-    sums: CentroidSums | None = None,
+    session: Session, source: Source, blocks: Affordable, objective: float, stage: str, sums: CentroidSums | None = None
 ) -> Certificate:
     """Return the certificate of a pass over rows in blocks; the pass resumes from its checkpoints.
 
