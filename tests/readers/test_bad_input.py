@@ -290,7 +290,7 @@ CASES = [
     ("encrypted archive", encrypted, {}, SourceError, ["a.npz", "encrypted"]),
     ("archive of two words", archive(format=np.array(["csr", "x"])), {}, SourceError, ["'format'"]),
     ("archive of one length", archive(format=np.array("csr"), shape=np.array(60)), {}, SourceError, ["'shape'"]),
-    ("fractions of mtx", text(MARKET + b"3 2 2\n1 1 5\n2 2 1.5\n", "a.mtx"), {}, SourceError, ["line 5 is no whole number"]),
+    ("fractions of mtx", text(MARKET + b"3 2 2\n1 1 5\n2 2 1.5\n", "a.mtx"), {}, SourceError, ["line 5 must be row, column, a whole number"]),
     ("mtx too large", text(MARKET + b"3 2 9999999999999\n1 1 5\n", "a.mtx"), {}, SourceError, ["9,999,999,999,999 entries", "memory"]),
     ("places of coo", misplaced, {}, SourceError, ["not a valid COO matrix"]),
     ("128 bits", lambda d: pl.DataFrame({"a": [1]}, schema={"a": pl.Int128}), {}, SourceError, ["column 'a'", "Int128"]),

@@ -286,6 +286,35 @@ def test_matrix_market(tmp_path):
             convert(tmp_path / f"{name}.mtx", tmp_path / "bad.zarr")
 
 
+@pytest.mark.parametrize(
+    ("kind", "lines", "number"),
+    [
+        ("coordinate real", ["3 2 2", "1 1 1.5", "2 2 1D5"], 5),
+        ("coordinate real", ["3 2 2", "1 1 1,5", "2 2 1"], 4),
+        ("coordinate real", ["3 2 2", "1 1 1.5", "", "2 2 1 000"], 6),
+        ("coordinate integer", ["3 2 1", "1 1 1e+05"], 4),
+        ("coordinate integer", ["3 2 1", "1 1 0x10"], 4),
+        ("coordinate pattern", ["3 2 1", "1 1 7"], 4),
+        ("array integer", ["2 1", "1", "2e-1"], 5),
+        ("array real", ["2 1", "1.2.3", "2"], 4),
+    ],
+    ids=str,
+)
+def test_matrix_market_numbers_are_taken_whole(kind, lines, number, tmp_path):
+    path = tmp_path / "m.mtx"
+    path.write_text(f"%%MatrixMarket matrix {kind} general\n% 1 1 1\n" + "\n".join(lines) + "\n")
+    with pytest.raises(SourceError, match=f"line {number} must be "):
+        open_matrix(path)
+
+
+def test_every_notation_of_matrix_market_is_taken(tmp_path):
+    path = tmp_path / "m.mtx"
+    entries = "1 1 -.5\r\n 2\t1  3.\r\n\r\n3 1 1E-2 \r\n1 2 NaN\r\n2 2 -inf\r\n3 2 7"
+    path.write_bytes(b"%%MatrixMarket matrix coordinate real general\r\n3 2 6\r\n" + entries.encode())
+    rows = open_matrix(path, nonfinite="missing").read_rows(0, 3).toarray()
+    np.testing.assert_array_equal(rows, [[-0.5, np.nan], [3, -np.inf], [0.01, 7]])
+
+
 def test_what_is_not_ours_is_never_overwritten(write, values, tmp_path):
     foreign = write(values, "theirs.zarr")
     (tmp_path / "file").write_text("precious")

@@ -489,9 +489,8 @@ class MarketMatrix(LoadedMatrix):
                     f"{self.path}: {n_rows:,} rows of {n_entries:,} entries take {format_bytes(needed)}, more than "
                     "this machine's memory; write it in parts, or correct its second line"
                 )
-            if "integer" in kind:
-                _require_whole(self.path)
             values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
+            _require_numbers(self.path, layout, kind)
         except SourceError:
             raise
         except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
@@ -505,17 +504,33 @@ _ENTRY_OF_MARKET = 28
 """Bytes of an entry while it is loaded: row, column and value, and column and value in CSR."""
 
 
-def _require_whole(path: str) -> None:
-    """Raise `SourceError` naming the line of a number with a decimal point, which would be cut off."""
+_REAL = rb"[-+]?+(?:(?:\d++\.?+\d*+|\.\d++)(?:[eE][-+]?+\d++)?+|(?i:nan|inf(?:inity)?+))"
+_WHOLE = rb"[-+]?+\d++"
+_MARKET_ENTRIES = {"real": _REAL, "double": _REAL, "integer": _WHOLE, "unsigned-integer": _WHOLE, "pattern": b""}
+
+
+def _require_numbers(path: str, layout: str, kind: str) -> None:
+    """Raise `SourceError` naming the first line of a Matrix Market file that is not what it should be.
+
+    SciPy takes what a field begins with: 1 of 1D5, 1,5 and 0x10, and of 1e5 where the first line says integer.
+    """
+    entry = _MARKET_ENTRIES.get(kind.lower())
+    if entry is None:  # complex numbers, which are refused
+        return
+    fields = ([rb"\d++"] * 2 if layout == "coordinate" else []) + ([entry] if entry else [])
+    lines = re.compile(rb"(?:[ \t]*+(?:" + rb"[ \t]++".join(fields) + rb")?+[ \t\r]*+(?:\n|\Z))*+")
     with _opened(Location(path), "rb") as file:
-        number = 1 + sum(1 for _ in itertools.takewhile(lambda line: line.startswith(b"%"), file))
-        while lines := file.readlines(_COUNTED):
-            if b"." in b"".join(lines):
-                line = number + 1 + next(i for i, line in enumerate(lines) if b"." in line)
-                raise SourceError(
-                    f"{path}: line {line} is no whole number, and the first line says integer; write real there"
-                )
-            number += len(lines)
+        number = 2 + sum(1 for _ in itertools.takewhile(lambda line: line.startswith(b"%") or not line.strip(), file))
+        while text := b"".join(file.readlines(_COUNTED)):
+            match = lines.match(text)
+            if match is not None and match.end() < len(text):
+                names = ["row", "column", "a number such as 1.5e3"][-len(fields) :] if entry else ["row", "column"]
+                cure = "correct it"
+                if entry == _WHOLE:
+                    names[-1], cure = "a whole number", "correct it, or write real for integer in the first line"
+                number += text.count(b"\n", 0, match.end())
+                raise SourceError(f"{path}: line {number} must be {', '.join(names)}, and nothing else; {cure}")
+            number += text.count(b"\n")
 
 
 def open_market_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> MarketMatrix:
