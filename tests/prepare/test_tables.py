@@ -18,7 +18,7 @@ from tests.job.commands import cli, works
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, SourceError
 from sketchselect.prepare import apply_steps
-from sketchselect.readers import open_matrix
+from sketchselect.readers import open_matrix, open_vector
 from sketchselect.workflow.plan.forecast import forecast_job
 
 RNG = np.random.default_rng(3)
@@ -440,6 +440,26 @@ def test_dates_of_the_fit_are_dates_of_predictions(form, tmp_path):
         model.predict(as_source(form, rows.assign(sold=20240101), tmp_path))
     with pytest.raises(Incompatible, match=r"'area' was numbers"):
         model.predict(as_source(form, rows.assign(area=rows.sold), tmp_path))
+
+
+BEYOND = {
+    "date32": pa.array([3, 2**31 - 1, None], pa.date32()),  # the infinite date of DuckDB, as it writes it to Parquet
+    "milliseconds": pa.array([3, 9 * 10**18, None], pa.timestamp("ms", "UTC")),
+}
+
+
+@pytest.mark.parametrize("column", BEYOND.values(), ids=BEYOND)
+def test_dates_that_microseconds_do_not_hold_are_named(column, tmp_path):
+    table = pa.table({"x": [1.0, 2.0, 3.0], "t": column})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=1)
+    pq.write_table(table.select(["t"]), tmp_path / "d.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet: row group 1: column 't': row 1 has a time before"):
+        open_matrix(tmp_path / "t.parquet", encode=["dates"], nonfinite="missing").read_rows(0, 3)
+    with pytest.raises(SourceError, match=r"'t': row 1 has a time before"):
+        open_vector(tmp_path / "d.parquet", 3, name="dates", dates=True).read(0, 3)
+    for frame in (table, pl.from_arrow(table), table.to_pandas(types_mapper=pd.ArrowDtype)):
+        with pytest.raises(SourceError, match=r"column 't'.* has a time before"):
+            open_matrix(frame, encode=["dates"], nonfinite="missing")
 
 
 def test_parquet_takes_dates_of_nanoseconds(tmp_path):

@@ -35,6 +35,7 @@ from sketchselect.readers.tables import (
     days_of,
     different_columns,
     doubts_of,
+    in_microseconds,
     may_be_identifier,
     rising_columns,
     text_of,
@@ -417,7 +418,7 @@ class Column:
         if self.kind == "text":
             return _codes(values)
         if self.kind == "dates":
-            return _days(values)
+            return days_of(_times(values, first_row, f"{address}: column {self.name!r:.80}"), address)
         if self.width is not None:
             values = self._entries(values, first_row, address)
         if values.null_count and dtype.kind != "f":
@@ -457,17 +458,21 @@ def _codes(values: Any) -> Array:
     return np.concatenate(codes) if codes else np.empty(0)
 
 
-def _days(values: Any) -> Array:
-    """Return the days of an Arrow column of dates or times, NaN where there is none."""
-    return days_of(_times(values))
+def _times(values: Any, first_row: int, place: str) -> Array:
+    """Return an Arrow column of dates or times in microseconds, as NumPy has it; those with a zone in UTC.
 
-
-def _times(values: Any) -> Array:
-    """Return an Arrow column of dates or times as NumPy has it; those with a zone in UTC."""
+    `first_row`, `place`: Row of the first entry, and what has the entries, for messages.
+    Raises `SourceError` for a time that microseconds do not hold.
+    """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    times: Array = values.cast(pa.timestamp("us"), safe=False).to_numpy()  # parts of microseconds are cut off
-    return times
+    # Parts of microseconds are cut off.
+    options = pc.CastOptions(pa.timestamp("us"), allow_time_truncate=True)
+    with contextlib.suppress(pa.ArrowInvalid):
+        times: Array = values.cast(options=options).to_numpy()
+        return times
+    return in_microseconds(values.to_numpy(), place, first_row)
 
 
 def encoded_kind(kind: Any) -> str | None:
@@ -661,7 +666,8 @@ class ParquetVector(Vector):
         for _, _, table in self.groups.tables(start, stop, (self.column,)):
             entries = table.column(0)
             if self.dtype.kind == "M":
-                parts.append(_times(entries))
+                parts.append(_times(entries, row, self.address))
+                row += len(entries)
                 continue
             numbers = self.dtype.kind in "fiub" and not entries.null_count
             parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address, row))

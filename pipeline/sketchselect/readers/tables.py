@@ -231,9 +231,39 @@ def codes_of(values: Iterable[Any]) -> tuple[Floats, dict[float, str]]:
     return np.fromiter((codes[text] for text in texts), dtype=np.float64, count=len(texts)), names
 
 
-def days_of(values: Array) -> Floats:
-    """Return times as days since 1970-01-01, parts of days included; NaN where there is none."""
-    times = np.asarray(values).astype("datetime64[us]")
+_FIRST, _END = np.datetime64("-290000", "Y"), np.datetime64("294000", "Y")
+"""Years between which microseconds hold every time."""
+_COARSER = frozenset(("Y", "M", "W", "D", "h", "m", "s", "ms"))
+
+
+def beyond_microseconds(place: str) -> SourceError:
+    """Return the error of a time, at some place, that microseconds do not hold."""
+    return SourceError(
+        f"{place} has a time before the year {_FIRST} or after {_END}, which microseconds do not hold (such are the "
+        "infinite dates of some databases); replace it, or leave it missing"
+    )
+
+
+def in_microseconds(times: Array, place: str, first_row: int = 0) -> Array:
+    """Return times of NumPy in microseconds; of finer units parts of one are cut off.
+
+    `place`, `first_row`: What has the times, and the row of the first, for messages.
+    Raises `SourceError` naming the first row of a time that microseconds do not hold.
+    """
+    if np.datetime_data(times.dtype)[0] in _COARSER:
+        outside = (times < _FIRST.astype(times.dtype)) | (times >= _END.astype(times.dtype))
+        if outside.any():
+            raise beyond_microseconds(f"{place}: row {first_row + int(outside.argmax())}")
+    return times.astype("datetime64[us]")
+
+
+def days_of(values: Array, place: str) -> Floats:
+    """Return times as days since 1970-01-01, parts of days included; NaN where there is none.
+
+    `place`: What has the times, for messages.
+    Raises `SourceError` for times that microseconds do not hold.
+    """
+    times = in_microseconds(np.asarray(values), place)
     days: Floats = times.astype(np.int64) / DAY
     return np.where(np.isnat(times), np.nan, days)
 
@@ -253,7 +283,7 @@ def times_of(values: Array, address: str, start: int = 0) -> Array:
     Raises `SourceError` for numbers, which may be days, seconds or years, and naming the first row that has no date.
     """
     if values.dtype.kind == "M":
-        times = values.astype("datetime64[us]")
+        times = in_microseconds(values, address, start)
     elif values.dtype.kind == "U":
         times = parsed_times(values.tolist())
     else:
@@ -343,7 +373,7 @@ def encoded_pandas(frame: Any, encode: Collection[str]) -> EncodedFrame:
         if out is frame:
             out = frame.copy(deep=False)
         if kind == "dates":
-            out[name] = _days(frame[name])
+            out[name] = _days(frame[name], f"column {name!r:.80}")
             dates.append(name)
         else:
             codes, names = _pandas_codes(frame[name])
@@ -363,13 +393,18 @@ def _pandas_codes(column: Any) -> tuple[Floats, dict[float, str]]:
 _PLAIN_TEXT = ("CategoricalDtype", "StringDtype")
 
 
-def _days(column: Any) -> Floats:
+def _days(column: Any, place: str) -> Floats:
     """Return a column of times of pandas as days; those with a zone in UTC."""
     if getattr(column.dtype, "kind", "O") == "M":
         zone = getattr(column.dtype, "tz", None)
         plain = column if zone is None else column.dt.tz_convert(None)
-        return days_of(plain.to_numpy(dtype="datetime64[us]"))
-    return days_of(column_of_times(column))
+        try:
+            # Not always: of some columns of Arrow pandas makes objects.
+            given = {} if isinstance(plain.dtype, np.dtype) else {"dtype": "datetime64[us]"}
+            return days_of(plain.to_numpy(**given), place)
+        except OverflowError:
+            raise beyond_microseconds(place) from None
+    return days_of(column_of_times(column), place)
 
 
 def column_of_times(values: Iterable[Any]) -> Array:
@@ -433,7 +468,7 @@ def encoded_narwhals(frame: Any, encode: Collection[str]) -> EncodedFrame:
         elif is_date:
             if "dates" in encode:
                 # Not by a cast of narwhals: pyarrow's refuses whole numbers beyond 2^53, dates from 2255 on.
-                days = days_of(column.to_numpy())
+                days = days_of(column.to_numpy(), f"column {name!r:.80}")
                 columns[name] = narwhals.new_series(name, days, narwhals.Float64, backend=frame.implementation)
                 dates.append(name)
         elif is_text and "text" in encode:
@@ -485,7 +520,7 @@ class FieldColumn:
         times = parsed_times(texts)
         missing = np.array([text is None for text in texts], dtype=bool)
         _require_dates(~np.isnat(times) | missing, texts, self.address, start)
-        return days_of(times)
+        return days_of(times, self.address)
 
 
 class WithFields(MatrixView):
