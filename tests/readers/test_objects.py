@@ -1,5 +1,6 @@
 """Objects of types that are no source, refused unread, and those that are."""
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -66,6 +67,13 @@ def test_arrays_of_the_package_sparse_stay_sparse(form):
     matrix = open_matrix(getattr(pytest.importorskip("sparse"), form)(np.diag([1.0, 2, 3])))
     assert matrix.is_sparse
     assert matrix.read_rows(0, 3).toarray().tolist() == np.diag([1.0, 2, 3]).tolist()
+
+
+def test_entries_of_the_package_sparse_that_are_not_stored_must_be_zeros():
+    filled = pytest.importorskip("sparse").COO(np.array([[1.0, 3.0], [3.0, 2.0]]), fill_value=3.0)
+    for source in (filled, da.from_array(filled, asarray=False)):
+        with pytest.raises(SourceError, match=r"the entries that are not stored are 3.0, not 0"):
+            open_matrix(source)
 
 
 def test_sequences_and_objects_with_an_array_protocol_are_read():

@@ -162,6 +162,20 @@ def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[i
         raise SourceError(f"{address}: not a valid CSR matrix: {wrong}; write it again")
 
 
+def in_scipy(source: Any, address: str) -> Any:
+    """Return an array of the package sparse as one of SciPy.
+
+    Raises `SourceError` if the entries that are not stored are no zeros.
+    """
+    fill = source.fill_value
+    if fill != 0:
+        raise SourceError(
+            f"{address}: the entries that are not stored are {fill}, not 0; give the dense array, x.todense(), or "
+            "subtract it first"
+        )
+    return source.to_scipy_sparse()
+
+
 def has_masked(values: Any) -> bool:
     """Return whether an array, or a row of a list or tuple, has a masked entry, which NumPy would read as its value."""
     rows = values if isinstance(values, (list, tuple)) else (values,)

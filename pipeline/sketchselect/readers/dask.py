@@ -17,7 +17,7 @@ from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
-from sketchselect.readers.arrays import not_numeric
+from sketchselect.readers.arrays import in_scipy, not_numeric
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix, warn_of_rounding
 from sketchselect.readers.tables import (
     EncodedFrame,
@@ -152,6 +152,7 @@ class DaskMatrix(Matrix):
         array = as_graph(array)
         if hasattr(array._meta, "to_scipy_sparse"):
             # Blocks of the package sparse
+            in_scipy(array._meta, "Dask array")
             array = array.map_blocks(_in_scipy, dtype=array.dtype, meta=csr_array((0, 0), dtype=array.dtype))
         require_known_chunks(array, "Dask array")
         require_matrix(array.shape, np.dtype(array.dtype), "Dask array")
@@ -227,7 +228,7 @@ class DaskVector(Vector):
 
 
 def _in_scipy(block: Any) -> Any:
-    return csr_array(block.to_scipy_sparse())
+    return csr_array(in_scipy(block, "Dask array"))
 
 
 def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:

@@ -31,6 +31,7 @@ from sketchselect.readers.arrays import (
     frame_index,
     frame_matrix,
     has_masked,
+    in_scipy,
     is_anndata,
     is_mudata,
     is_pandas,
@@ -525,7 +526,7 @@ def _open_object(
             return matrix
         return open_zarr_matrix(folder, None, missing, policy)
     if hasattr(kind, "to_scipy_sparse") and getattr(source, "ndim", 2) == 2:
-        source = source.to_scipy_sparse()
+        source = in_scipy(source, "array")
     if issparse(source) or (hasattr(kind, "tocsr") and hasattr(kind, "nnz")):
         return SparseMatrix(source, None, policy)
     frame = frame_matrix(source, policy, encode)
