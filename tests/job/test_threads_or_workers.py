@@ -31,9 +31,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """Return a file of 2000 rows of 80 columns, 1.2 MiB."""
+    """Return a file of 400 rows of 20 columns, 64 KiB, in three clusters."""
     path = tmp_path / "rows.npy"
-    np.save(path, np.random.default_rng(0).normal(size=(2_000, 80)))
+    rng = np.random.default_rng(0)
+    np.save(path, rng.normal(size=(400, 20)) + 9 * rng.normal(size=(3, 20))[np.arange(400) % 3])
     return path
 
 
@@ -43,7 +44,7 @@ def open_job(rows: Path, name: str = "out", **execution: Any) -> dict[str, Any]:
         "input": {"url": str(rows)},
         "select": {"method": "variance", "n_features": 5},
         "cluster": {"n_clusters": 3, "certificate": "spectral"},
-        "output": {"dir": str(rows.parent / name)},
+        "output": {"dir": str(rows.parent / name), "report": False},
         **({"execution": execution} if execution else {}),
     }
 
@@ -53,7 +54,7 @@ def test_a_summary_has_the_same_bytes_in_threads_and_in_processes(
 ) -> None:
     works("summarize", rows, "-o", tmp_path / "one.sks")
     assert not started
-    works("summarize", rows, "-o", tmp_path / "several.sks", "--partition-bytes", "1MiB")
+    works("summarize", rows, "-o", tmp_path / "several.sks", "--partition-bytes", "32KiB")
     works("summarize", rows, "-o", tmp_path / "named.sks", "--scheduler", "local")
     works("summarize", rows, "-o", tmp_path / "workers.sks", "--n-workers", "2")
     assert len(started) == 3
@@ -70,7 +71,7 @@ def test_a_job_that_leaves_it_open_runs_few_rows_in_threads(rows: Path, started:
 
 @pytest.mark.parametrize(
     "execution",
-    [{"cluster": "local"}, {"n_workers": 2}, {"memory_limit": "2GiB"}, {"worker_ttl": 60}, {"partition_bytes": "1MiB"}],
+    [{"cluster": "local"}, {"n_workers": 2}, {"memory_limit": "2GiB"}, {"worker_ttl": 60}, {"partition_bytes": "32KiB"}],
     ids=lambda execution: next(iter(execution)),
 )
 def test_a_key_of_workers_or_several_partitions_start_them(
