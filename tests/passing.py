@@ -1,8 +1,9 @@
 """What tests of many layers need: processes, progress that remembers or acts, passes, random trees, damaged files."""
 
+import contextlib
 import itertools
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,20 @@ def succeed(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([*map(str, words)], check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
+
+
+@contextlib.contextmanager
+def dask_cluster(
+    n_workers: int, *, processes: bool = True, threads: int = 1, as_default: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """Yield a cluster of this machine and a client."""
+    from distributed import Client, LocalCluster
+
+    options: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": threads, "dashboard_address": None}
+    if processes:
+        options |= {"host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+    with LocalCluster(processes=processes, **options) as cluster, Client(cluster, set_as_default=as_default) as client:
+        yield cluster, client
 
 
 def interrupt() -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.bits.cases import FITS, GRAPHS, JOBS, placed, write_sources
 from tests.bits.digests import TEXTS, digest, digests, of_job
 from tests.bits.reference import FILE, environment, expected, read
+from tests.passing import dask_cluster
 
 import sketchselect as sks
 
@@ -32,13 +33,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Any]:
     """A client of two worker processes."""
-    from distributed import Client, LocalCluster
-
-    quiet = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **quiet) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_cluster(2) as (_, client):
         yield client
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tests.passing import Recorder, serial
 
-from sketchselect.cluster import KMeans, certify_labels, fit_kmeans
-from sketchselect.cluster.certificates import block as block_certificate
+from sketchselect.cluster import KMeans, fit_kmeans
 from sketchselect.cluster.kmeans import passes
 from sketchselect.execution import PassOptions, Source, local_cluster
 from sketchselect.readers import open_matrix, open_vector
@@ -110,18 +109,3 @@ def test_an_array_persisted_on_the_cluster(engine, store):
         outcome.cluster_centers_.tobytes()
         == KMeans(5).fit(da.from_array(X, chunks=(500, 10))).cluster_centers_.tobytes()
     )
-
-
-def test_a_sampled_certificate_has_the_same_bits(engine, store, tmp_path, monkeypatch):
-    """The block certificate is a fold like any other: ten partitions, on two processes."""
-    monkeypatch.setattr(block_certificate, "DEFAULT_PARTITION_BYTES", 80 * 80)
-    monkeypatch.setattr(block_certificate, "BLOCKS_PER_PARTITION", 1)
-    path = tmp_path / "x.npy"
-    np.save(path, store[1][:800])
-    labels = np.arange(800) % 3
-    options = {"block_rows": 20, "confidence": 0.9, "fraction": 0.2}
-    here = certify_labels(path, labels, 3, client="serial", **options)
-    assert 0 < here.details["n_solved"] < here.details["n_blocks"]
-    there = certify_labels(path, labels, 3, client=engine, **options)
-    assert (there.lower_bound, there.objective, there.confidence) == (here.lower_bound, here.objective, here.confidence)
-    assert there.details == here.details

@@ -13,7 +13,6 @@ from sketchselect.execution import (
     LocalEngine,
     PassOptions,
     Source,
-    local_cluster,
     open_engine,
     summarize,
     summarize_source,
@@ -55,13 +54,6 @@ def test_an_address_is_enough(engine, store, expected, monkeypatch):
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
     with open_engine("env") as other:
         assert other.n_slots == 2
-
-
-def test_one_worker_gives_the_same_bits(store, expected):
-    with local_cluster(1, threads_per_worker=2) as one:
-        assert one.n_slots == 2
-        for source in store:
-            assert summarize(source, DESCRIPTION, y=store[1][:, 0], client=one, **OPTIONS) == expected
 
 
 def test_a_recipe_that_holds_much_is_sent_once(engine, tiny):

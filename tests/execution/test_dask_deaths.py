@@ -8,7 +8,7 @@ import time
 import dask
 import numpy as np
 import pytest
-from tests.passing import Recorder, serial
+from tests.passing import Recorder, dask_cluster, serial
 
 from sketchselect.errors import NoWorkers, PartitionCrash, PartitionFailed, Stalled
 from sketchselect.execution import (
@@ -97,8 +97,6 @@ def test_a_worker_killed_for_its_memory_is_named_so(tiny):
 
 
 def test_a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out(tmp_path, monkeypatch):
-    from distributed import Client, LocalCluster
-
     from sketchselect.execution import dask_engine
     from sketchselect.execution.plan import local_build
 
@@ -112,11 +110,7 @@ def test_a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out(tmp_p
         os._exit(1)
 
     monkeypatch.setattr(dask_engine, "local_build", dies_once)
-    options = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_cluster(2) as (_, client):
         assert DaskEngine(client).build() == local_build()
     assert marker.exists()
 
@@ -151,13 +145,7 @@ def test_a_pass_that_stands_still_is_given_up(tiny):
 
 
 def test_no_workers_is_an_error_and_not_a_wait(tiny):
-    from distributed import Client, LocalCluster
-
-    options = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
-    with (
-        LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_cluster(0) as (cluster, client):
         with pytest.raises(NoWorkers, match="no worker after"):
             DaskEngine(client, worker_timeout=0.3)
         cluster.scale(1)
@@ -172,13 +160,7 @@ def test_no_workers_is_an_error_and_not_a_wait(tiny):
 
 
 def test_a_wait_for_the_first_worker_is_reported():
-    from distributed import Client, LocalCluster
-
-    options = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
-    with (
-        LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_cluster(0) as (cluster, client):
         for worker_timeout, notes in ((0.2, 0), (4.0, 1)):
             progress = Recorder()
             with pytest.raises(NoWorkers, match="no worker after"):
@@ -190,14 +172,9 @@ def test_a_wait_for_the_first_worker_is_reported():
 
 def test_a_result_lost_with_the_last_worker_is_not_waited_for(tiny, monkeypatch):
     """Dask asks the scheduler for the result, which has it computed again, and that waits for a worker for ever."""
-    from distributed import Client, LocalCluster
-
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.1)
     collect = ClusterPass._collect
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_cluster(1, processes=False) as (cluster, client):
 
         def collect_too_late(self, output):
             cluster.scale(0)

@@ -7,6 +7,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from tests.passing import dask_cluster
 
 from sketchselect.errors import BadParameter, NotFinite, SourceChanged
 from sketchselect.execution import LocalEngine, open_engine, summarize
@@ -22,9 +23,6 @@ DESCRIPTION = Bundle({"fd": FrequentDirections(size=4), "mo": Moments()})
 @pytest.fixture
 def X():
     return np.random.default_rng(0).normal(size=(300, 90)) * np.linspace(1, 9, 90)
-
-
-QUIET = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
 
 
 def options(X):
@@ -123,13 +121,11 @@ def kind_for(source):
 
 @pytest.mark.slow
 def test_the_surrounding_client_is_taken_for_what_is_not_in_this_process(X, tmp_path):
-    from distributed import Client, LocalCluster
-
     np.save(tmp_path / "x.npy", X)
     lazy = da.from_array(X, chunks=(50, 90))
     assert surrounding_client() is None
     assert kind_for(lazy) == kind_for(tmp_path / "x.npy") == kind_for(X) == "threads"
-    with LocalCluster(n_workers=1, threads_per_worker=2, **QUIET) as cluster, Client(cluster) as client:
+    with dask_cluster(1, as_default=True, threads=2) as (_, client):
         assert kind_for(lazy) == kind_for(tmp_path / "x.npy") == "dask"
         assert kind_for(X) == "threads"
         expected = summarize(X, DESCRIPTION, **options(X))
@@ -142,13 +138,8 @@ def test_the_surrounding_client_is_taken_for_what_is_not_in_this_process(X, tmp_
 
 @pytest.mark.slow
 def test_persisted_arrays_are_computed_where_they_are(X, tmp_path):
-    from distributed import Client, LocalCluster
-
     file = str(tmp_path / "scheduler.json")
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=2, **QUIET) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_cluster(1, threads=2) as (cluster, client):
         expected = summarize(X, DESCRIPTION, **options(X))
         rows = client.persist(da.from_array(X, chunks=(50, 90)))
         assert kind_for(rows) == "dask"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from tests.covering import every_pair, same
-from tests.passing import Meanwhile, Recorder, flip, serial
+from tests.passing import Meanwhile, Recorder, dask_cluster, flip, serial
 
 from sketchselect import location
 from sketchselect._progress import Progress
@@ -174,13 +174,12 @@ def test_every_engine_gives_the_same_bits(narrow, data):
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_the_same_bits(narrow, data):
-    from sketchselect.execution import local_cluster
-
+def test_a_cluster_gives_the_same_bits(narrow, data, engine):
     X, y, w = data
-    expected = summarize(X, Moments(), y=y, sample_weight=w, partition_bytes=20_000, client="serial")
-    with local_cluster(2) as engine:
-        got = summarize(X, Moments(), y=y, sample_weight=w, partition_bytes=20_000, client=engine)
+    expected, got = (
+        summarize(X, Moments(), y=y, sample_weight=w, partition_bytes=20_000, client=client)
+        for client in ("serial", engine)
+    )
     assert got == expected
 
 
@@ -925,14 +924,9 @@ def test_a_fitted_selector_outlives_the_client_of_its_fit(in_panels, monkeypatch
 
 @pytest.mark.slow
 def test_selection_without_workers_ends(in_panels, monkeypatch):
-    from distributed import Client, LocalCluster
-
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(dask_engine, "LOOK_SECONDS", 0.1)
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with dask_cluster(1, as_default=True, processes=False) as (cluster, client):
         given = DaskEngine(client, worker_timeout=1.0)
         selector = GreedySelector(5, sketch_size=12).fit(words(), client=given)
         cluster.scale(0)

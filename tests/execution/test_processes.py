@@ -106,23 +106,6 @@ def test_ctrl_c_ends_a_job_quickly_and_it_resumes(tmp_path):
 
 
 def test_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
-    unguarded = """
-    try:
-        with local_cluster(2) as engine:
-            print("impossible")
-    except SketchSelectError as error:
-        print(type(error).__name__, error)
-    """
-    process = start(script(tmp_path, LEAVES, unguarded))
-    output = finished(process)
-    assert output.count("BadCluster") == 1
-    assert 'if __name__ == "__main__":' in output
-    assert "Traceback" not in output
-    assert "impossible" not in output
-
-
-@pytest.mark.slow
-def test_a_job_of_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((400, 6)))
     unguarded = f"""
     import sketchselect as sks

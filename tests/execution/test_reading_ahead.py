@@ -70,18 +70,17 @@ def test_workers_read_the_next_partition_while_they_compute_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_engine_gives_the_same_answer():
+def test_every_engine_gives_the_same_answer(engine):
     source = Source(RemoteMatrix(1003))
     expected = [*spans(), (1000, 1003)]
     pair = lambda a, b: [a, b]  # noqa: E731
-    with local_cluster(2) as cluster:
-        for state_nbytes in (0, 100, 1000):
-            tree = run(source, LocalEngine(kind="serial"), merge=pair, state_nbytes=state_nbytes).value
-            for engine in (LocalEngine(kind="serial"), LocalEngine(2), LocalEngine(5), cluster):
-                reduced = run(source, engine, state_nbytes=state_nbytes)
-                assert reduced.value == expected, (state_nbytes, engine)
-                assert (reduced.stats.rows_read, reduced.stats.bytes_read) == (1003, 1003 * 32)
-                assert run(source, engine, merge=pair, state_nbytes=state_nbytes).value == tree, (state_nbytes, engine)
+    for state_nbytes in (0, 100, 1000):
+        tree = run(source, LocalEngine(kind="serial"), merge=pair, state_nbytes=state_nbytes).value
+        for each in (LocalEngine(kind="serial"), LocalEngine(2), LocalEngine(5), engine):
+            reduced = run(source, each, state_nbytes=state_nbytes)
+            assert reduced.value == expected, (state_nbytes, each)
+            assert (reduced.stats.rows_read, reduced.stats.bytes_read) == (1003, 1003 * 32)
+            assert run(source, each, merge=pair, state_nbytes=state_nbytes).value == tree, (state_nbytes, each)
 
 
 @pytest.mark.parametrize("matrix", [TinyMatrix, RemoteMatrix])
@@ -120,13 +119,12 @@ def test_an_error_names_the_partition_and_leaves_no_thread():
 
 
 @pytest.mark.slow
-def test_an_error_on_a_worker_names_the_partition_and_leaves_it_working():
+def test_an_error_on_a_worker_names_the_partition_and_leaves_it_working(engine):
     source = Source(RemoteMatrix(1000))
-    with local_cluster(1) as engine:
-        for _ in range(3):  # a turn that is not given back would block the next pass
-            with pytest.raises(PartitionFailed, match=r"partition 40 \(rows 400 to 409\): ZeroDivisionError in boom"):
-                run(source, engine, boom)
-        assert run(source, engine).value == spans()
+    for _ in range(3):  # a turn that is not given back would block the next pass
+        with pytest.raises(PartitionFailed, match=r"partition 40 \(rows 400 to 409\): ZeroDivisionError in boom"):
+            run(source, engine, boom)
+    assert run(source, engine).value == spans()
 
 
 def test_reads_that_fail_are_tried_again(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from tests.passing import Counted, flip, serial
 
 from sketchselect.errors import BadParameter, SourceChanged
-from sketchselect.execution import Checkpoint, LocalEngine, Source
+from sketchselect.execution import Checkpoint, Source
 from sketchselect.execution.checkpoints import list_nodes, read_node
 from sketchselect.execution.points import cover
 from sketchselect.execution.tree import MergeTree
@@ -26,9 +26,8 @@ def rows(n=330, p=70, seed=0):
     return 3 + np.random.default_rng(seed).standard_normal((n, p)) * np.linspace(2, 0.1, p)
 
 
-def scan(X, description, *, finish=keep, engine=None, **options):
+def scan(X, description, *, finish=keep, **options):
     passing = serial(partition_bytes=8 * X.shape[1] * 10)
-    passing = passing if engine is None else passing.but(engine=engine)
     return scan_source(Source(open_matrix(X)), description, finish, passing, **options)
 
 
@@ -103,15 +102,6 @@ def test_sketches_keep_their_guarantee_at_every_point(description, window):
         slack = 1e-10 * (A**2).sum()
         assert gap[0] >= -slack
         assert gap[-1] <= summary.shrinkage + slack
-
-
-@pytest.mark.slow
-def test_the_engine_does_not_show_in_the_bits():
-    X = rows(1500)
-    options = [{"window": None}, {"window": 150}, {"points": 7}]
-    reference = [scan(X, FrequentDirections(4), **chosen).values for chosen in options]
-    for engine in (LocalEngine(1), LocalEngine(3)):
-        assert [scan(X, FrequentDirections(4), **chosen, engine=engine).values for chosen in options] == reference
 
 
 @pytest.mark.parametrize("n", [40, 65, 515])

@@ -210,15 +210,10 @@ def test_the_projection_counts_entries_and_not_columns():
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_is_sent_the_rows_that_it_needs(X):
-    distributed = pytest.importorskip("distributed")
+def test_a_dask_cluster_is_sent_the_rows_that_it_needs(X, engine):
     options = {"partition_bytes": 16 * 300, "y": np.arange(900.0)}
     expected = summarize(X, DESCRIPTION, client="serial", **options)
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        assert summarize(X, DESCRIPTION, client=client, **options) == expected
+    assert summarize(X, DESCRIPTION, client=engine, **options) == expected
 
 
 @pytest.mark.slow

@@ -1,11 +1,10 @@
 """Users' own Dask arrays: computed once, where they are persisted, and named by partition where one fails."""
 
-from contextlib import contextmanager
-
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from tests.passing import dask_cluster
 
 import sketchselect as sks
 from sketchselect.errors import BadCluster, BadParameter, ChunkReadError, PartitionFailed
@@ -13,17 +12,6 @@ from sketchselect.execution import Checkpoint, summarize
 from sketchselect.execution.checkpoints import list_nodes
 from sketchselect.selectors import HighlyVariableGenes, VarianceSelector
 from sketchselect.summaries import Moments, TopValues
-
-
-@contextmanager
-def a_client():
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +32,7 @@ def failing(X):
 
 @pytest.mark.parametrize("where", ["serial", "threads", "cluster"])
 def test_an_error_in_the_users_graph_names_the_partition_and_no_value(X, where):
-    with a_client() as client:
+    with dask_cluster(2, processes=False) as (_, client):
         for fit in (
             lambda at: summarize(failing(X), Moments(), client=at, partition_bytes=8 * 20 * 50),
             lambda at: VarianceSelector(3).fit(failing(X), client=at),
@@ -71,7 +59,7 @@ def test_a_chunk_that_matrix_target_and_weight_share_is_computed_once(X):
 
 
 def test_persisted_rows_are_computed_where_they_are_also_outside_of_passes(X, tmp_path):
-    with a_client() as client:
+    with dask_cluster(2, processes=False) as (_, client):
         rows = client.persist(da.from_array(X, chunks=(50, 20)))
         classes = (rows[:, 0] > 0).astype(int)
         assert VarianceSelector(3).partial_fit(rows).support_.size == 3
@@ -89,7 +77,7 @@ def test_leaves_of_several_partitions_are_saved_where_targets_travel_with_the_ta
     np.save(tmp_path / "x.npy", X)
     saving = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
     passing = {"y": X[:, 0], "checkpoint": saving, "partition_bytes": 8 * 20 * 20}
-    with a_client() as client:
+    with dask_cluster(2, processes=False) as (_, client):
         first = summarize(tmp_path / "x.npy", Moments(), client=client, **passing)
     assert list_nodes(saving.directory)
     assert first == summarize(tmp_path / "x.npy", Moments(), client="serial", **passing)
@@ -101,7 +89,7 @@ def test_an_error_outside_of_passes_names_the_rows(X):
 
 
 def test_closed_clients_and_clusters_are_named(X):
-    with a_client() as client:
+    with dask_cluster(2, processes=False) as (_, client):
         cluster = client.cluster
     with pytest.raises(BadCluster, match="the client is closed; make a new one"):
         summarize(X, Moments(), client=client)

@@ -12,12 +12,11 @@ import dask
 import numpy as np
 import pytest
 import typer
-from distributed import Client, LocalCluster
 from distributed.core import Status
 from tests.deploy.conftest import wait_until
 from tests.execution.on_dask import Slowly, run, spans
 from tests.job.commands import start
-from tests.passing import Recorder
+from tests.passing import Recorder, dask_cluster
 
 from sketchselect.cli.shell import plain_errors
 from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, Stalled
@@ -75,11 +74,7 @@ def test_messages_that_dask_holds_back_are_said_and_another_client_gets_them(sou
 
 
 def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source, tmp_path):
-    quiet = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
-    with (
-        LocalCluster(n_workers=0, threads_per_worker=1, **quiet) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_cluster(0) as (cluster, client):
         cluster.adapt(minimum=0, maximum=1, interval="100ms", wait_count=20)
         for _ in range(2):
             wait_until(lambda: not client.scheduler_info()["workers"], "the cluster has no workers")

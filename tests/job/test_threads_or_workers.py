@@ -54,7 +54,7 @@ def test_a_summary_has_the_same_bytes_in_threads_and_in_processes(
 ) -> None:
     works("summarize", rows, "-o", tmp_path / "one.sks")
     assert not started
-    works("summarize", rows, "-o", tmp_path / "several.sks", "--partition-bytes", "32KiB")
+    works("summarize", rows, "-o", tmp_path / "several.sks", "--partition-bytes", "32kB")
     works("summarize", rows, "-o", tmp_path / "named.sks", "--scheduler", "local")
     works("summarize", rows, "-o", tmp_path / "workers.sks", "--n-workers", "2")
     assert len(started) == 3
@@ -71,7 +71,7 @@ def test_a_job_that_leaves_it_open_runs_few_rows_in_threads(rows: Path, started:
 
 @pytest.mark.parametrize(
     "execution",
-    [{"cluster": "local"}, {"n_workers": 2}, {"memory_limit": "2GiB"}, {"worker_ttl": 60}, {"partition_bytes": "32KiB"}],
+    [{"cluster": "local"}, {"n_workers": 2}, {"memory_limit": "2GiB"}, {"worker_ttl": 60}, {"partition_bytes": "32kB"}],
     ids=lambda execution: next(iter(execution)),
 )
 def test_a_key_of_workers_or_several_partitions_start_them(

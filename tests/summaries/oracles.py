@@ -222,9 +222,9 @@ def check_groups(s, X, y, w):
 def check_top(s, X, y, w):
     check_columns(s, X, y, w)
     rows, w = X.astype(float)[w > 0], w[w > 0]
-    assert s.top.shape == (min(7, len(rows)), X.shape[1])
+    assert s.top.shape == (min(s.size, len(rows)), X.shape[1])
     for j, column in enumerate(rows.T):
-        order = np.lexsort((-w, -column))[:7]
+        order = np.lexsort((-w, -column))[: s.size]
         assert (s.top[:, j] == column[order]).all()
         assert (s.top_weights[:, j] == w[order]).all()
     assert s.is_whole == bool((rows == np.floor(rows)).all())

@@ -54,25 +54,6 @@ def test_update_from_a_description_and_one_row_at_a_time():
     check_directions(s, X, None, np.ones(len(X)))
 
 
-@pytest.mark.parametrize("offset", [1e6, 1e8])
-def test_the_centred_sketch_far_from_the_origin(offset):
-    """Held to the scatter about the mean: against the raw norm nothing could fail."""
-    rng = np.random.default_rng(8)
-    X = rng.standard_normal((400, 60)) * np.linspace(2, 0.1, 60) + offset
-    fd = sks.FrequentDirections(3)
-    exact = X - X.astype(np.longdouble).mean(axis=0)
-    gram = (exact.T @ exact).astype(float)
-    whole = fd.from_block(X)
-    tree = fd.from_block(X[:150]).merge(fd.from_block(X[150:151])).merge(fd.from_block(X[151:]))
-    for s in (whole, tree):
-        assert not s.is_exact
-        gap = np.linalg.eigvalsh(gram - s.centered_sketch.T @ s.centered_sketch)
-        slack = 1e-9 * gram.trace()
-        assert -slack <= gap[0]
-        assert gap[-1] <= s.shrinkage + slack
-        assert s.centered_squared_norm == pytest.approx(gram.trace(), rel=1e-8)
-
-
 @pytest.mark.parametrize("blocks", [1, 1000])
 def test_directions_lost_beside_a_huge_one_are_counted_in_the_shrinkage(blocks):
     X = np.zeros((4001, 100))
@@ -264,16 +245,3 @@ def test_sketch_of_real_data_over_random_trees(name, size):
         start += len(rows)
     result = random_tree(parts, rng)
     check_directions(result, X, None, np.ones(len(X)))
-
-
-@pytest.mark.parametrize("name", ["digits", "USPS", "Isolet"])
-def test_certificate_on_real_data_is_never_contradicted_by_a_better_clustering(name):
-    from sklearn.cluster import KMeans
-
-    X = load(name)
-    best = KMeans(10, n_init=5, random_state=0).fit(X).inertia_
-    exact = (np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[9:] ** 2).sum()
-    for size in (12, 80):
-        bound = sks.certify(sks.FrequentDirections(size).from_block(X), best, 10).lower_bound
-        assert bound <= exact * (1 + 1e-9)
-        assert bound <= best

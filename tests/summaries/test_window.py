@@ -5,7 +5,6 @@ import pytest
 from tests.passing import Counted
 from tests.summaries.oracles import check_directions
 
-import sketchselect as sks
 from sketchselect.errors import BadParameter, NoData, NotFinite
 from sketchselect.summaries import DecayedMoments, FrequentDirections, Moments
 from sketchselect.summaries.window import SlidingWindow
@@ -75,18 +74,6 @@ def test_a_query_is_few_merges_and_states_do_not_pile_up():
             Counted.merges = 0
             window.summary()
             assert Counted.merges <= 2 * 8 + 1
-
-
-def test_a_selector_on_a_window_follows_the_stream():
-    rng = np.random.default_rng(3)
-    X = 0.1 * rng.standard_normal((600, 50))
-    X[:300, [2, 5]] += 5 * rng.standard_normal((300, 2))
-    X[300:, [30, 44]] += 2 * rng.standard_normal((300, 2))
-    window = SlidingWindow(FrequentDirections(8), rows=100)
-    selector = sks.SketchedRidgeSelector(2, n_components=2, normalize=None)
-    chosen = {w.end: selector.fit_summary(w.summary()).support_.tolist() for w in fed(window, X, 20)}
-    assert chosen[300] == [2, 5]
-    assert chosen[420] == [30, 44]
 
 
 def test_a_batch_that_is_refused_leaves_the_window_as_it_was():
