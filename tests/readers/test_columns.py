@@ -82,6 +82,18 @@ def test_wide_dask_chunks_and_files_in_c_order_are_refused(tmp_path):
     assert len(row_partitions(transposed(open_matrix(tmp_path / "f.npy")), 4000 * 8 * 4)) == 16
 
 
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "?"])
+@pytest.mark.parametrize("shape", [(9000, 40), (40, 9000)])
+def test_runs_of_files_across_their_order(shape, dtype, tmp_path):
+    values = (10 * np.random.default_rng(0).standard_normal(shape)).astype(dtype)
+    np.save(tmp_path / "c.npy", values)
+    np.save(tmp_path / "f.npy", np.asfortranarray(values))
+    for start, stop in ((0, 1), (7, 33), (0, 40)):
+        np.testing.assert_array_equal(open_matrix(tmp_path / "f.npy").read_rows(start, stop), values[start:stop])
+        rows = transposed(open_matrix(tmp_path / "c.npy")).read_rows(start, stop)
+        np.testing.assert_array_equal(rows, values[:, start:stop].T)
+
+
 def test_dropping_rows_is_refused():
     with pytest.raises(BadParameter, match="drop_rows"):
         transposed(open_matrix(np.eye(3), nonfinite="drop_rows"))

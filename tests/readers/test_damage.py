@@ -233,6 +233,18 @@ def test_files_cut_off_or_rewritten_while_open(tmp_path):
         npz.read_rows(0, 5)
 
 
+def test_a_file_in_fortran_order_that_is_cut_off_while_it_is_read_is_an_error(tmp_path, monkeypatch):
+    path = tmp_path / "f.npy"
+    np.save(path, np.asfortranarray(np.ones((5000, 30))))
+    matrix = open_matrix(path)
+    os.truncate(path, path.stat().st_size - 8)
+    # It is as it was when reading begins.
+    monkeypatch.setattr("sketchselect.location.Location.require_version", lambda *_: None)
+    for start in (0, 4999):
+        with pytest.raises(ChunkReadError, match=f"ends within rows {start} to 4999"):
+            matrix.read_rows(start, 5000)
+
+
 def test_a_damaged_archive(tmp_path):
     np.savez_compressed(tmp_path / "a.npz", X=np.random.default_rng(0).standard_normal((100, 9)))
     flip(tmp_path / "a.npz", 3000)

@@ -21,7 +21,8 @@ from sketchselect.readers.arrays import ArrayMatrix, SparseMatrix, require_valid
 from sketchselect.readers.base import PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, as_names, require_matrix
 from sketchselect.readers.stored import PARTS, LoadedMatrix
 
-_PAGE_NBYTES = 4096
+_PAGE_NBYTES, _PIECE_NBYTES = 4096, 4 << 20
+_NEAR = 4  # Runs are read whole, with what lies between them, where that is at most so many times as much
 
 
 @dataclass(frozen=True)
@@ -86,17 +87,44 @@ class NpyArray:
         """Return entries `start` to `stop` of the first dimension; raise `ChunkReadError` where the file ends early."""
         header = self.header
         Location(self.path).require_version(self.version)
-        if header.fortran_order and len(header.shape) > 1:
-            mapped = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, "F")
-            return np.array(mapped[start:stop], order="C")
-        width = math.prod(header.shape[1:])
-        n_values = (stop - start) * width
         # Read, not mapped: mapped pages count as memory of the worker, and a file cut off under a map kills it.
-        offset = header.offset + start * width * header.dtype.itemsize
-        values: Array = np.fromfile(self.path, header.dtype, n_values, offset=offset)
-        if values.size < n_values:
-            raise ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
+        if header.fortran_order and len(header.shape) > 1:
+            values = self._read_across(start, stop)
+        else:
+            width = math.prod(header.shape[1:])
+            n_values = (stop - start) * width
+            offset = header.offset + start * width * header.dtype.itemsize
+            values = np.fromfile(self.path, header.dtype, n_values, offset=offset)
+            if values.size < n_values:
+                raise self._ends_early(start, stop)
         return values.reshape(stop - start, *header.shape[1:])
+
+    def _read_across(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop` of the first dimension, of which each column in the file has a run.
+
+        Short runs that are near each other are read with what lies between them.
+        """
+        header = self.header
+        height, width = header.shape[0], math.prod(header.shape[1:])
+        itemsize = header.dtype.itemsize
+        run = stop - start
+        whole = height * itemsize <= _NEAR * max(run * itemsize, _PAGE_NBYTES)
+        first, n_read = (0, height) if whole else (start, run)
+        values = np.empty((run, width), header.dtype)
+        n_columns = min(width, max(1, _PIECE_NBYTES // (n_read * itemsize)))
+        piece = np.empty((n_columns, n_read), header.dtype)
+        with open(self.path, "rb") as file:
+            for low in range(0, width, n_columns):
+                columns = piece[: min(n_columns, width - low)]
+                for j, part in [(low, columns)] if whole else enumerate(columns, start=low):
+                    file.seek(header.offset + (j * height + first) * itemsize)
+                    if file.readinto(part.reshape(-1).view(np.uint8).data) < part.nbytes:
+                        raise self._ends_early(start, stop)
+                values[:, low : low + len(columns)] = columns[:, start - first : stop - first].T
+        return values
+
+    def _ends_early(self, start: int, stop: int) -> ChunkReadError:
+        return ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
 
     def identity(self) -> str:
         """Return a fingerprint of the file: address, size, modification time, and header."""
