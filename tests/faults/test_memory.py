@@ -15,6 +15,7 @@ EVERY_CHANGE = frozenset(
         "csv",
         "mtx",
         "npy",
+        "npy-across",
         "hdf5",
         "zarr-processes",
         "cells-zarr",

@@ -8,11 +8,15 @@ from sklearn.preprocessing import StandardScaler, normalize
 from tests.passing import Recorder, serial
 
 import sketchselect as sks
+from sketchselect.cluster.kmeans.passes import prepared_nbytes
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Reduction, Source, fit_steps
 from sketchselect.execution.engine import LocalEngine
+from sketchselect.execution.plan import reading_nbytes
 from sketchselect.prepare import apply_steps, resolve
+from sketchselect.readers import row_partitions
 from sketchselect.summaries import decode, encode
+from sketchselect.workflow.stages.features import feature_dtype
 
 TEXT = ["tf-idf(sublinear=true)", "l2"]
 CELLS = ["library-size(target=median)", "log1p", "standardise", "clip(sd=2)"]
@@ -208,7 +212,6 @@ def test_objective_and_certificate_take_the_same_steps(counts):
 def test_projection_counts_what_steps_hold_and_copy(counts):
     from sketchselect.execution.plan import projection
     from sketchselect.execution.tree import make_tree
-    from sketchselect.readers import row_partitions
 
     matrix = sks.open_matrix(counts.astype(float))
     partitions = row_partitions(matrix, 48_000)
@@ -224,6 +227,23 @@ def test_projection_counts_what_steps_hold_and_copy(counts):
     plain = bytes_of()
     assert bytes_of("standardise") >= plain + 2 * rows * 60 * 8 + 2 * 60 * 8
     assert bytes_of("fourier(n_components=500, gamma=1)") >= plain + rows * 560 * 8 + 60 * 500 * 8
+
+
+@pytest.mark.parametrize("dtype", ["?", "f2"])
+def test_projection_counts_values_that_are_widened(dtype, tmp_path):
+    np.save(tmp_path / "rows.npy", np.ones((1000, 60), dtype))
+    matrix = sks.open_matrix(tmp_path / "rows.npy")
+    source, partitions = Source(matrix), row_partitions(matrix, 480_000)
+    assert matrix.read_rows(0, 1).dtype == np.float64
+    assert reading_nbytes(source, partitions) >= 1000 * 60 * (8 + np.dtype(dtype).itemsize)
+    kept = Source(matrix, prepare=sks.fit_prepare(np.eye(60), ["standardise"]).steps)
+    assert min(prepared_nbytes(source, 3), prepared_nbytes(kept, 3)) >= 1000 * 60 * 8
+
+
+def test_features_have_the_precision_of_the_steps():
+    matrix = sks.open_matrix(np.eye(3, dtype=np.float16))
+    assert feature_dtype(Source(matrix)) == np.float32
+    assert feature_dtype(Source(matrix, prepare=resolve(["l2"]))) == np.float64
 
 
 def test_members_keep_their_own_labels_in_a_file():

@@ -32,6 +32,7 @@ from sketchselect.execution.source import Block, CachedSource, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
 from sketchselect.linalg.threads import blas_builds
+from sketchselect.linalg.validation import block_dtype
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
 from sketchselect.readers.stored import MatrixMetadata
@@ -225,7 +226,10 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
         if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
             decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
     reading = matrix.read_factor * decoded_rows * n_columns * matrix.dtype.itemsize + matrix.piece_nbytes
-    prepared_itemsize = 4 if matrix.dtype.itemsize <= 4 and matrix.dtype.kind == "f" else 8
+    itemsize = block_dtype(matrix.dtype).itemsize
+    prepared_itemsize = 4 if itemsize <= 4 and matrix.dtype.kind == "f" else 8
+    # Values that are widened are there beside those as stored, which are gone when they are prepared.
+    widened = rows * n_columns * itemsize if itemsize > matrix.dtype.itemsize else 0
     prepared = 0
     if source.prepare:
         prepared += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
@@ -235,11 +239,13 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
         prepared += 8 * rows * source.n_columns
     if matrix.piece_nbytes:
         # The memory of the pieces is free by then.
-        reading = max(reading, rows * n_columns * matrix.dtype.itemsize + prepared)
+        reading = max(reading, rows * n_columns * matrix.dtype.itemsize + widened + prepared)
+    elif widened:
+        reading = widened + max(reading, prepared)
     else:
         reading += prepared
     if matrix.nonfinite == "drop_rows":
-        reading += rows * n_columns * (matrix.dtype.itemsize + 1)
+        reading += rows * n_columns * (itemsize + 1)
     return reading
 
 
@@ -270,7 +276,7 @@ def largest_partition(source: Source, partitions: Partitions) -> tuple[int, int]
 def entry_nbytes(source: Source) -> int:
     """Return the bytes of a prepared entry of sparse rows, with its index."""
     stored = _stored_entry(source.matrix)
-    return stored if source.matrix.dtype.kind == "f" else max(stored, 12)
+    return stored if source.matrix.dtype.kind == "f" and stored >= 8 else max(stored, 12)
 
 
 def _stored_entry(matrix: Matrix) -> int:

@@ -19,6 +19,7 @@ from sketchselect.execution.plan import SPLIT_FACTOR, Plan, Projection, require_
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
+from sketchselect.linalg.validation import block_dtype
 from sketchselect.prepare import Step
 from sketchselect.readers.base import ENTRY_NBYTES, Partitions, accepted_size
 from sketchselect.readers.views import FirstRows, missing_allowed
@@ -115,7 +116,7 @@ def sparse_rows(source: Source, partitions: Partitions | None) -> SparseRows:
 
     Of some columns, rows may be fuller than of all. Weights may make a block dense, and rows may be dropped.
     """
-    offsets, dtype = source.matrix.entry_offsets, source.matrix.dtype
+    offsets, dtype = source.matrix.entry_offsets, block_dtype(source.matrix.dtype)
     itemsize = 4 if dtype.kind == "f" and dtype.itemsize <= 4 and not source.in_double else 8
     if offsets is None or partitions is None or source.columns is not None or source.weight is not None:
         return SparseRows(offsets=offsets, itemsize=itemsize)

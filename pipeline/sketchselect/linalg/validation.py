@@ -86,10 +86,14 @@ def as_block(values: Any) -> Array:
         raise BadBlock(f"a block must be two-dimensional (rows x columns), got {array.ndim} dimension(s)")
     if array.dtype.kind not in _NUMERIC:
         raise BadBlock(f"a block must be of real numeric type (float, int or bool), got {array.dtype}")
-    native = array.dtype.newbyteorder("=")
-    if native == np.float16 or native == np.bool_ or native.itemsize > 8:
-        native = np.dtype(np.float64)
-    return canonical(array, native)
+    return canonical(array, block_dtype(array.dtype))
+
+
+def block_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that values come in: native, and float64 for bool, float16, and longer ones."""
+    native = dtype.newbyteorder("=")
+    widened = native == np.float16 or native == np.bool_ or native.itemsize > 8
+    return np.dtype(np.float64) if widened else native
 
 
 def pieces(block: Array, rows: int = PIECE_ROWS) -> Iterator[tuple[int, int]]:

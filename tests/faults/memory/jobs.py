@@ -23,6 +23,8 @@ def numbers(n_rows: int, n_columns: int, dtype: str = "float32", seed: int = 0) 
     centers = 1.5 * rng.standard_normal((6, n_columns), dtype="float32")
     rows = rng.standard_normal((n_rows, n_columns), dtype="float32")
     rows += centers[rng.integers(6, size=n_rows)]
+    if dtype == "bool":
+        return rows > 0
     if np.dtype(dtype).kind != "f":
         return (10 * rows).clip(-120, 120).astype(dtype)
     return rows.astype(dtype, copy=False)
@@ -53,6 +55,12 @@ def npy(folder: Path, *shape: int, dtype: str = "float32", holes: bool = False) 
     if holes:
         rows[::50, 3] = np.nan
     np.save(folder / "rows.npy", rows)
+    return "rows.npy"
+
+
+def npy_across(folder: Path, *shape: int) -> str:
+    """Write rows as a NumPy file that has one column after the other."""
+    np.save(folder / "rows.npy", np.asfortranarray(numbers(*shape)))
     return "rows.npy"
 
 
@@ -203,6 +211,7 @@ JOBS = (
         {"input": {"key": "-name"}},
     ),
     Job("parquet-drop-rows", lambda f: parquet(f, 300_000, 60, holes=True), "greedy", "local", None, {"input": LIMITS}),
+    Job("parquet-bool", lambda f: parquet(f, 800_000, 60, dtype="bool"), "variance", "local"),
     Job("parquet-small-groups", lambda f: parquet(f, 200_000, 60, group=20_000), "pivoted-qr", "threads", "16MiB"),
     Job("parquet-long-lists", lambda f: parquet_lists(f, 8_000, 8_000), "variance"),
     Job("parquet-tall", lambda f: parquet(f, 1_000_000, 60), "greedy", "local"),
@@ -218,6 +227,8 @@ JOBS = (
     Job("npy-threads-large", lambda f: npy(f, 400_000, 100), "variance", "threads", "128MiB"),
     Job("npy-float64", lambda f: npy(f, 200_000, 100, dtype="float64"), "osinsky", "local", "64MiB"),
     Job("npy-int8-large", lambda f: npy(f, 800_000, 100, dtype="int8"), "variance", "threads", "64MiB"),
+    Job("npy-bool", lambda f: npy(f, 900_000, 120, dtype="bool"), "variance", "threads", "64MiB"),
+    Job("npy-across", lambda f: npy_across(f, 300_000, 120), "greedy", "local", "32MiB"),
     Job("npy-drop-rows", lambda f: npy(f, 300_000, 100, holes=True), "greedy", "threads", "64MiB", {"input": LIMITS}),
     Job(
         "npy-steps", lambda f: npy(f, 300_000, 100), "greedy", "threads", "64MiB",
@@ -230,6 +241,7 @@ JOBS = (
     Job("zarr-tall-chunks-processes", lambda f: zarr_store(f, 300_000, 100, chunk=150_000), "greedy", "local"),
     Job("zarr-shards", lambda f: zarr_store(f, 300_000, 100, chunk=5_000, shard=300_000), "greedy"),
     Job("zarr-int8-chunks", lambda f: zarr_store(f, 600_000, 100, chunk=200_000, dtype="int8"), "leverage", "local"),
+    Job("zarr-float16", lambda f: zarr_store(f, 400_000, 100, chunk=200_000, dtype="float16"), "greedy", "local"),
     Job("zarr-columns", lambda f: zarr_store(f, 4_000, 2_000, chunk=500), "leverage", "threads", None, COLUMNS),
     Job("hdf5", lambda f: hdf5(f, 300_000, 100, chunk=10_000), "greedy", "threads", "32MiB"),
     # Counts.

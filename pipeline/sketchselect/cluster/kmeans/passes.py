@@ -24,7 +24,7 @@ from sketchselect.execution.tree import Node
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Array, Floats, canonical, is_csr
+from sketchselect.linalg.validation import Array, Floats, block_dtype, canonical, is_csr
 from sketchselect.prepare.steps import with_stored
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, MatrixView, accepted_size
 from sketchselect.readers.dask import futures_client
@@ -311,8 +311,8 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
         nbytes = ENTRY_NBYTES * int(offsets[-1])
         return nbytes + nbytes // REMEMBERED_SHARE + 16 * source.n_rows
     remembered = 20 + (4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0)
-    dtype = source.matrix.dtype
-    itemsize = dtype.itemsize if dtype.kind == "f" and dtype.itemsize >= 4 else 8 if source.prepare else dtype.itemsize
+    dtype = block_dtype(source.matrix.dtype)
+    itemsize = 8 if source.prepare and dtype.kind != "f" else dtype.itemsize
     nbytes = source.n_columns * itemsize
     return source.n_rows * (nbytes + nbytes // REMEMBERED_SHARE + 8 + remembered)
 

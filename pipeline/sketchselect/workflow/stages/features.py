@@ -20,7 +20,7 @@ from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.csr import densify, row_pieces, take_columns, take_rows
 from sketchselect.linalg.hashing import derive_seed, smallest_keys, uniforms
-from sketchselect.linalg.validation import Array, Floats, is_csr
+from sketchselect.linalg.validation import Array, Floats, block_dtype, is_csr
 from sketchselect.location import unwritable
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.readers.base import Partitions, even_partitions
@@ -142,7 +142,7 @@ def sample_rows(n_rows: int, seed: int, size: int = SAMPLE_ROWS) -> NDArray[np.i
 
 def feature_dtype(source: Source) -> np.dtype[Any]:
     """Return float32 where that holds every prepared value exactly, else float64."""
-    dtype = source.matrix.dtype
+    dtype = block_dtype(source.matrix.dtype) if source.prepare else source.matrix.dtype
     if dtype.kind == "f":
         return np.dtype(np.float32 if dtype.itemsize <= _SINGLE else np.float64)
     exact = dtype.itemsize <= _SMALL_INTEGERS and not source.prepare
