@@ -196,13 +196,9 @@ def finite_rows(block: csr_array) -> NDArray[np.bool_]:
     """Return a mask of the rows without NaN and infinity, shape (n_rows,)."""
     good = np.ones(block.shape[0], dtype=bool)
     if block.data.dtype.kind == "f":
-        good[row_numbers(block)[~np.isfinite(block.data)]] = False
+        rows = np.repeat(np.arange(block.shape[0], dtype=np.int64), np.diff(block.indptr))
+        good[rows[~np.isfinite(block.data)]] = False
     return good
-
-
-def row_numbers(block: csr_array) -> NDArray[np.int64]:
-    """Return the row of every stored entry."""
-    return np.repeat(np.arange(block.shape[0], dtype=np.int64), np.diff(block.indptr))
 
 
 def row_of(indptr: Array, place: int) -> int:

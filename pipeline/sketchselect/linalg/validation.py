@@ -233,7 +233,8 @@ MOST_TIMES = 10_000
 
 def is_whole(value: Any, least: int = 1, most: int | None = None) -> bool:
     """Return whether `value` is a whole number of at least `least` and at most `most`."""
-    return _is_whole(value) and value >= least and (most is None or bool(value <= most))
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return is_integer and value >= least and (most is None or bool(value <= most))
 
 
 def require_positive(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
@@ -328,7 +329,3 @@ def with_former_names(init: Any, renamed: dict[str, str]) -> Any:
         init(self, *args, **keywords)
 
     return constructor
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -335,20 +335,6 @@ def _divide(rows, sums, out):  # type: ignore[no-untyped-def]
                 out[i, j] = np.float64(rows[i, j]) / norm
 
 
-def row_norms(rows: Array) -> Floats:
-    """Return the norm of every row in float64; its bits depend on that row alone."""
-    out = np.empty(rows.shape[0])
-    _sums(read_only(rows), out)
-    return np.sqrt(out)
-
-
-def divide_by_norms(rows: Array, out: Array) -> Floats:
-    """Write every row divided by its norm, in one sweep; return the squared norms. Rows of norm 0 are not written."""
-    squares = np.empty(rows.shape[0])
-    _divide(read_only(rows), squares, out)
-    return squares
-
-
 _LEAST = 2.0**-600
 """Squared norm below which, and above whose inverse, squares of a row may leave their range."""
 
@@ -361,7 +347,8 @@ def unit_l2(block: Array) -> Array:
     """
     values = block if block.dtype in (np.float32, np.float64) else block.astype(np.float64)
     out: Array = np.empty_like(values, order="C")
-    squares = divide_by_norms(values, out)
+    squares = np.empty(len(values))
+    _divide(read_only(values), squares, out)  # But for rows of norm 0, which are not written.
     others = ~((squares >= _LEAST) & (squares <= 1 / _LEAST))
     if others.any():
         out[others] = _scaled_first(values[others])
@@ -376,7 +363,9 @@ def _scaled_first(rows: Array) -> Array:
     # A power of two, so that scaling by it is exact.
     exponent = np.frexp(np.where(top > 0, top, 1.0))[1]
     scaled = np.ldexp(rows.astype(np.float64), -exponent[:, None])
-    norms = row_norms(scaled)
+    squares = np.empty(len(scaled))
+    _sums(read_only(scaled), squares)
+    norms = np.sqrt(squares)
     norms[norms == 0] = 1.0
     scaled /= norms[:, None]
     return scaled.astype(rows.dtype, copy=False)

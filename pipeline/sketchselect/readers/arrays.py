@@ -303,7 +303,9 @@ def eager_frame(source: Any) -> Any | None:
 def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
     dtypes = []
     extension = False
-    unread = [pair for pair in zip(source.columns, source.dtypes, strict=True) if not _is_number(pair[1])]
+    unread = [
+        pair for pair in zip(source.columns, source.dtypes, strict=True) if getattr(pair[1], "kind", "O") not in "fiub"
+    ]
     if unread:
         raise not_numeric(*unread[0], encode, others=unread[1:])
     for dtype in source.dtypes:
@@ -383,10 +385,6 @@ def _require_distinct(names: Iterable[Any]) -> None:
 
 
 _NO_TEXT = ("duration", "list", "struct", "array", "decimal", "int", "uint", "float", "period", "time")
-
-
-def _is_number(dtype: Any) -> bool:
-    return getattr(dtype, "kind", "O") in "fiub"
 
 
 def _kind_of(dtype: Any) -> str | None:

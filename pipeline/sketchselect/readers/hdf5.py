@@ -292,16 +292,12 @@ def _matrices(root: Hdf5Node) -> list[str]:
 
     def visit(path: str, item: Any) -> None:
         node = Hdf5Node(item, root.location, root.version)
-        if encoding(node) in SPARSE if node.kind == "group" else _is_matrix(node):
+        is_array = node.kind == "array" and len(node.item.shape or ()) == 2
+        if is_array or (node.kind == "group" and encoding(node) in SPARSE):
             paths.append(path)
 
     root.item.visititems(visit)
     return paths
-
-
-def _is_matrix(node: Hdf5Node) -> bool:
-    """Return whether a dataset has two dimensions, and numbers, not records."""
-    return node.kind == "array" and len(node.item.shape or ()) == 2
 
 
 def _anndata_around(root: Hdf5Node, path: str) -> tuple[Hdf5Node, list[str]]:

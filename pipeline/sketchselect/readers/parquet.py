@@ -347,8 +347,9 @@ def _inside(location: Location) -> list[str] | None:
         system, path = location.filesystem()
         if not system.isdir(path):
             return None
-    names = sorted(name for name, _, _ in location.files() if all(map(_is_visible, name.split("/"))))
-    names = [name for name in names if _is_parquet(name)]
+    names = sorted(name for name, _, _ in location.files() if _is_parquet(name))
+    # So writers name what is not, or not yet, data.
+    names = [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
     if not names:
         raise SourceError(f"{location.address}: there are no files {' or '.join(ENDINGS)} in this folder")
     return names
@@ -356,11 +357,6 @@ def _inside(location: Location) -> list[str] | None:
 
 def _is_parquet(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
-
-
-def _is_visible(part: str) -> bool:
-    # So writers name what is not, or not yet, data.
-    return not part.startswith((".", "_"))
 
 
 _CHECKED = {"page_checksum_verification": True}  # of pages that have one; Arrow passes over them by default

@@ -60,7 +60,8 @@ def like_rows(
     if is_dask_frame(source):
         return values if lazy is None else as_dask_rows(source, values, names, lazy.chunks[0])
     if is_anndata(source) or is_mudata(source):
-        return _frame_like(_observations(source), values, names or ((None,) if values.ndim == 1 else None))
+        data = next(iter(source.mod.values())) if is_mudata(source) else source  # of MuData the only modality
+        return _frame_like(data.obs, values, names or ((None,) if values.ndim == 1 else None))
     if lazy is not None and isinstance(values, np.ndarray):
         values = as_dask(values, lazy)
     if is_xarray(source):
@@ -81,11 +82,6 @@ def target_names(y: Any) -> tuple[Any, ...] | None:
     if hasattr(y, "columns"):
         return tuple(y.columns)
     return (y.name,) if hasattr(y, "name") else None
-
-
-def _observations(source: Any) -> Any:
-    """Return the annotations of the rows of AnnData, or of the only modality of MuData."""
-    return (next(iter(source.mod.values())) if is_mudata(source) else source).obs
 
 
 def _frame_like(source: Any, values: Any, names: Sequence[Any] | None) -> Any:

@@ -233,12 +233,6 @@ def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
     )
 
 
-def require_several_rows(matrix: Matrix) -> None:
-    """Raise `EmptyInput` for a matrix of a single row: columns are selected by how rows differ."""
-    if matrix.shape[0] == 1:
-        raise EmptyInput(f"{matrix.address}: n_samples = 1, and one row does not differ from others; give more rows")
-
-
 def chosen_columns(support: NDArray[np.int64], block: Block) -> Any:
     """Return the selected columns of a block."""
     return take_columns(block.values, support) if is_csr(block.values) else block.values[:, support]
@@ -563,7 +557,10 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         self._fills_missing = any(step.fills_missing for step in steps)
         self._encode = prepare.encodings(steps)
         matrix = self._open(X, reset=True, vectors={"target": y, "sample_weight": sample_weight})
-        require_several_rows(matrix)
+        if matrix.shape[0] == 1:
+            raise EmptyInput(
+                f"{matrix.address}: n_samples = 1, and one row does not differ from others; give more rows"
+            )
         changing = next((step for step in steps if step.n_columns(matrix.shape[1]) != matrix.shape[1]), None)
         if changing is not None and changing.encodes is None:
             raise BadParameter(

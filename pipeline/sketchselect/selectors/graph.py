@@ -155,15 +155,10 @@ def laplacian_scores(rows: Any, graph: Any) -> Floats:
     products = graph @ rows
     joint = np.asarray((rows.multiply(products) if sparse.issparse(rows) else rows * products).sum(axis=0)).ravel()
     variances, smooth = squares - total * mean**2, joint - total * mean**2
-    varies = _varying(rows, variances, squares)
+    varies = varying_columns(rows) & (variances > 8.0 * _EPS * squares) & (variances > 0)
     out = np.full(mean.size, np.nan)
     out[varies] = np.clip(1.0 - smooth[varies] / variances[varies], 0.0, 2.0)
     return out
-
-
-def _varying(rows: Any, variances: Floats, squares: Floats) -> Any:
-    """Return which columns are not constant: by their range, and to rounding."""
-    return varying_columns(rows) & (variances > 8.0 * _EPS * squares) & (variances > 0)
 
 
 def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_columns: bool = False) -> Floats:

@@ -219,11 +219,6 @@ class OutputFolder:
         entry = self._entries().get(stage)
         return None if entry is None else dict(entry["fingerprint"])
 
-    def _only_began(self) -> bool:
-        """Return whether a run began here and left neither a finished stage nor a part of one."""
-        nodes = (self.checkpoints / "nodes").rglob("*.sks")
-        return self.checkpoints.is_dir() and not self._entries() and not any(nodes)
-
     def _entries(self) -> dict[str, Any]:
         try:
             return unsealed(self._log)
@@ -245,7 +240,9 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
     with locked(folder.path):
         if fresh:
             folder.discard()
-        folder.was_stopped_early = folder._only_began()
+        nodes = (folder.checkpoints / "nodes").rglob("*.sks")
+        # It began here, and left neither a finished stage nor a part of one.
+        folder.was_stopped_early = folder.checkpoints.is_dir() and not folder._entries() and not any(nodes)
         yield folder
         _remove(folder.checkpoints / "staging")
         with contextlib.suppress(OSError):

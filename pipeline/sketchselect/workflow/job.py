@@ -316,7 +316,10 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     # The page states it too, so it is measured before the page is drawn.
     content["seconds"] = round(time.perf_counter() - began, 3)
     if figures is not None:
-        publish_report(session.folder, content, results.selection, figures)
+        from sketchselect.report.page import render  # a second of imports
+
+        session.folder.write(REPORT_FILE, sealed(plain_value(figures)))
+        session.folder.write("report.html", render(content, results.selection.to_dict(), figures))
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
@@ -449,14 +452,6 @@ REPORT_FILE = "report.json"
 """Name of the file with the page's data that are in neither manifest nor selection."""
 
 PRESET = "# The columns came from a selection file; [select] only describes the summary.\n\n"
-
-
-def publish_report(folder: OutputFolder, content: Mapping[str, Any], selection: Selection, figures: Any) -> None:
-    """Write ``report.json``, the page's own data, and ``report.html``."""
-    folder.write(REPORT_FILE, sealed(plain_value(figures)))
-    from sketchselect.report.page import render  # a second of imports
-
-    folder.write("report.html", render(content, selection.to_dict(), figures))
 
 
 def draw_again(folder: OutputFolder, content: Mapping[str, Any]) -> Path:

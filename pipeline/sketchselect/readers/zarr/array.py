@@ -344,7 +344,8 @@ class ZarrArray:
                 array[region]
             except Exception as failure:
                 if type(failure).__name__ == "ChunkNotFoundError":
-                    return self._missing(cell)
+                    cure = 'restore it, or pass missing_chunks="fill" to read its fill value'
+                    return MissingChunks(f"{self._chunk(cell)} is missing: {cure}")
                 return self._undecodable(cell, failure)
         return ChunkReadError(
             f"{self.address}: {('rows', 'columns')[axis]} {start} to {stop - 1} could not be read "
@@ -354,11 +355,6 @@ class ZarrArray:
     def _chunk(self, cell: tuple[int, ...]) -> str:
         key = self.metadata.key(cell)
         return f"{self.address}: chunk {key} (file {self.location.join(key).address})"
-
-    def _missing(self, cell: tuple[int, ...]) -> MissingChunks:
-        return MissingChunks(
-            f'{self._chunk(cell)} is missing: restore it, or pass missing_chunks="fill" to read its fill value'
-        )
 
     def _undecodable(self, cell: tuple[int, ...], error: Exception) -> ChunkReadError:
         if isinstance(error, OSError) and not isinstance(error, (EOFError, UnicodeError)) and error.errno:
