@@ -151,15 +151,6 @@ def test_rows_that_stay_sparse(monkeypatch):
         np.testing.assert_allclose(given.transform(rows), dense.transform(X), rtol=1e-9)
 
 
-def test_sparse_rows():
-    X = np.round(np.random.default_rng(3).normal(size=(60, 5)) * 2)
-    sparse = scipy.sparse.csr_matrix(X)
-    dense, given = KMeans(3).fit(X), KMeans(3).fit(sparse)
-    assert np.array_equal(given.labels_, dense.labels_)
-    assert np.array_equal(given.cluster_centers_, dense.cluster_centers_)
-    assert np.array_equal(given.predict(sparse), dense.labels_)
-
-
 def test_sparse_rows_with_long_indices():
     X = scipy.sparse.random_array((60, 30), density=0.3, random_state=np.random.default_rng(0), format="csr")
     long = X.copy()

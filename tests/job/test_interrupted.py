@@ -41,7 +41,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(
         return write(self, name, content)
 
     monkeypatch.setattr(OutputFolder, "write", full)
-    refused(cli("run", job_file()), 1, "No space left on device", "summary.sks")
+    refused(cli("run", job_file()), 1, str(tmp_path / "out"), "No space left on device", "summary.sks", "same command")
     assert not (tmp_path / "out" / "summary.sks").exists()
     monkeypatch.undo()
     again = works("run", job_file())
@@ -137,18 +137,6 @@ def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
     process = run()
     assert "summarize: already done" in "".join(process.communicate(timeout=600))
     assert [(tmp_path / "out" / name).read_bytes() for name in names] == whole
-
-
-def test_a_full_disk_names_the_folder(
-    job_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sketchselect.workflow.folder import OutputFolder
-
-    def full(*_: object) -> None:
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(OutputFolder, "write", full)
-    refused(cli("run", job_file()), 1, str(tmp_path / "out"), os.strerror(28), "same command again")
 
 
 def test_a_second_run_in_the_same_folder_is_refused(job_file: Callable[..., Path], tmp_path: Path) -> None:

@@ -78,18 +78,3 @@ def _model(table: Path, url: str) -> dict[str, Any]:
     assert "column 'outcome' is not used as a feature" in done.stderr
     model: dict[str, Any] = json.loads((table.parent / "out" / "model.json").read_text())
     return model
-
-
-def test_estimators_leave_them_out_too(table: Path) -> None:
-    model = sks.LassoPath(n_features_to_select=3).fit(str(table), "outcome")
-    assert model.n_features_in_ == len(NAMES) + 1
-    assert model.score(str(table), "outcome") < 0.5
-
-
-def test_a_file_of_that_name_is_the_target_and_the_column_a_feature(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(table.parent)
-    np.save("outcome.npy", np.arange(300.0))
-    model = sks.LassoPath(n_features_to_select=3).fit(str(table), "outcome.npy")
-    assert model.n_features_in_ == len(NAMES) + 2

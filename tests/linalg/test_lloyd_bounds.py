@@ -292,16 +292,6 @@ def test_means_that_are_not_held_have_the_products_of_those_that_are(seed: int) 
 
 
 @pytest.mark.slow
-def test_tight_on_small_instances():
-    rng = np.random.default_rng(1)
-    ratios = []
-    for _ in range(20):
-        X = rng.standard_normal((7, 2))
-        ratios.append(partition_bound(X, 3).lower / solved(X, 3)[0])
-    assert np.median(ratios) > 0.97
-
-
-@pytest.mark.slow
 def test_better_than_the_spectrum_where_directions_outnumber_clusters():
     X = np.random.default_rng(0).standard_normal((120, 2))
     bound = partition_bound(X, 6)
@@ -312,12 +302,6 @@ def test_one_cluster_is_the_scatter():
     X = np.random.default_rng(0).standard_normal((50, 3)) + 100.0
     exact = float(((X - X.mean(axis=0)) ** 2).sum())
     assert partition_bound(X, 1).lower == pytest.approx(exact, rel=1e-10)
-
-
-@pytest.mark.parametrize("scale", [1e-140, 1e140])
-def test_extreme_scales(scale):
-    X = np.random.default_rng(0).standard_normal((40, 3))
-    assert partition_bound(X * scale, 3).lower == pytest.approx(partition_bound(X, 3).lower * scale**2, rel=1e-3)
 
 
 @pytest.mark.parametrize("X", [np.zeros((9, 2)), np.full((9, 2), 3.7), np.eye(3)])

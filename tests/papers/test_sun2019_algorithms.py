@@ -71,16 +71,6 @@ def test_rates_that_are_none_are_refused(rates):
         DecayedMoments(rates=rates)
 
 
-@pytest.mark.statement("Sun 2019, Equation 13")
-def test_a_constant_rate_is_decay_normalised():
-    X = np.random.default_rng(1).standard_normal((200, 3)) + 1
-    weights = 0.98 ** np.arange(200)[::-1]
-    decayed = DecayedMoments(decay=0.98).from_block(X)
-    weighted = Moments().from_block(X, sample_weight=weights)
-    np.testing.assert_allclose(decayed.mean, weighted.mean, rtol=1e-10)
-    np.testing.assert_allclose(decayed.covariance(), weighted.covariance(), rtol=1e-9)
-
-
 @pytest.mark.statement("Sun 2019, Section 3.7", "Sun 2019, Table 1")
 def test_memory_is_the_square_of_the_columns_and_does_not_grow_with_the_rows():
     X = np.random.default_rng(2).standard_normal((3000, 40))

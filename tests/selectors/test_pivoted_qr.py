@@ -224,31 +224,6 @@ def test_a_shrunk_sketch_finds_the_groups_that_the_data_have(selector):
 
 
 @pytest.mark.parametrize("selector", METHODS)
-def test_duplicated_columns_are_not_chosen_together(selector):
-    X = np.random.default_rng(9).standard_normal((300, 5)) * [5, 4, 3, 2, 1]
-    X = np.tile(X, 3)
-    chosen = selector(5, normalize=None).fit(X)
-    assert chosen.support_.tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("selector", METHODS)
-@pytest.mark.parametrize("sketch_size", [None, 16])
-@pytest.mark.parametrize("form", ["twice", "multiples", "tiny"])
-def test_copies_are_chosen_when_nothing_else_is_left(selector, sketch_size, form):
-    rng = np.random.default_rng(10)
-    d = 60 if sketch_size is None else 200
-    X = rng.standard_normal((300, d)) * 0.9 ** np.arange(d)
-    copy = {"twice": X, "multiples": -3 * X, "tiny": 1e-9 * X}[form]
-    X = np.stack([X, copy], axis=2).reshape(300, 2 * d)
-    chosen = selector(d - 10, sketch_size=sketch_size, normalize=None).fit(X)
-    assert len(set(chosen.support_ // 2)) == d - 10
-    assert chosen.selection_.diagnostics["n_copies"] == 0
-    chosen = selector(d + 10, sketch_size=sketch_size, normalize=None).fit(X)
-    assert len(set(chosen.support_ // 2)) == d
-    assert chosen.selection_.diagnostics["n_copies"] == 10
-
-
-@pytest.mark.parametrize("selector", METHODS)
 @pytest.mark.parametrize("seed", range(8))
 def test_copies_of_float32_columns_are_seen_by_moments(selector, seed):
     X = np.repeat(np.random.default_rng(seed).standard_normal((400, 60)) * 0.9 ** np.arange(60), 2, axis=1)
