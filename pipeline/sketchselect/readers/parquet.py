@@ -512,8 +512,9 @@ def column_of(
         left_out = key_without([f"{each:.80}" for each in (name, *others)] if is_short else ["NAME", "NAME"])
         raise SourceError(
             f"{address}: column {name!r:.80} is of type {kind}{as_others(others, encoded)}; allowed are {ALLOWED}, "
-            f"and lists of them: leave {'them' if others else 'it'} out with {left_out} (of open_matrix; in a job "
-            'input.key), or choose columns with key="NAME,NAME"'
+            f"and lists of them: leave {'them' if others else 'it'} out with {left_out} (of open_matrix, a command or "
+            "a job's [input]), or choose columns with "
+            'key="NAME,NAME"'
             + ("" if encoded is None else f"; {advice(encoded, bool(others)).partition(', ')[2]}")
             + ("; or store dates as dates, if they are" if encoded == "text" and "dates" in encode else "")
         )
