@@ -177,18 +177,48 @@ def test_a_series_goes_by_the_names_of_the_rows_of_a_file(source: Path) -> None:
         open_vector(series.rename({"w0": "x0"}), N, matrix=matrix)
 
 
-def test_numbers_under_another_title_may_be_anything(tmp_path: Path) -> None:
+def test_numbers_under_another_title_may_be_ranks_where_the_source_counts_its_rows(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((N, 3))
     frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(np.arange(N) + 1, name="id"))
     frame.to_parquet(tmp_path / "rows.parquet")
     for rank in (ORDER + 1, np.arange(N) + 1.0):
         pd.DataFrame({"rank": rank, "target": VALUES}).to_csv(tmp_path / "y.csv", index=False)
-        for source in (str(tmp_path / "rows.parquet"), anndata.AnnData(rows)):
-            vector = open_vector(str(tmp_path / "y.csv"), N, matrix=sks.open_matrix(source))
+        for source, own in ((str(tmp_path / "rows.parquet"), "call it 'id'"), (anndata.AnnData(rows), "")):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                vector = open_vector(str(tmp_path / "y.csv"), N, matrix=sks.open_matrix(source))
             assert vector.read(0, N).tolist() == VALUES.tolist()
+            # Obs are counted from 0, and 1 to N are other numbers.
+            is_noted = bool(own) and rank.dtype.kind == "i"
+            noted = [
+                str(each.message) for each in caught if "'rank' has the names of the source's rows" in str(each.message)
+            ]
+            assert len(noted) == is_noted
+            assert all("taken by place" in text and own in text for text in noted)
     pd.DataFrame({"id": ORDER + 1.0, "target": VALUES[ORDER]}).to_parquet(tmp_path / "y.parquet")
     vector = open_vector(str(tmp_path / "y.parquet"), N, matrix=sks.open_matrix(str(tmp_path / "rows.parquet")))
     assert vector.read(0, N).tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_other_numbers_and_most_of_the_names_are_refused_in_another_order(tmp_path: Path, ending: str) -> None:
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    path = tmp_path / f"y.{ending}"
+    renamed = [name if i % 3 else f"new {name}" for i, name in enumerate(NAMES)]
+    for own, theirs in ((np.arange(N)[::-1] * 7 + 1, np.arange(N)[::-1] * 7 + 1), (np.array(NAMES), np.array(renamed))):
+        frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(own, name="id"))
+        frame.to_parquet(tmp_path / "rows.parquet")
+        matrix = sks.open_matrix(str(tmp_path / "rows.parquet"))
+        with pytest.raises(SourceError, match=r"column 'Sample' has the names .* another order; call it 'id'"):
+            open_vector(str(table(path, "Sample", theirs)), N, matrix=matrix)
+        in_place = open_vector(str(table(path, "Sample", theirs, order=None)), N, matrix=matrix)
+        assert in_place.read(0, N).tolist() == VALUES.tolist()
+        # A few of them may be a coincidence.
+        few = [*theirs[:3][::-1], *(np.arange(N - 3) + 10**6)]
+        assert (
+            open_vector(str(table(path, "Sample", few, order=None)), N, matrix=matrix).read(0, N).tolist()
+            == VALUES.tolist()
+        )
 
 
 def test_a_column_in_place_goes_before_one_in_another_order(source: Path, tmp_path: Path) -> None:

@@ -147,29 +147,36 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
     """Raise `SourceError` if a file has the names of the rows, in another order, under another title than the source.
 
     By place the entries would be wrong if that column names its rows, and by name if it is something else of them.
+    Names are half of those of the source, or all where they are whole numbers, each once. Where the source only counts
+    its rows, such numbers may be ranks: there is a warning.
     """
     own: Any = getattr(row_names, "name", None)
     sources = {own: row_names} if row_names is not None else getattr(matrix, "unread_columns", {})
-    if not sources or own in vector.beside:
+    if own in vector.beside:
         return
-    columns = {title: column for title, column in vector.beside.items() if column.dtype.kind == "U"}
+    columns = {title: column for title, column in vector.beside.items() if column.dtype.kind in "iuU"}
     for own, names in sources.items() if columns else ():
         ours = _different_texts(names)
         known = set(ours)
         for title, column in columns.items():
             theirs = _different_texts(column, known) if known else []
-            if theirs and known == set(theirs) and ours != theirs:
-                cure = "write the file in their order" if own is None else f"call it {own!r:.80}, to go by it"
-                raise SourceError(
-                    f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows in another "
-                    f"order; {cure}, or leave it out if the entries are in place"
-                )
+            if not any(a != b and b in known for a, b in zip(ours, theirs, strict=False)):
+                continue
+            which = (
+                f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows in another order"
+            )
+            cure = "write the file in their order" if own is None else f"call it {own!r:.80}, to go by it"
+            if ours in ([str(i + first) for i in range(len(ours))] for first in (0, 1)):
+                warn(f"{which}; entries are taken by place: if it names its rows, {cure}")
+                continue
+            raise SourceError(f"{which}; {cure}, or leave it out if the entries are in place")
 
 
 def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
-    """Return the entries of a column as text; none where entries are missing, occur twice, are numbers or not known.
+    """Return the entries of a column as text; none where entries are missing, or some occur twice.
 
-    What the first rows tell is not looked for in all.
+    None, too, where less than half of them are `known`, or of whole numbers not all. What the first rows tell is not
+    looked for in all.
     """
     texts: list[str] = []
     for stop in (min(_FIRST_ROWS, column.n_rows), column.n_rows):
@@ -177,9 +184,10 @@ def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
             texts = row_texts(column, 0, stop)
         except SourceError:
             return []
-        if len(set(texts)) < len(texts) or any(map(_NUMBER.fullmatch, texts[:20])):
+        are_numbers = any(map(_NUMBER.fullmatch, texts[:20]))
+        if len(set(texts)) < len(texts) or (are_numbers and not all(map(_WHOLE.fullmatch, texts))):
             return []
-        if known is not None and not known.issuperset(texts):
+        if known is not None and len(known & set(texts)) < len(texts) / (1 if are_numbers else 2):
             return []
     return texts
 
