@@ -99,6 +99,17 @@ def test_depth(n, depth):
     assert len(list(tree.partitions(tree.root))) == n
 
 
+@pytest.mark.parametrize(("n", "fan_in"), [(1, 8), (2, 8), (8, 8), (9, 8), (17, 8), (64, 8), (65, 8), (7, 2), (300, 2)])
+def test_the_nodes_that_wait_are_counted(n, fan_in):
+    tree, waiting, most = MergeTree(n, fan_in=fan_in), set(), 0
+    for node in tree.post_order():
+        most = max(most, len(waiting - set(tree.children(node))) if tree.children(node) else len(waiting))
+        waiting = waiting - set(tree.children(node)) | {node}
+    assert most <= tree.most_waiting
+    assert tree.most_waiting - most <= tree.depth
+    assert tree.most_waiting < max(n, 2)
+
+
 # Folding: a leaf merges its partitions in the memory of its own state, with the bits of any merge; others' stay.
 
 ROWS = np.random.default_rng(0).standard_normal((60, 70))

@@ -182,27 +182,32 @@ def projection(
     reads_ahead: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
-    # So many more tasks read for each that computes.
+    # So many more tasks read for each that computes. Without them a leaf reads its partitions one by one.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
-    slots = min(slots, len(partitions))
+    slots = min(slots, len(partitions) if reads_ahead else tree.n_leaves)
     reading = reading_nbytes(source, partitions)
     if source.matrix.in_memory and engine.kind == "dask":
         # Rows are sent for a few partitions ahead.
         reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
-    # A task merges two states into a third, and the left siblings on every level wait.
-    waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + n_slots)
-    # Of few leaves there are at most their own, and two more for each task that merges.
-    merging = tree.n_leaves // 2 if tree.n_leaves == len(partitions) else tree.n_leaves
-    alive = min(3 * slots + waiting, tree.n_leaves + 2 * min(slots, merging))
+    waiting = min(tree.n_leaves, tree.most_waiting + n_slots - 1)
+    # Of few leaves there are at most their own, and more for each task that merges.
+    merging = min(slots, tree.n_leaves // 2 if tree.n_leaves == len(partitions) else tree.n_leaves)
+    state_nbytes = reduction.state_nbytes if reduction.sparse_state_nbytes is None else reduction.sparse_state_nbytes
+
+    def states(each: int) -> int:
+        """Return the bytes of states: `each` of every task, left siblings on every level, and one of other slots."""
+        return int(min(each * slots + waiting, tree.n_leaves + (each - 1) * merging) * state_nbytes)
+
+    blocks = int(slots * reading)
     # Statistics and random numbers of prepare steps are there once for all tasks of a process.
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
-    state_nbytes = reduction.state_nbytes if reduction.sparse_state_nbytes is None else reduction.sparse_state_nbytes
     return Projection(
         process=process_nbytes(source.matrix, engine.kind)
         + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
-        reading=int(slots * reading),
-        states=int(alive * state_nbytes),
+        reading=blocks,
+        # A task makes a state beside that of the rows before; then its block is free, and both become a third.
+        states=max(states(2), states(3) - blocks),
         working=int(slots * reduction.working_nbytes) + steps,
         held=(source.held_nbytes if isinstance(source, CachedSource) else 0)
         + (reduction.caller_nbytes if engine.kind != "dask" else 0),

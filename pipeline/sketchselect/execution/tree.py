@@ -69,6 +69,14 @@ class MergeTree:
         return depth
 
     @property
+    def most_waiting(self) -> int:
+        """Most nodes that wait for siblings at one time, in post-order: on each level those of a family but one."""
+        waiting, count = 0, self.n_leaves
+        while count > 1:
+            waiting, count = waiting + min(self.fan_in, count) - 1, -(-count // self.fan_in)
+        return waiting
+
+    @property
     def root(self) -> Node:
         """The node that covers everything."""
         return Node(self.depth, 0)

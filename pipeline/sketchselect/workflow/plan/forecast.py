@@ -257,7 +257,7 @@ class DryRun(Engine):
             estimate = self.estimate(read / at_once, (leaf - read) / at_once, trial.merge or 0.0)
         # A merge of m children has the states of m - 1 of them brought to the first.
         n_transfers = sum(n - 1 for n in n_children if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
-        waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1))
+        waiting = tree.most_waiting
         self.passes.append(
             ForecastPass(
                 stage=self.stage or work.stage,
