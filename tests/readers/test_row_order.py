@@ -461,3 +461,25 @@ def test_two_tables_with_names_under_two_titles_are_refused_in_another_order(tmp
     labels.iloc[ORDER].to_csv(tmp_path / "l.csv", index=False)
     with pytest.raises(SourceError, match=r"'Site Code' has the names .* call it 'id'"):
         evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
+
+
+def test_a_column_of_whole_numbers_names_the_rows_of_labels(tmp_path: Path) -> None:
+    from sketchselect.workflow.agreement import evaluate_target
+
+    rows, ids, kinds = np.random.default_rng(0).standard_normal((N, 3)), np.arange(N)[::-1] * 7 + 1, np.arange(N) % 3
+    pd.DataFrame(rows, columns=list("abc"), index=pd.Index(ids, name="sample")).to_parquet(tmp_path / "rows.parquet")
+    pd.DataFrame({"sample": ids, "cluster": kinds}).to_csv(tmp_path / "clusters.csv", index=False)
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"))
+    clusters, labels = str(tmp_path / "clusters.csv"), str(tmp_path / "labels.csv")
+    shuffled = pd.DataFrame({"sample": ids, "kind": kinds}).iloc[ORDER]
+    shuffled.to_csv(labels, index=False)
+    assert open_vector(labels, N, matrix=matrix, name="labels").read(0, N).tolist() == kinds.tolist()
+    assert evaluate_target(clusters, labels).table.ari == 1.0
+    # A target may have a whole number of its own for every row.
+    with pytest.raises(SourceError, match="none of them called 'target'"):
+        open_vector(labels, N, matrix=matrix, name="target")
+    shuffled.rename(columns={"sample": "Sample No"}).to_csv(labels, index=False)
+    with pytest.raises(SourceError, match=r"'Sample No' has the names of .* call it 'sample'"):
+        open_vector(labels, N, matrix=matrix, name="labels")
+    with pytest.raises(SourceError, match=r"'Sample No' has the names of the rows of .* call it 'sample'"):
+        evaluate_target(clusters, labels)

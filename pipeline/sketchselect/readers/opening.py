@@ -80,6 +80,7 @@ from sketchselect.readers.row_order import (
     lacking_in_words,
     names_in_unread,
     names_of_rows,
+    refuse_order,
     require_row_order,
     require_titled,
     same_names,
@@ -626,7 +627,7 @@ def identifying_column(first: str, second: str, storage_options: Mapping[str, An
     The first column of that has the same title and the same entries, text or whole numbers, each once, in any order.
     None otherwise.
 
-    Raises `SourceError` if one of them cannot be opened, or for text of that kind under two titles, in another order.
+    Raises `SourceError` if one of them cannot be opened, or for such entries under two titles in another order.
     """
     tables = [
         _vector_at(source, None, None, storage_options, "error", name).beside
@@ -636,18 +637,14 @@ def identifying_column(first: str, second: str, storage_options: Mapping[str, An
         return None
     titles = [next(iter(table)) for table in tables]
     columns = [table[title] for table, title in zip(tables, titles, strict=True)]
-    if titles[0] != titles[1] and not all(column.dtype.kind == "U" for column in columns):
-        return None
     ours, theirs = (np.asarray(column.read(0, column.n_rows)) for column in columns)
     if not same_names(ours, theirs):
         return None
     if (title := titles[0]) != titles[1]:
-        if np.array_equal(ours, theirs) or any(map(str.isdigit, ours[:20].tolist())):
-            return None
-        raise SourceError(
-            f"labels {second}: its column {titles[1]!r:.80} has the names of the rows of {first}, in another order; "
-            f"call it {title!r:.80}, to go by it, or leave it out if the entries are in place"
-        )
+        if not np.array_equal(ours, theirs):
+            which = f"labels {second}: its column {titles[1]!r:.80} has the names of the rows of {first}"
+            refuse_order(which, ours.astype(str).tolist(), f"call it {title!r:.80}, to go by it")
+        return None
     names = ArrayVector(ours)
     names.name = title
     return names

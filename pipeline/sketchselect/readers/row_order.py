@@ -162,14 +162,17 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
             theirs = _different_texts(column, known) if known else []
             if not any(a != b and b in known for a, b in zip(ours, theirs, strict=False)):
                 continue
-            which = (
-                f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows in another order"
-            )
             cure = "write the file in their order" if own is None else f"call it {own!r:.80}, to go by it"
-            if ours in ([str(i + first) for i in range(len(ours))] for first in (0, 1)):
-                warn(f"{which}; entries are taken by place: if it names its rows, {cure}")
-                continue
-            raise SourceError(f"{which}; {cure}, or leave it out if the entries are in place")
+            which = f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows"
+            refuse_order(which, ours, cure)
+
+
+def refuse_order(which: str, ours: Sequence[str], cure: str) -> None:
+    """Raise `SourceError` for names of rows in another order; warn where these only count them, as ranks do too."""
+    if list(ours) in ([str(i + first) for i in range(len(ours))] for first in (0, 1)):
+        warn(f"{which} in another order; entries are taken by place: if it names its rows, {cure}")
+        return
+    raise SourceError(f"{which} in another order; {cure}, or leave it out if the entries are in place")
 
 
 def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
@@ -222,11 +225,14 @@ def are_names(title: str, entries: Array) -> bool:
 def second_of_two(name: str, titles: Sequence[str], entries: Sequence[Array]) -> bool:
     """Return whether of two columns the first names the rows, and the second has the labels or the target.
 
+    Labels are not different in every row: whole numbers that are name rows under any title.
+
     `name`: What is sought; weights and groups have to be named.
     """
     if name not in ("labels", "target", "clusters") or len(titles) != 2 or _NUMBER.fullmatch(titles[1]):
         return False
-    return are_names(titles[0], entries[0]) and not are_names(titles[1], entries[1])
+    first, second = titles if name == "target" else ("id", "id")
+    return are_names(first, entries[0]) and not are_names(second, entries[1])
 
 
 def same_names(ours: Array, theirs: Array) -> bool:
