@@ -208,6 +208,8 @@ FAULTS = (
     row("data", "empty lines and missing entries in a text file of labels or targets", "an empty line is named; missing entries of numbers are NaN",
         "readers/test_vectors.py::test_an_empty_line_does_not_make_the_name_of_a_column_its_first_entry",
         "readers/test_vectors.py::test_missing_entries_of_numbers_in_a_text_file_are_nan"),
+    row("data", "whole numbers beyond 2^53, or int64, in a text file of labels or targets", "digit by digit, or as float64 has them",
+        "readers/test_vectors.py::test_large_whole_numbers_of_a_text_file_are_no_others"),
     row("data", "a tall table with text", "it is split in runs of lines: eight times the rows take no more memory",
         "readers/test_convert.py::test_eight_times_the_rows_of_a_table_take_no_more_memory"),
     row("data", "a table with one column, some of whose entries are empty", "they are rows; a blank line is none",

@@ -243,3 +243,19 @@ def test_an_empty_line_does_not_make_the_name_of_a_column_its_first_entry(tmp_pa
         open_vector(tmp_path / "y.csv", 4)
     (tmp_path / "y.csv").write_text("label\na\nb\na\n\n\n")
     assert open_vector(tmp_path / "y.csv", 3).read(0, 3).tolist() == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "entries"),
+    [
+        (["9007199254740993", "9007199254740992", "-3"], np.array([2**53 + 1, 2**53, -3])),
+        (["1e19", "1", "2"], np.array([1e19, 1, 2])),
+        (["-9223372036854775809", "1", "2"], np.array([-(2.0**63), 1, 2])),
+    ],
+    ids=["digits", "exponent", "beyond int64"],
+)
+def test_large_whole_numbers_of_a_text_file_are_no_others(lines, entries, tmp_path):
+    (tmp_path / "y.csv").write_text("\n".join(lines) + "\n")
+    vector = open_vector(tmp_path / "y.csv", 3)
+    assert vector.dtype == entries.dtype
+    np.testing.assert_array_equal(vector.read(0, 3), entries)

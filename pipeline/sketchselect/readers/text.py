@@ -619,11 +619,21 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
         vector.holds_fields = True
     else:
         values = np.array([np.nan if is_missing_field(entry) else float(entry) for entry in entries])
-        whole = np.isfinite(values).all() and (values == np.trunc(values)).all()
-        vector = ArrayVector(values.astype(np.int64) if whole else values, location.address)
+        vector = ArrayVector(_whole(entries, values), location.address)
     if width > 1:
         vector.beside = _OtherColumns(table, column, location.address)
     return vector
+
+
+def _whole(entries: list[str], values: Array) -> Array:
+    """Return numbers as int64 where all are whole and it holds them, digit by digit; else as they are."""
+    if not (np.isfinite(values).all() and (values == np.trunc(values)).all()):
+        return values
+    if np.abs(values).max() < 2**53:
+        return values.astype(np.int64)
+    with contextlib.suppress(ValueError, OverflowError):  # other notations, such as 1e19; more digits
+        return np.array([int(entry) for entry in entries], dtype=np.int64)
+    return values
 
 
 class _OtherColumns(Mapping[str, Vector]):
