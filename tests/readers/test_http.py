@@ -183,6 +183,12 @@ def test_row_groups_of_a_parquet_file_are_read_by_ranges(serve, tmp_path):
     with pytest.raises(SourceError, match=r"sends no parts of files .*; download the file") as caught:
         opened(serve, "rows.parquet")
     assert len(str(caught.value).splitlines()) == 1
+    # The footer of a small one comes with its beginning.
+    pq.write_table(
+        pa.table({f"x{j}": values[:331, j % 4] for j in range(11)}), tmp_path / "a.parquet", row_group_size=37
+    )
+    with pytest.raises(SourceError, match=r"a\.parquet: the web server sends no parts of files .*; download the file"):
+        opened(serve, "a.parquet").read_rows(0, 331)
     serve.ranges = True
     matrix = opened(serve, "rows.parquet")
     assert matrix.chunk_edges == tuple(range(0, 4001, 500))

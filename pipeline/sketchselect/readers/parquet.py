@@ -111,6 +111,8 @@ class ParquetFile:
                     except MemoryError:
                         raise
                     except Exception as error:
+                        if "range requests" in str(error):
+                            raise _no_parts(self.location) from error
                         place = f"{self.location.address}: row group {group} cannot be read"
                         if (reason := refusal(error)) is not None:
                             raise ChunkReadError(f"{place} ({reason}); try again, or check the permissions") from error
@@ -227,10 +229,7 @@ def read_footers(location: Location) -> Footers:
             raise
         except Exception as error:
             if "range requests" in str(error):
-                raise SourceError(
-                    f"{place.address}: the web server sends no parts of files (no Range requests), so row groups "
-                    "cannot be read one by one; download the file"
-                ) from error
+                raise _no_parts(place) from error
             if refusal(error) is not None:
                 raise place.failure(error) from error
             if (page := place.page_instead()) is not None:
@@ -271,6 +270,13 @@ def read_footers(location: Location) -> Footers:
     rising = tuple(name for name, last in largest.items() if last < math.inf)
     parsed = _FOOTER_FACTOR * sum(sorted(sizes)[-FOOTERS.maxsize :])
     return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes, parsed, rising)
+
+
+def _no_parts(location: Location) -> SourceError:
+    return SourceError(
+        f"{location.address}: the web server sends no parts of files (no Range requests), so row groups cannot be read "
+        "one by one; download the file"
+    )
 
 
 def _with_categories(file: Any) -> Any:
