@@ -259,3 +259,8 @@ def test_large_whole_numbers_of_a_text_file_are_no_others(lines, entries, tmp_pa
     vector = open_vector(tmp_path / "y.csv", 3)
     assert vector.dtype == entries.dtype
     np.testing.assert_array_equal(vector.read(0, 3), entries)
+
+
+def test_bytes_that_are_no_text_are_one_line():
+    with pytest.raises(SourceError, match=r"^labels: entries are bytes that are no plain text"):
+        open_vector(np.array([b"a", b"\xff"]), 2, name="labels")

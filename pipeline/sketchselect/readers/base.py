@@ -103,7 +103,12 @@ def as_entries(values: Any, address: str, start: int = 0) -> Array:
         else:
             array = _mixed_entries(entries, address, start, array.shape)
     elif array.dtype.kind == "S":
-        array = array.astype(str)
+        try:
+            array = array.astype(str)
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{address}: entries are bytes that are no plain text (ASCII); decode them first"
+            ) from error
     return canonical(array, array.dtype.newbyteorder("="))
 
 
