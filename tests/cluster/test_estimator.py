@@ -47,7 +47,6 @@ def test_predict_transform_score():
 
 
 def test_pipeline_clone_set_output_and_names():
-    import pandas as pd
 
     frame = pd.DataFrame(blobs(3, 120, 3), columns=["a", "b", "c"])
     pipe = make_pipeline(StandardScaler().set_output(transform="pandas"), KMeans(4).set_output(transform="pandas"))
@@ -101,7 +100,6 @@ def test_several_starts_of_a_function_are_compared():
 
 def test_sources_of_every_kind_give_the_same_clustering(tmp_path):
     import dask.array as da
-    import pandas as pd
     import zarr
 
     X = blobs(4, 500, 4).astype(np.float32)

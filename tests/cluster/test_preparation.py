@@ -5,7 +5,9 @@ For Poisson counts ``first ~ B(x, 1/2)`` and ``x - first`` are independent, so t
 
 import re
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom, norm
@@ -121,7 +123,6 @@ def test_partitions_form_and_engine_change_nothing():
     X, _ = documents(300)
     whole = sks.cluster.compare_preparations(X, 6, client="serial")
     assert whole == sks.cluster.compare_preparations(X, 6, client="threads")
-    da = pytest.importorskip("dask.array")
     assert whole == sks.cluster.compare_preparations(da.from_array(X, chunks=(37, -1)), 6, client="serial")
     sparse = sks.cluster.compare_preparations(csr_array(X.astype(np.uint16)), 6, client="serial")
     for a, b in zip(whole.scores, sparse.scores, strict=True):
@@ -149,7 +150,6 @@ def test_what_is_no_count_is_named(bad):
     X[17, 3] = bad  # read by every pass, in the sample or not
     with pytest.raises(BadBlock, match=rf"row 17, column 3: {re.escape(f'{bad:g}')} is not a count"):
         sks.cluster.compare_preparations(X, 3, sample_rows=20, client="serial")
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=[f"word {j}" for j in range(X.shape[1])])
     with pytest.raises(BadBlock, match="row 17, column 'word 3'"):
         sks.cluster.compare_preparations(frame, 3, client="serial")

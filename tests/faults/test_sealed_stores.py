@@ -149,7 +149,6 @@ def test_stores_without_digests_are_read(store: Path) -> None:
 
 
 def as_store(folder: Path) -> object:
-    import zarr
 
     zarr.create_array(str(folder / "x.zarr"), data=np.ones((4, 3)), attributes={"feature_names": ["c", "b", "c"]})
     return folder / "x.zarr"

@@ -198,7 +198,6 @@ def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
 ) -> None:
     import anndata
     import h5py
-    import pandas as pd
 
     monkeypatch.chdir(tmp_path)
     counts = sp.random(90, 60, 0.2, format="csr", random_state=0, data_rvs=lambda n: np.arange(n) % 7 + 1.0)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sketchselect as sks
@@ -285,7 +286,6 @@ def test_rows_whose_file_has_another_time_are_the_same_where_their_summary_is(
 
 
 def test_models_of_other_columns_of_one_table_are_ranked(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(6)
     table = pd.DataFrame(rng.standard_normal((200, 3)), columns=list("aby"))
     table["place"] = rng.choice(["north", "south"], 200)

@@ -146,7 +146,6 @@ def test_files_carry_the_names_of_rows_and_target(table: np.ndarray, tmp_path: P
 
 
 def test_new_rows_are_named_by_the_column_that_named_those_of_the_run(tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.standard_normal((40, 3)), columns=list("abc")).assign(ward=np.arange(40) + 100)
     frame.to_parquet(tmp_path / "rows.parquet")
@@ -226,7 +225,7 @@ def numbered(tmp_path: Path) -> dict[str, np.ndarray]:
 
 def _frame(columns: dict[str, np.ndarray], form: str, folder: Path) -> Any:
     if form == "pandas":
-        return pytest.importorskip("pandas").DataFrame(columns)
+        return pd.DataFrame(columns)
     if form == "polars":
         return pytest.importorskip("polars").DataFrame(columns)
     path = folder / "t.parquet"
@@ -264,9 +263,9 @@ def test_a_job_names_identifiers_of_parquet(numbered: dict[str, np.ndarray], tmp
 
 
 def test_dates_are_no_identifiers() -> None:
-    pandas, rng = pytest.importorskip("pandas"), np.random.default_rng(1)
-    days = {name: pandas.to_datetime(rng.permutation(100), unit="D") for name in ("id", "date_id")}
-    sks.KMeans(2).fit(pandas.DataFrame(days | {"a": rng.standard_normal(100)}), prepare=["dates", "standardise"])
+    rng = np.random.default_rng(1)
+    days = {name: pd.to_datetime(rng.permutation(100), unit="D") for name in ("id", "date_id")}
+    sks.KMeans(2).fit(pd.DataFrame(days | {"a": rng.standard_normal(100)}), prepare=["dates", "standardise"])
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "40", "dask", "csv"])

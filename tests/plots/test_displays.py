@@ -315,7 +315,6 @@ class Cells(HTMLParser):
 
 
 def test_results_are_tables_in_a_notebook_and_escaped():
-    import pandas as pd
 
     frame = pd.DataFrame(X, columns=["<script>", "b&", "c\u202e", "d", "e", "f"])
     selector = sks.VarianceSelector(3, normalize=None).fit(frame)
@@ -380,7 +379,6 @@ def test_dir_is_for_users():
 
 @pytest.mark.parametrize("options", [{}, {"degree": 2}])
 def test_terms_have_the_names_of_the_columns_that_steps_made(options):
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"place": ["mill", "weir", "dam"] * (len(X) // 3), "a": X[: len(X) // 3 * 3, 0]})
     model = sks.LassoPath(**options).fit(frame, frame.a - (frame.place == "mill"), prepare=["one-hot"])
     axes = plots.ModelPathDisplay.from_estimator(model, ax=new_axes()).ax_

@@ -284,14 +284,6 @@ def test_what_cannot_be_encoded_is_refused(tmp_path):
         sks.VarianceSelector(2).fit(OLD, prepare=["one-hot"]).inverse_transform(np.zeros((1, 2)))
 
 
-def test_a_model_of_a_summary_predicts_rows_of_the_table():
-    fit = sks.fit_prepare(OLD, ["one-hot"])
-    moments = sks.summarize(OLD, sks.Moments(), y=PRICE[:N_OLD], prepare=fit.steps)
-    model = sks.LassoPath(n_features_to_select=5).fit_summary(moments).set_prepare(fit.steps)
-    direct = sks.LassoPath(n_features_to_select=5).fit(OLD, PRICE[:N_OLD], prepare=["one-hot"])
-    np.testing.assert_array_equal(np.asarray(model.predict(NEW)), np.asarray(direct.predict(NEW)))
-
-
 def test_columns_are_kept_out_of_a_converted_table_when_it_is_converted_and_when_it_is_read(tmp_path):
     table = pd.DataFrame({"id": [f"h{i}" for i in range(N)], **FRAME[["area", "rooms", "town", "kind"]]})
     table.to_csv(tmp_path / "t.csv", index=False)

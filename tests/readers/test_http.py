@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -177,7 +179,6 @@ def test_arrays_of_a_group_are_known_by_consolidated_metadata(serve, tmp_path):
 
 
 def test_row_groups_of_a_parquet_file_are_read_by_ranges(serve, tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     values = np.random.default_rng(0).normal(size=(4000, 4))
     pq.write_table(pa.table({f"x{j}": values[:, j] for j in range(4)}), tmp_path / "rows.parquet", row_group_size=500)
     with pytest.raises(SourceError, match=r"sends no parts of files .*; download the file") as caught:
@@ -199,7 +200,6 @@ def test_row_groups_of_a_parquet_file_are_read_by_ranges(serve, tmp_path):
 
 @pytest.mark.parametrize("refused", ["a.zarr/zarr.json", "a.zarr/c/1", "a.parquet"])
 def test_a_refusal_is_no_damage_and_the_signed_address_of_a_redirection_is_not_shown(serve, tmp_path, refused):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     zarr.create_array(tmp_path / "a.zarr", data=np.ones((6, 3)), chunks=(2, 3))
     pq.write_table(pa.table({"a": np.ones(6)}), tmp_path / "a.parquet")
     serve.refused, serve.ranges = refused, True
@@ -215,7 +215,6 @@ VALUES = np.random.default_rng(0).normal(size=(60, 7))
 
 def stores(folder):
     """Write the same rows in every kind of store that a web server can have."""
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     zarr.create_array(folder / "3.zarr", data=VALUES, chunks=(20, 7))
     zarr.create_array(folder / "2.zarr", data=VALUES, chunks=(20, 7), zarr_format=2)
     zarr.create_array(folder / "plain.zarr", data=VALUES, chunks=(20, 7), compressors=None)

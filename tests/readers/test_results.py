@@ -1,7 +1,9 @@
 """Labels and predictions come back in the container of the rows, with their index, divisions, coordinates and names."""
 
+import dask.array as da
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 from sklearn.compose import TransformedTargetRegressor
 
@@ -71,7 +73,6 @@ def test_a_summary_has_no_target_name(predicted):
 
 
 def test_polars_gives_its_series(labels, predicted):
-    polars = pytest.importorskip("polars")
     frame = polars.DataFrame(X, schema=list("abc"))
     km = sks.KMeans(3).fit(frame)
     assert km.labels_.equals(polars.Series("cluster", labels), check_names=True, check_dtypes=True)
@@ -109,7 +110,6 @@ def test_dask_frames_take_their_labels_as_a_column(labels, predicted, known):
 
 def test_xarray_gives_a_data_array_of_its_rows(labels, predicted):
     xarray = pytest.importorskip("xarray")
-    da = pytest.importorskip("dask.array")
     array = xarray.DataArray(X, dims=("day", "station"), coords={"day": ROWS})
     expected = xarray.DataArray(labels, dims="day", coords={"day": ROWS}, name="cluster")
     km = sks.KMeans(3).fit(array)

@@ -6,6 +6,8 @@ import pickle
 import dask.array as da
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 import zarr
 
@@ -225,7 +227,6 @@ def test_missing_entries_of_objects_are_nan_among_numbers_and_named_among_text(a
 
 
 def test_missing_entries_of_a_parquet_file(tmp_path):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"y": [1.0, None, 2.5, 3.0], "whole": [1, 2, None, 4], "ward": ["a", "b", "a", None]}
     parquet.write_table(pa.table(columns), path := tmp_path / "t.parquet", row_group_size=2)
     opened = {name: open_vector(path, 4, name=name) for name in columns}

@@ -4,6 +4,7 @@ import warnings
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from tests.summaries.oracles import relative_error
@@ -156,7 +157,6 @@ def test_a_stream_may_begin_with_zeros_and_measures_when_asked():
 
 
 def test_names_of_a_stream_of_frames():
-    pd = pytest.importorskip("pandas")
     X = wide(p=120)
     frame = pd.DataFrame(X, columns=[f"c{j}" for j in range(120)])
     stream = sks.OnlineLeverageSelector(n_features_to_select=9)

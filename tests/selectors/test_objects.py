@@ -5,6 +5,7 @@ import warnings
 import dask.array as da
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -237,7 +238,6 @@ def test_all_columns_of_text_are_named_at_once(tmp_path):
 
 
 def test_a_column_of_text_of_polars_is_named(values):
-    polars = pytest.importorskip("polars")
     with pytest.raises(SourceError, match="column 'name' is of type String"):
         sks.KMeans(2).fit(polars_frame(values).with_columns(name=polars.lit("x")))
 

@@ -1,6 +1,7 @@
 """Principal components of a sketch: scikit-learn's contract, its PCA as the oracle, streams, sources and names."""
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
 from sklearn.decomposition import PCA
@@ -88,7 +89,6 @@ def test_every_source_gives_the_same_components_and_scores(tmp_path):
 
 
 def test_names_go_in_and_out():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(rows(p=3), columns=["a", "b", "c"])
     pca = SketchedPCA(2).set_output(transform="pandas").fit(frame)
     assert pca.feature_names_in_.tolist() == ["a", "b", "c"]

@@ -6,6 +6,7 @@ from functools import partial
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -245,7 +246,6 @@ def test_a_summary_says_how_its_rows_were_normalised():
 
 
 def test_names_of_an_earlier_fit_are_forgotten(tmp_path):
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(mixture(d=30), columns=[f"c{j}" for j in range(30)])
     np.save(tmp_path / "x.npy", mixture())
     for refit in (
@@ -278,7 +278,6 @@ def test_a_single_row_is_refused_and_a_missing_value_of_new_rows_is_named():
 
 
 def test_pipelines_clone_and_data_frames():
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(mixture(), columns=[f"c{j}" for j in range(40)])
     chosen = clone(sks.SketchedRidgeSelector(3, n_components=3)).set_output(transform="pandas").fit(frame)
     assert list(chosen.transform(frame).columns) == list(chosen.get_feature_names_out())

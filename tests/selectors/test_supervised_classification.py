@@ -1,6 +1,7 @@
 """Classification from moments: linear discriminant analysis of the selected columns, whatever the labels are."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -95,7 +96,6 @@ def test_labels_of_every_kind_survive_saving(labels, tmp_path):
 
 
 def test_targets_by_path_and_labels_of_every_container(tmp_path):
-    pd = pytest.importorskip("pandas")
     import zarr
 
     X, code = groups()

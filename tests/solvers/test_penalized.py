@@ -263,7 +263,6 @@ def test_few_columns_that_nearly_agree_are_solved_to_rounding(moments, apart):
 
 
 def test_failure_to_converge_is_said(make, monkeypatch):
-    from sketchselect.solvers import penalized
 
     monkeypatch.setattr(penalized, "_MAX_ROUNDS", 0)
     with pytest.warns(RuntimeWarning, match="did not reach tol"):

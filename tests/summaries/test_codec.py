@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from tests.summaries import oracles
 
@@ -229,7 +230,6 @@ def test_raw_rows_do_not_get_into_a_summary_of_prepared_ones():
 
 
 def test_columns_of_a_data_frame_are_not_mixed_up():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=["a", "b", "c"])
     seen = Moments().from_block(frame)
     assert seen.feature_names == ("a", "b", "c")
@@ -241,7 +241,6 @@ def test_columns_of_a_data_frame_are_not_mixed_up():
 
 
 def test_numbered_columns_are_no_names():
-    pandas = pytest.importorskip("pandas")
     assert Moments().from_block(pandas.DataFrame(X)).feature_names is None
 
 
