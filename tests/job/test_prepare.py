@@ -240,6 +240,44 @@ def test_halves_summarised_apart_merge_with_the_statistics_of_one(documents: np.
     assert "0 tf-idf(sublinear=true):" in shown.stdout
 
 
+def test_sites_with_two_fitted_steps_select_as_one_pass_over_all_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((360, 12)) * 10.0 ** rng.integers(-1, 3, 12) + 5
+    X[rng.random(X.shape) < 0.05] = np.nan
+    parts = {"all": X, "0": X[:60], "1": X[60:280], "2": X[280:]}
+    sources = {name: write(tmp_path / f"{name}.zarr", rows) for name, rows in parts.items()}
+    both = ("--prepare", "impute", "--prepare", "standardise")
+
+    def each(letter: str, *options: Any) -> Path:
+        for site in "012":
+            file = tmp_path / f"{letter}{site}.sks"
+            given = [file if option == "FILE" else option for option in options]
+            output = file if "FILE" not in options else tmp_path / f"own-{file.name}"
+            works("summarize", sources[site], "-o", output, "--moments", "--cluster", "serial", *given)
+        works("merge", *(tmp_path / f"{letter}{site}.sks" for site in "012"), "-o", tmp_path / f"{letter}.sks")
+        return tmp_path / f"{letter}.sks"
+
+    with pytest.raises(AssertionError, match=r"up to 'impute' alone, then write these with --fitted MERGED"):
+        each("own", *both, "--write-fitted", "FILE")
+    means = each("means", "--prepare", "impute", "--write-fitted", "FILE")
+    without = cli("summarize", sources["0"], "-o", tmp_path / "x.sks", "--fitted", means, *both, "--cluster", "serial")
+    assert without.exit_code == 1
+    assert "none for prepare step '1 standardise'" in without.stderr
+    assert "--fitted FILE --write-fitted FILE" in without.stderr
+    units = each("units", *both, "--fitted", means, "--write-fitted", "FILE")
+    merged = each("merged", *both, "--fitted", units)
+    whole = tmp_path / "whole.sks"
+    works("summarize", sources["all"], "-o", whole, *both, "--moments", "--cluster", "serial")
+    a, b = (sks.load(file)["moments"].covariance() for file in (merged, whole))
+    np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    selections = []
+    for file in (merged, whole):
+        works("select", file, "--method", "greedy", "--n-features", 5, "-o", file.with_suffix(".json"))
+        selections.append(json.loads(file.with_suffix(".json").read_text()))
+    assert selections[0]["support"] == selections[1]["support"]
+    np.testing.assert_allclose(selections[0]["scores"], selections[1]["scores"], rtol=1e-10)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -85,6 +85,33 @@ def test_later_statistics_of_differently_fitted_rows_do_not_merge(counts):
         halves[0].merge(other)
 
 
+@pytest.mark.parametrize("steps", [["impute", "standardise"], ["impute", "standardise", "clip(sd=1)"]])
+def test_statistics_of_several_steps_are_merged_step_by_step(counts, steps):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random(counts.shape) < 0.1, np.nan, counts + rng.random(counts.shape))
+    parts = X[:130], X[130:170], X[170:]
+    own = [sks.fit_prepare(part, steps).statistics for part in parts]
+    with pytest.raises(
+        Incompatible, match=r"own had prepared, .* up to '(impute|standardise)' alone, then write these with --fitted"
+    ):
+        own[0].merge(own[1])
+    merged = None
+    for n_steps in range(1, len(steps) + 1):
+        a, b, c = (sks.fit_prepare(part, steps[:n_steps], fitted=merged).statistics for part in parts)
+        merged = decode(encode(a.merge(b).merge(c)))
+    assert merged.n_rows == len(X)
+    assert {merged[name].n_rows for name in merged} == {len(X)}
+    fit, whole = sks.fit_prepare(X[:1], steps, fitted=merged), sks.fit_prepare(X, steps)
+    assert fit.statistics == merged
+    np.testing.assert_allclose(apply_steps(fit.steps, X), apply_steps(whole.steps, X), rtol=1e-12, atol=1e-12)
+
+
+def test_later_steps_are_fitted_only_where_all_statistics_given_are_of_the_first(counts):
+    given = sks.fit_prepare(counts, ["scale", "standardise"])
+    with pytest.raises(Incompatible, match="none for prepare step '1 clip"):
+        sks.fit_prepare(counts, ["scale", "clip(sd=1)"], fitted=given)
+
+
 @pytest.mark.parametrize(
     ("steps", "message"),
     [

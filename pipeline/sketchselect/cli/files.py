@@ -80,7 +80,10 @@ def summarize(
     prepare: Prepare = None,
     fitted: Fitted = None,
     write_fitted: Annotated[
-        Path | None, typer.Option("--write-fitted", help="File for the statistics of prepare steps (.sks).")
+        Path | None,
+        typer.Option(
+            "--write-fitted", help="File for the statistics of prepare steps (.sks); --fitted may have the first."
+        ),
     ] = None,
     key: Key = None,
     feature_names: FeatureNames = None,
@@ -204,7 +207,7 @@ def summarize(
     with library_logs(None), engine_for(execution_settings, progress=progress) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
-        fit = fit_steps(rows, passes, statistics=statistics)
+        fit = fit_steps(rows, passes, statistics=statistics, continues=write_fitted is not None)
         for text in (text for step in fit.steps for text in step.notes(matrix.feature_names)):
             progress.note(f"note: {text}")
         if write_fitted is not None:

@@ -176,7 +176,8 @@ def fit_prepare(
     sample_weight : array or path of shape (n_rows,), optional
         Row weights; they count in means and spreads.
     fitted : StepStatistics or FittedSteps, optional
-        Statistics of an earlier fit of the same steps: nothing is read.
+        Statistics of an earlier fit of the same steps: nothing is read. Of the first of them alone: each later step is
+        fitted to this source, as the steps before it leave the rows.
     partition_bytes, client, checkpoint, progress
         As for `summarize`.
 
@@ -210,7 +211,7 @@ def fit_prepare(
     rows = open_source(source, None, sample_weight, steps)
     run = FitKeywords(client=client, partition_bytes=partition_bytes, checkpoint=checkpoint, progress=progress)
     with fit_options(rows.matrix, rows.weight, **run) as options:
-        return fit_steps(rows, options, statistics=statistics)
+        return fit_steps(rows, options, statistics=statistics, continues=True)
 
 
 def delayed_summary(

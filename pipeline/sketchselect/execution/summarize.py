@@ -267,14 +267,19 @@ class FittedSteps:
         return prepare_steps.labels(self.steps)
 
 
-def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] | None = None) -> FittedSteps:
+def fit_steps(
+    source: Source, options: PassOptions, *, statistics: Summary[Any] | None = None, continues: bool = False
+) -> FittedSteps:
     """Return a source's steps fitted, each from a pass over the rows as the steps before it leave them.
 
-    `statistics` are those of an earlier run: then nothing is read. Raises `Incompatible` where they are not of these
-    steps and columns, or a step was asked for by the label of a fitted one and these rows give other statistics.
+    `statistics` are those of an earlier run: then nothing is read; or with `continues` they may be of the first steps
+    alone. Raises `Incompatible` where they are not of these steps and columns, or a step was asked for by the label of
+    a fitted one and these rows give other statistics.
     """
     names = source.matrix.feature_names
     earlier = None if statistics is None else StepStatistics.as_statistics(statistics, names)
+    unfitted = [f"{i} {step.description}" for i, step in enumerate(source.prepare) if not step.is_fitted]
+    continues = continues and earlier is not None and list(earlier) == unfitted[: len(earlier)]
     fitted: list[Step] = []
     collected: dict[str, Summary[Any]] = {}
     for i, step in enumerate(source.prepare):
@@ -282,7 +287,7 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
             fitted.append(step)
             continue
         name = f"{i} {step.description}"
-        if earlier is None:
+        if earlier is None or (continues and name not in earlier):
             view, description = step_view(source, step, tuple(fitted), options)
             rows = f"{'the first' if view.n_rows < source.n_rows else 'all'} {view.n_rows} rows"
             what = description.kind.replace("-", " ").replace("stats", "statistics")

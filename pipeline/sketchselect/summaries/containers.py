@@ -241,6 +241,7 @@ class StepStatistics(Bundle):
     Each member summarises the output of the steps before its own and is labelled with these; so members differ in their
     labels, and may differ in width (random features) and in rows (a pilot, a sample). Statistics of different rows
     merge member by member if the earlier steps agree, as they always do for the first step that needs statistics.
+    A member that both have, since the later ones rest on it in both, stays as it is.
 
     Parameters
     ----------
@@ -290,7 +291,10 @@ class StepStatistics(Bundle):
         """Return the member of a step, of this kind and of rows with these labels; else `Incompatible`."""
         if name not in self:
             members = ", ".join(map(repr, self))
-            raise Incompatible(f"the statistics given have none for prepare step {name!r}; they are of {members}")
+            raise Incompatible(
+                f"the statistics given have none for prepare step {name!r}; they are of {members}; if those are "
+                "all the steps before it, `sketchselect summarize --fitted FILE --write-fitted FILE` fits it too"
+            )
         summary = self[name]
         if summary.kind != kind or summary.prepare != labels:
             raise Incompatible(
@@ -310,3 +314,31 @@ class StepStatistics(Bundle):
                 f"cannot merge {self.kind} of different steps: {list(self.members)} and {list(other.members)}"
             )
         super().require_mergeable(other)
+        for name in self.members:
+            for mine, theirs in zip(self[name].prepare, other[name].prepare, strict=False):
+                step = _description(mine)
+                if mine != theirs and step == _description(theirs):
+                    raise Incompatible(
+                        f"cannot merge the statistics of prepare step {name!r}: each are of rows that a {step!r} of "
+                        f"their own had prepared, {mine} and {theirs}; go step by step: write (--write-fitted) and "
+                        f"merge those of the steps up to {step!r} alone, then write these with --fitted MERGED and "
+                        "merge them (in Python: fit_prepare with fitted=)"
+                    )
+
+    def _combine(self, left: MembersRecord, right: MembersRecord) -> MembersRecord:
+        members = dict[str, Summary[Any]]()
+        for name, mine in left.members.items():
+            theirs = right.members[name]
+            members[name] = mine if mine == theirs and _is_rested_on(name, left) else mine.merge(theirs)
+        return MembersRecord(max(member.n_rows for member in members.values()), left.n_features, members)
+
+
+def _description(label: str) -> str:
+    """Return the step of a label, without the mark of its statistics."""
+    return label.partition("#")[0]
+
+
+def _is_rested_on(name: str, record: MembersRecord) -> bool:
+    """Return whether another of the statistics is of rows that the step of this name, once fitted, had prepared."""
+    fitted = name.partition(" ")[2] + "#"
+    return any(label.startswith(fitted) for member in record.members.values() for label in member.prepare)
