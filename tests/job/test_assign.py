@@ -235,6 +235,21 @@ def test_names_and_classes_that_are_negative_numbers_stay_numbers(rows: np.ndarr
     assert "'-1" not in output
 
 
+@pytest.mark.filterwarnings("ignore:.*columns is text")
+def test_new_rows_are_named_by_the_column_that_named_those_of_the_store(rows: np.ndarray, tmp_path: Path) -> None:
+    frame = pd.DataFrame(rows, columns=[f"c{j}" for j in range(9)])
+    frame.insert(0, "house", [f"H{i}" for i in range(len(rows))])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "new.parquet")
+    whole = job(tmp_path)
+    whole["input"] = {"url": str(sks.convert(tmp_path / "rows.csv", tmp_path / "rows.zarr"))}
+    sks.run(whole)
+    output = tmp_path / "new.csv"
+    said = works("assign", tmp_path / "out", tmp_path / "new.parquet", "-o", output, "--scheduler", "serial").output
+    assert pd.read_csv(output)["house"].tolist() == frame["house"].tolist()
+    assert "left out" not in said
+
+
 def assigned_file(*words: object) -> Path:
     """Return the CSV that `assign` writes."""
     path = Path(str(words[-1])).with_suffix(".assigned.csv")

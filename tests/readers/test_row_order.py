@@ -483,3 +483,33 @@ def test_a_column_of_whole_numbers_names_the_rows_of_labels(tmp_path: Path) -> N
         open_vector(labels, N, matrix=matrix, name="labels")
     with pytest.raises(SourceError, match=r"'Sample No' has the names of the rows of .* call it 'sample'"):
         evaluate_target(clusters, labels)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_feature_that_numbers_the_rows_of_a_file_in_another_order_is_refused(tmp_path: Path, ending: str) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    frame["plot"] = np.arange(N)[::-1] * 7 + 1
+    frame.to_parquet(tmp_path / "rows.parquet")
+    path = tmp_path / f"y.{ending}"
+    for source in (str(tmp_path / "rows.parquet"), frame):
+        with pytest.raises(SourceError, match=r"'plot' is a feature of the source, in another order; .*key=\"-plot\""):
+            open_vector(str(table(path, "plot", frame["plot"])), N, matrix=sks.open_matrix(source))
+    without = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-plot")
+    assert open_vector(str(path), N, matrix=without).read(0, N).tolist() == VALUES.tolist()
+    # In place, with other entries or no whole numbers it may be anything.
+    for names in (frame["plot"], frame["plot"] + 1, frame["plot"] + 0.5):
+        in_place = open_vector(str(table(path, "plot", names, order=None)), N, matrix=sks.open_matrix(frame))
+        assert in_place.read(0, N).tolist() == VALUES.tolist()
+
+
+def test_most_of_an_index_or_one_of_text_is_refused_in_another_order() -> None:
+    frame = pd.DataFrame(
+        np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"), index=np.arange(N) * 7 + 1
+    )
+    moved = pd.Series(VALUES.astype(float), index=frame.index).iloc[ORDER]
+    one_unknown = moved.rename(index={moved.index[0]: -5})
+    for series in (moved, one_unknown, moved.set_axis(moved.index.astype(str))):
+        with pytest.raises(SourceError, match="its index has the rows in another order"):
+            sks.LassoPath(cv=2).fit(frame, series)
+    few = moved.set_axis(np.where(np.arange(N) < 20, -1 - np.arange(N), moved.index))
+    sks.LassoPath(cv=2).fit(frame, few)

@@ -527,7 +527,7 @@ def assign(
 
     options = storage_options(storage)
     rules = read_assignment(target)
-    vectors = (*rules["no_features"], row_names)
+    vectors = (*rules["no_features"], row_names or rules.get("row_names"))
     entries = resolve(rules["prepare"])
     inputs: dict[str, Any] = {"key": key, "storage_options": options, "nonfinite": rules["nonfinite"]}
     matrix = open_matrix(source, **inputs, vectors=vectors, encode=encodings(entries))

@@ -214,11 +214,14 @@ class Source:
                 'set nonfinite = "drop_rows" to leave them out'
             )
         axis, other = self.matrix.axes
+        place = f"{other} {column}"
         if axis == "column":
             cure = "clean the data"
+        elif self.matrix.feature_names is not None:
+            place = _title(self.matrix, column)
         raise NotFinite(
             f"{self.matrix.address}: {n_nan} NaN and {n_inf} infinite values in {axis}s {start} to {stop - 1}, "
-            f"the first at {axis} {start + row}, {other} {column}; {cure}"
+            f"the first at {axis} {start + row}, {place}; {cure}"
         )
 
 

@@ -81,6 +81,7 @@ from sketchselect.readers.row_order import (
     names_in_unread,
     names_of_rows,
     refuse_order,
+    require_no_identifier,
     require_row_order,
     require_titled,
     same_names,
@@ -590,6 +591,7 @@ def open_vector(
             names = row_names or names_of_rows(matrix, vector)
             if vector.n_rows == n_rows != 0:
                 require_titled(vector, matrix, names, name)
+                require_no_identifier(vector, matrix, name)
                 vector = in_row_order(vector, names, name)
             elif n_rows is not None:
                 lacking = lacking_in_words(vector, names)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect._text import counted
+from sketchselect._text import counted, key_without
 from sketchselect.errors import SourceError, warn
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Vector, row_texts
-from sketchselect.readers.tables import may_be_identifier
+from sketchselect.readers.tables import LEAST_COUNTED, may_be_identifier, numbers_rows
 
 _FIRST_ROWS = 2048
 """Rows that tell most columns which name no rows from those that do."""
@@ -167,6 +167,27 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
             refuse_order(which, ours, cure)
 
 
+def require_no_identifier(vector: Vector, matrix: Any, name: str) -> None:
+    """Raise `SourceError` if a feature numbers the rows, and a file has its numbers in another order under its title.
+
+    The first rows of the feature decide: a different whole number in each, all of them in the file.
+    """
+    for title in vector.beside if matrix is not None and not matrix.is_sparse else ():
+        if title not in (matrix.feature_names or ()):
+            continue
+        theirs = _different_texts(vector.beside[title])
+        column = matrix.read_rows(0, min(_FIRST_ROWS, matrix.shape[0]))[:, matrix.feature_names.index(title)]
+        if len(column) < LEAST_COUNTED or not numbers_rows(column) or not all(map(_WHOLE.fullmatch, theirs)):
+            continue
+        ours = [str(int(number)) for number in column.tolist()]
+        if set(ours) <= set(theirs) and ours != theirs[: len(ours)]:
+            raise SourceError(
+                f"{name} {vector.address}: its column {title!r:.80} is a feature of the source, in another order; if "
+                f"it names the rows, leave it out of the features with {key_without([title])} (of open_matrix, a "
+                "command or a job's [input]), to go by it, else out of this file"
+            )
+
+
 def refuse_order(which: str, ours: Sequence[str], cure: str) -> None:
     """Raise `SourceError` for names of rows in another order; warn where these only count them, as ranks do too."""
     if list(ours) in ([str(i + first) for i in range(len(ours))] for first in (0, 1)):
@@ -260,7 +281,7 @@ def require_row_order(source: Any, vectors: Any) -> None:
             continue
         if type(other).__name__ == "RangeIndex" or index.equals(other):
             continue
-        if index.is_unique and not index.difference(other).size:
+        if _moved(index, other):
             if type(index).__name__ == "RangeIndex":
                 warn(
                     f"{name}: its index has the numbers of X's rows in another order, and entries belong to rows by "
@@ -271,6 +292,18 @@ def require_row_order(source: Any, vectors: Any) -> None:
                 f"{name}: its index has the rows in another order than that of X, and entries belong to rows by place; "
                 f"give {name}.loc[X.index], or {name}.to_numpy() if the places are right"
             )
+
+
+def _moved(index: Any, other: Any) -> bool:
+    """Return whether an index has the names of another in other places: half of them, or all where pandas made them."""
+    if not index.is_unique:
+        return False
+    if type(index).__name__ == "RangeIndex":
+        return not index.difference(other).size
+    ours, theirs = (each.astype(str).tolist() for each in (index, other))
+    known = set(ours)
+    is_half = 2 * len(known & set(theirs)) >= len(ours)
+    return is_half and any(a != b and b in known for a, b in zip(ours, theirs, strict=True))
 
 
 def _number(text: str) -> str:

@@ -71,7 +71,7 @@ def rising_columns(rows: Array) -> Array:
     return rising
 
 
-_NAMED_AS_IDENTIFIER = re.compile(r"(?i:(?:^|[\W_])(?:id|nr|key|uid)$)|[a-z](?:ID|Id|Nr|NR|Key|UID)$")
+_NAMED_AS_IDENTIFIER = re.compile(r"(?i:(?:^|[\W_])(?:id|nr|no|number|key|uid)\.?$)|[a-z](?:ID|Id|Nr|NR|No|Key|UID)$")
 
 
 def may_be_identifier(name: str) -> bool:
@@ -79,8 +79,8 @@ def may_be_identifier(name: str) -> bool:
 
     Examples
     --------
-    >>> list(filter(may_be_identifier, ("id", "customer_id", "PassengerId", "order nr", "humid", "acid", "keys")))
-    ['id', 'customer_id', 'PassengerId', 'order nr']
+    >>> list(filter(may_be_identifier, ("id", "customer_id", "PassengerId", "plot no.", "humid", "acid", "keys")))
+    ['id', 'customer_id', 'PassengerId', 'plot no.']
     """
     return _NAMED_AS_IDENTIFIER.search(name) is not None
 

@@ -67,7 +67,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         ],
         "text_columns": session.matrix.text_columns,
         "date_columns": session.matrix.date_columns,
-        "row_names": None if column_name(inputs.row_names) is None else inputs.row_names,
+        "row_names": session.row_names()[1] if column_name(inputs.row_names) is None else inputs.row_names,
         "nonfinite": inputs.nonfinite,
         "prepare": [*entries, *(step.name for step in session.steps[len(entries) :])],
         "statistics": None
@@ -181,7 +181,7 @@ def columns_of_run(
     absent = [name for name in names if times[name] != 1]
     if any(times[name] for name in absent) or (absent and not _may_lack_columns(matrix, rules, entries)):
         raise _lacking(matrix, n_columns, absent)
-    extra = [name for name in times if name not in places]
+    extra = [name for name in times if name not in places and name != column_name(rules.get("row_names"))]
     are = "is" if len(extra) == 1 else "are"
     note = f"note: {counted(len(extra), 'column')} that the run did not have {are} left out: {first_names(extra)}"
     if absent:
@@ -262,7 +262,7 @@ def names_of_rows(
     `given`: A file or column; by default the column that named the rows of the run, where the new rows have it, else
         the source's own names.
     """
-    if given is None and (name := rules.get("row_names")) is not None:
+    if given is None and (name := rules.get("row_names")) is not None and locate(name).version() is None:
         with contextlib.suppress(SourceError):
             return open_vector(name, matrix.shape[0], matrix=matrix, name=ROW_NAMES), column_name(name)
     if given is None:
