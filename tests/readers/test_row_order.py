@@ -95,10 +95,11 @@ def test_a_run_names_its_rows_by_a_column_that_is_no_feature(tmp_path: Path) -> 
 
 
 def test_names_written_in_another_way_are_warned_of(source: Path, tmp_path: Path) -> None:
-    path = table(tmp_path / "y.csv", names=[f"bottle {i}" for i in range(N)])
-    with pytest.warns(UserWarning, match="has none of the names of the source's rows, such as 'w0'"):
-        vector = open_vector(str(path), N, matrix=sks.open_matrix(str(source)))
-    assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
+    for title in ("wine", "rival"):
+        path = table(tmp_path / "y.csv", title, names=[f"bottle {i}" for i in range(N)])
+        with pytest.warns(UserWarning, match=f"'{title}' has none of the names of the source's rows, such as 'w0'"):
+            vector = open_vector(str(path), N, matrix=sks.open_matrix(str(source)))
+        assert vector.read(0, N).tolist() == VALUES[ORDER].tolist()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -374,7 +375,8 @@ def test_no_column_of_a_large_file_is_read_to_compare_it(source: Path, tmp_path:
     monkeypatch.setattr(
         ParquetVector, "read", lambda self, *rows: read.append((self.column, rows)) or whole(self, *rows)
     )
-    open_vector(str(tmp_path / "y.parquet"), N, matrix=matrix)
+    with pytest.warns(UserWarning, match="'sample' has none of the names"):
+        open_vector(str(tmp_path / "y.parquet"), N, matrix=matrix)
     assert ("sample", (0, N)) not in read
 
 

@@ -69,10 +69,7 @@ def _ordered(vector: Vector, column: Vector, which: str, row_names: Any, name: s
         return vector
     lacking = Counter() if _have_same(ours, theirs) else Counter(ours) - Counter(theirs)
     if not set(ours) & set(theirs):
-        warn(
-            f"{name} {vector.address}: its {which} has none of the names of the source's rows, such as "
-            f"{names[0]!r:.80}; entries are taken by place"
-        )
+        _warn_of_others(vector, which, names, name)
         return vector
     if lacking:
         absent = next(i for i, text in enumerate(ours) if text in lacking)
@@ -90,6 +87,13 @@ def _ordered(vector: Vector, column: Vector, which: str, row_names: Any, name: s
     ordered = ArrayVector(vector.read(0, n_rows)[[places[text] for text in ours]], vector.address)
     ordered.name, ordered.holds_fields, ordered.ordered_by = vector.name, vector.holds_fields, title
     return ordered
+
+
+def _warn_of_others(vector: Vector, which: str, names: Sequence[str], name: str) -> None:
+    warn(
+        f"{name} {vector.address}: its {which} has none of the names of the source's rows, such as {names[0]!r:.80}; "
+        "entries are taken by place"
+    )
 
 
 def names_of_rows(matrix: Any, vector: Vector) -> Any:
@@ -161,6 +165,8 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
         for title, column in columns.items():
             theirs = _different_texts(column, known) if known else []
             if not any(a != b and b in known for a, b in zip(ours, theirs, strict=False)):
+                if known and len(vector.beside) == 1 and row_names is not None and _names_others(column, known):
+                    _warn_of_others(vector, f"column {title!r:.80}", ours, name)
                 continue
             cure = "write the file in their order" if own is None else f"call it {own!r:.80}, to go by it"
             which = f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows"
@@ -194,6 +200,15 @@ def refuse_order(which: str, ours: Sequence[str], cure: str) -> None:
         warn(f"{which} in another order; entries are taken by place: if it names its rows, {cure}")
         return
     raise SourceError(f"{which} in another order; {cure}, or leave it out if the entries are in place")
+
+
+def _names_others(column: Any, known: set[str]) -> bool:
+    """Return whether the first entries of a column are text, each once, and none is known."""
+    try:
+        texts = set(row_texts(column, 0, size := min(_FIRST_ROWS, column.n_rows)))
+    except SourceError:
+        return False
+    return len(texts) == size > 1 and not known & texts and not any(map(_NUMBER.fullmatch, (min(texts), min(known))))
 
 
 def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
