@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from sketchselect.cluster import (
@@ -193,6 +194,15 @@ def test_an_objective_of_nothing_is_told_from_one_that_vanished():
     assert certify_labels(X, labels, 3, sample_weight=weights).factor == 1.0
     # Of an objective that is only told nothing can be compared, and this is said.
     assert "0 in double precision, where differences below 1e-162 count as none" in certify(X, 0.0, 3).sentence()
+
+
+def test_labels_may_be_the_one_column_of_a_frame():
+    X, labels = np.repeat(9.0 * np.eye(3), 4, axis=0) + np.arange(12)[:, None] % 4, np.arange(12) // 4
+    for entries in (labels, np.array(["a", "b", "c"])[labels]):
+        factor = certify_labels(X, entries, 3).factor
+        assert certify_labels(X, pd.DataFrame({"kind": entries}), 3).factor == factor
+    with pytest.raises(ValueError, match=r"shape \(12, 2\)"):
+        certify_labels(X, pd.DataFrame({"kind": labels, "other": labels}), 3)
 
 
 def test_what_a_method_proves_of_its_own_is_a_certificate_too() -> None:

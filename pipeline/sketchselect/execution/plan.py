@@ -293,7 +293,8 @@ def require_fit(projected: Projection, limit: int | None, address: str) -> None:
     if limit is None or projected.nbytes <= limit:
         return
     cure = (
-        "lower partition_bytes, or where chunks are larger rechunk (`sketchselect convert --chunks`, `x.rechunk`)"
+        "lower partition_bytes, or where chunks or row groups are larger write smaller ones (`sketchselect convert "
+        "--chunks`, `x.rechunk`, `row_group_size` of Parquet)"
         if projected.reading >= projected.states + projected.working
         else "use a smaller sketch (size) or fewer columns"
     )

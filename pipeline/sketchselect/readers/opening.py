@@ -605,7 +605,10 @@ def open_vector(
         values = source.to_numpy() if hasattr(type(source), "to_numpy") else as_array(source, name)
         if dates and values.dtype.kind == "O":
             values = column_of_times(values)
-        vector = ArrayVector(as_entries(values, name))
+        values = as_entries(values, name)
+        if name == "labels" and values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]  # of a data frame
+        vector = ArrayVector(values)
         if vector.shape[:1] == (n_rows,) and hasattr(index := getattr(given, "index", None), "inferred_type"):
             names = row_names or getattr(matrix, "row_names", None) or names_in_unread(matrix, index)
             vector = vector if names is None else series_in_row_order(vector, index, names, name)
