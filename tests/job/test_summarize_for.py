@@ -90,10 +90,73 @@ def test_steps_of_the_method_follow_those_of_the_command(counts: Path) -> None:
         (("--for", "greedy", "--set", "about=mean", "--set", "about=zero"), "--set about=mean sets about too"),
         (("--for", "greedy", "--size", 8, "--set", "sketch_size=9"), "--size sets sketch_size too"),
         (("--for", "greedy", "--set", "n_features_to_select=3"), "--n-features"),
+        (("--for", "greedy", "--after", 5), "--after: nothing of greedy that merges depends on row numbers"),
+        (("--for", "online-leverage", "--after", 5), "--after: nothing of online-leverage that merges"),
     ],
 )
 def test_mistakes_are_named(counts: Path, words: tuple[object, ...], expected: str) -> None:
     refused(cli("summarize", counts / "rows.npy", "-o", counts / "a.sks", *words), 2, expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("lasso", ("--target", "y")),
+        ("auto-target", ("--target", "y")),
+        ("laplacian-score", ("--set", "n_rows=60")),
+        ("greedy", ("--half-life", 40)),
+    ],
+)
+def test_files_whose_rows_are_numbered_on_merge_into_that_of_one_pass(
+    counts: Path, method: str, options: tuple[object, ...]
+) -> None:
+    def write(name: str, rows: slice, *words: object) -> Path:
+        for array in ("rows", "y"):
+            np.save(counts / f"{name}-{array}.npy", np.load(counts / f"{array}.npy")[rows])
+        given = [counts / f"{name}-y.npy" if option == "y" else option for option in options]
+        words = ("--for", method, "--scheduler", "serial", *given, *words)
+        works("summarize", counts / f"{name}-rows.npy", "-o", counts / f"{name}.sks", *words)
+        return counts / f"{name}.sks"
+
+    parts = [write(f"part{a}", slice(a, b), "--after", a) for a, b in ((0, 30), (30, 150), (150, 200))]
+    works("merge", *parts, "-o", counts / "merged.sks")
+    whole = write("whole", slice(None))
+    number = ("--n-features", 4) if method in ("laplacian-score", "greedy") else ()
+    sets = {"greedy": ("--set", "half_life=40"), "laplacian-score": ("--set", "n_rows=60")}.get(method, ())
+    selections = []
+    for file in (counts / "merged.sks", whole):
+        works("select", file, "--method", method, "-o", counts / "a.json", *number, *sets)
+        selections.append(json.loads((counts / "a.json").read_text()))
+    a, b = selections
+    assert a["support"] == b["support"]
+    np.testing.assert_allclose(a["scores"], b["scores"], rtol=1e-9)
+    if method == "lasso":
+        merged, one = load(counts / "merged.sks"), load(whole)
+        assert [fold.n_rows for fold in merged] == [fold.n_rows for fold in one]
+        np.testing.assert_allclose(a["diagnostics"]["cv_error"], b["diagnostics"]["cv_error"], rtol=1e-9)
+
+
+def test_folds_of_files_that_share_row_numbers_are_other_ones_and_hold_every_row_once(counts: Path) -> None:
+    rows, y = np.load(counts / "rows.npy"), np.load(counts / "y.npy")
+    selector: Any = METHODS["lasso"]()
+    folds: Any = selector.collect(rows[:120], y[:120]).merge(selector.collect(rows[120:], y[120:]))
+    number = folds.fold_of(np.r_[:120, :80].astype(np.uint64))
+    assert [fold.n_rows for fold in folds] == np.bincount(number, minlength=5).tolist()
+    assert [fold.n_rows for fold in folds] != [fold.n_rows for fold in selector.collect(rows, y)]
+
+
+def test_medians_of_several_files_merge_where_their_rows_are_numbered_on(counts: Path) -> None:
+    rows = np.load(counts / "rows.npy")
+    for name, part in {"a": slice(0, 80), "b": slice(80, 200), "whole": slice(0, 200)}.items():
+        np.save(counts / f"{name}.npy", rows[part])
+        words = ("--prepare", "impute(by=median)", "--write-fitted", counts / f"{name}-medians.sks")
+        after = ("--after", 80) if name == "b" else ()
+        own = counts / f"{name}.sks"
+        works(
+            "summarize", counts / f"{name}.npy", "-o", own, "--for", "greedy", "--scheduler", "serial", *words, *after
+        )
+    works("merge", counts / "a-medians.sks", counts / "b-medians.sks", "-o", counts / "medians.sks")
+    assert load(counts / "medians.sks") == load(counts / "whole-medians.sks")
 
 
 def test_a_summary_that_lacks_something_leads_to_the_option(counts: Path) -> None:

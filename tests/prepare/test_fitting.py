@@ -106,6 +106,17 @@ def test_statistics_of_several_steps_are_merged_step_by_step(counts, steps):
     np.testing.assert_allclose(apply_steps(fit.steps, X), apply_steps(whole.steps, X), rtol=1e-12, atol=1e-12)
 
 
+def test_medians_of_several_sources_merge_where_their_rows_are_numbered_on(counts):
+    X = np.random.default_rng(0).random((1500, 4))
+    parts = [sks.fit_prepare(X[a:b], ["impute(by=median)"], start=a).statistics for a, b in ((0, 600), (600, 1500))]
+    assert (
+        parts[0].merge(parts[1])["0 impute(by=median)"]
+        == sks.fit_prepare(X, ["impute(by=median)"]).statistics["0 impute(by=median)"]
+    )
+    with pytest.raises(Incompatible, match="share row indices"):
+        parts[0].merge(sks.fit_prepare(X[600:], ["impute(by=median)"]).statistics)
+
+
 def test_later_steps_are_fitted_only_where_all_statistics_given_are_of_the_first(counts):
     given = sks.fit_prepare(counts, ["scale", "standardise"])
     with pytest.raises(Incompatible, match="none for prepare step '1 clip"):

@@ -29,6 +29,7 @@ from sketchselect.cli.shell import (
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
+    from sketchselect.prepare import Step
     from sketchselect.selectors.base import BaseSelector
     from sketchselect.summaries import Summary
 
@@ -62,8 +63,7 @@ def summarize(
         typer.Option("--half-life", metavar="ROWS", help="Number of rows after which the weight of a row has halved."),
     ] = None,
     after: Annotated[
-        int,
-        typer.Option("--after", min=0, help="With --half-life, --folds, --sample: number of rows in earlier files."),
+        int, typer.Option("--after", min=0, help="Number of rows in earlier files, for folds, samples and ages.")
     ] = 0,
     degree: Annotated[
         int, typer.Option("--degree", metavar="1|2", min=1, max=2, help="2: also squares and products of columns.")
@@ -138,7 +138,7 @@ def summarize(
             "--classes": ("task", "classification" if classes else None),
         }
         flags |= {"--nonfinite missing": ("missing", "pairwise" if missing else None)}
-        other_options = {"--moments": moments, "--no-sketch": not sketch, "--after": after}
+        other_options = {"--moments": moments, "--no-sketch": not sketch}
         selector = _selector(method, flags, [name for name, value in other_options.items() if value], settings or [])
         if selector.needs_target and target is None:
             raise ConfigError(f"--target: missing; {method} learns from a target")
@@ -151,8 +151,6 @@ def summarize(
             raise ConfigError("--degree: only moments have one; add --moments or --folds")
         if half_life is not None and (folds is not None or classes or degree == 2):
             raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
-        if after and half_life is None and folds is None and sample is None:
-            raise ConfigError("--after: nothing here depends on row numbers; add --half-life, --folds or --sample")
         try:
             Moments(half_life=half_life)
         except BadParameter as error:
@@ -202,11 +200,19 @@ def summarize(
     # Models fitted to moments with a target multiply the rounding of products in float32.
     in_double = target is not None if selector is None else selector.needs_double
     rows = Source(matrix, vector, None, steps, in_double=in_double)
+    goes_by_numbers = not (half_life is None and folds is None and sample is None)
+    if after and selector is not None:
+        single = selector.single_pass(replace(rows, prepare=()))
+        goes_by_numbers = single is not None and single[1].goes_by_row_numbers
+    if after and not goes_by_numbers and not any(map(_is_fitted_from_draws, steps)):
+        if selector is None:
+            raise ConfigError("--after: nothing here depends on row numbers; add --half-life, --folds or --sample")
+        raise ConfigError(f"--after: nothing of {method} that merges depends on row numbers; leave it out")
     if (execution_settings := settled(config.execution, rows)) is not config.execution:
         give_detail(progress, ON_THREADS)
     with library_logs(None), engine_for(execution_settings, progress=progress) as engine:
         saved_nodes = None if checkpoint is None else Checkpoint(checkpoint)
-        passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress)
+        passes = PassOptions(engine, config.execution.partition_bytes, saved_nodes, progress, start=after)
         fit = fit_steps(rows, passes, statistics=statistics, continues=write_fitted is not None)
         for text in (text for step in fit.steps for text in step.notes(matrix.feature_names)):
             progress.note(f"note: {text}")
@@ -215,7 +221,9 @@ def summarize(
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
         rows, dropped_rows = replace(rows, prepare=fit.steps), list[int]()
-        passes = passes.but(on_statistics=lambda stats: dropped_rows.append(stats.rows_dropped))
+        passes = passes.but(
+            on_statistics=lambda stats: dropped_rows.append(stats.rows_dropped), start=after if goes_by_numbers else 0
+        )
         if selector is not None:
             n_columns = rows.n_columns
             nbytes = selector.summary_description(n_columns).projected_nbytes(n_columns, int(target is not None))
@@ -239,7 +247,7 @@ def summarize(
                 members["top-values"] = summaries.Groups(top, known) if len(known) > 1 else top
             if sample is not None:
                 members["sample"] = summaries.RowSample(sample, seed=seed)
-            summary = summarize_source(rows, Bundle(members), passes, start=after).value
+            summary = summarize_source(rows, Bundle(members), passes).value
         if n_dropped := max(dropped_rows, default=0):
             confirm = require_few_dropped(
                 matrix.address, n_dropped, matrix.shape[0], config.input.max_dropped, "--max-dropped "
@@ -254,6 +262,13 @@ def summarize(
         select = f"sketchselect select {output} --method {method}{sets}"
         lines.append(f"it holds what {method} needs, {kinds}{by}; next:  {select}")
     return Outcome("\n".join(lines), _facts(summary, output))
+
+
+def _is_fitted_from_draws(step: Step) -> bool:
+    """Return whether a step is fitted from rows that are drawn by their numbers, as medians are."""
+    from sketchselect.summaries import KINDS
+
+    return step.needs is not None and KINDS[step.needs.kind](**step.needs.parameters).keyed_by_rows
 
 
 def _selector(

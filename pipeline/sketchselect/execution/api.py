@@ -136,7 +136,7 @@ def summarize(
         return delayed_summary(source, description, start=start, partition_bytes=partition_bytes)
     run = FitKeywords(client=client, partition_bytes=partition_bytes, checkpoint=checkpoint, progress=progress)
     with fit_options(source.matrix, source.target, source.weight, **run) as options:
-        return summarize_source(fitted_source(source, options), description, options, start=start).value
+        return summarize_source(fitted_source(source, options), description, options.but(start=start)).value
 
 
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Step], *, target_name: str = "target") -> Source:
@@ -156,6 +156,7 @@ def fit_prepare(
     *,
     sample_weight: Any = None,
     fitted: Summary[Any] | FittedSteps | None = None,
+    start: int = 0,
     partition_bytes: int | str | None = None,
     client: Any = None,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
@@ -178,6 +179,9 @@ def fit_prepare(
     fitted : StepStatistics or FittedSteps, optional
         Statistics of an earlier fit of the same steps: nothing is read. Of the first of them alone: each later step is
         fitted to this source, as the steps before it leave the rows.
+    start : int
+        Global index of the first row, as for `summarize`: for steps fitted from a sample of the rows, such as medians,
+        whose statistics are merged with those of other sources.
     partition_bytes, client, checkpoint, progress
         As for `summarize`.
 
@@ -201,6 +205,7 @@ def fit_prepare(
     >>> a.merge(b).maximum.tolist()
     [3.0, 0.0]
     """
+    start = require_positive("start", start, least=0)
     steps = prepare_steps.resolve(prepare)
     statistics = fitted.statistics if isinstance(fitted, FittedSteps) else fitted
     if statistics is not None and not isinstance(statistics, Summary):
@@ -211,7 +216,7 @@ def fit_prepare(
     rows = open_source(source, None, sample_weight, steps)
     run = FitKeywords(client=client, partition_bytes=partition_bytes, checkpoint=checkpoint, progress=progress)
     with fit_options(rows.matrix, rows.weight, **run) as options:
-        return fit_steps(rows, options, statistics=statistics, continues=True)
+        return fit_steps(rows, options.but(start=start), statistics=statistics, continues=True)
 
 
 def delayed_summary(
@@ -247,7 +252,7 @@ def _add_summary(
     start: int = 0,
 ) -> TaskRef:
     """Add the tasks of a summary, of rows prepared by steps that tasks before fit to `statistics`."""
-    passes, plans = plan_summary(source, description, options, start=start)
+    passes, plans = plan_summary(source, description, options.but(start=start))
     source, rows = plans[0].source, rows_of(plans[0], start)
     contexts, outputs, remaining = [], [], source
     earlier = [task.key for task in statistics]

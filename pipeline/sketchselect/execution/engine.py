@@ -145,7 +145,7 @@ class PassOptions:
 
     `retries` are those of a read that failed; after `stall_timeout` seconds without any partition done, a pass on other
     processes is given up; `on_statistics` is called with the `Statistics` of each summary. With `keeps_panels` a sketch
-    in panels of columns stays in them, as `PanelledDirections`.
+    in panels of columns stays in them, as `PanelledDirections`. The first row of a source has the global index `start`.
     """
 
     engine: Engine
@@ -156,6 +156,7 @@ class PassOptions:
     stall_timeout: float = 300.0
     on_statistics: Callable[[Statistics], object] | None = None
     keeps_panels: bool = False
+    start: int = 0
 
     def but(self, **changes: Any) -> Self:
         """Return the same options with some of them changed."""

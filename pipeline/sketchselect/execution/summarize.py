@@ -132,7 +132,7 @@ Passes = Mapping[str | None, Sequence[Summary[Any]]]
 
 
 def plan_summary(
-    source: Source, description: Summary[Any], options: PassOptions, *, stage: str = "summarize", start: int = 0
+    source: Source, description: Summary[Any], options: PassOptions, *, stage: str = "summarize"
 ) -> tuple[Passes, list[Plan[Summary[Any]]]]:
     """Return the passes of a summary and their plans: one, or one for each panel of columns for a large state.
 
@@ -156,10 +156,10 @@ def plan_summary(
             name = "other members" if member is None else "the sketch, in panels of columns"
             name = f"columns {i}/{len(parts)}" if isinstance(part, ComomentPanel) else name
             in_stage = stage if part is description else f"{stage}, {name}"
-            leaf = SummariseBlock(part, start)
+            leaf = SummariseBlock(part, options.start)
             reduction = summary_reduction(source, part, in_stage, leaf, partitions=partitions)
             key = summary_key(part)
-            key = fingerprint(key, start) if start else key
+            key = fingerprint(key, options.start) if options.start else key
             if sparse and is_wide_sketch(part, source.n_columns):
                 key = fingerprint(key, part.column_panels(source.n_columns))
                 reduction = replace(reduction, in_panels=part, keeps_panels=options.keeps_panels)
@@ -173,13 +173,13 @@ def plan_summary(
 
 
 def summarize_source(
-    source: Source, description: Summary[Any], options: PassOptions, *, stage: str = "summarize", start: int = 0
+    source: Source, description: Summary[Any], options: PassOptions, *, stage: str = "summarize"
 ) -> Result[Summary[Any]]:
     """Return the summary of a source, labelled with prepare steps, names and row indices, and statistics of the passes.
 
-    The first row of the source has the global index `start`. See `reduce_blocks` for errors.
+    See `reduce_blocks` for errors.
     """
-    passes, plans = plan_summary(source, description, options, stage=stage, start=start)
+    passes, plans = plan_summary(source, description, options, stage=stage)
     source = plans[0].source
     before = source_identities(source)
     statistics: list[Statistics] = []
@@ -196,7 +196,7 @@ def summarize_source(
 
     shape = source.n_columns, source.n_targets
     summary = next(values()) if [*passes] == [None] else assemble(description, passes, *shape, values())
-    summary = with_labels(summary, source, rows_of(plans[0], start))
+    summary = with_labels(summary, source, rows_of(plans[0], options.start))
     # All passes read the same rows.
     rows = {name: max(getattr(stats, name) for stats in statistics) for name in ("rows_read", "rows_dropped")}
     stats = replace(Statistics.total(statistics), **rows, n_partitions=len(plans[0].partitions))
@@ -292,7 +292,9 @@ def fit_steps(
             rows = f"{'the first' if view.n_rows < source.n_rows else 'all'} {view.n_rows} rows"
             what = description.kind.replace("-", " ").replace("stats", "statistics")
             options.progress.note(f"prepare: {step.description} needs {what} of {rows}, in a pass of its own")
-            reduced = summarize_source(view, description, options, stage=f"prepare, {step.name}")
+            # Other statistics than draws name rows by their places in this source.
+            numbered = options if description.keyed_by_rows else options.but(start=0)
+            reduced = summarize_source(view, description, numbered, stage=f"prepare, {step.name}")
             collected[name] = step.completed(reduced.value, source.matrix)
         else:
             need = step.needs

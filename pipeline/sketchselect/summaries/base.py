@@ -289,6 +289,11 @@ class Summary(ABC, Generic[R]):
         """Whether random draws depend on the global indices of rows; summaries that share one are then not merged."""
         return False
 
+    @property
+    def goes_by_row_numbers(self) -> bool:
+        """Whether folds, random draws or ages depend on the global indices of rows."""
+        return self.decays or self.keyed_by_rows
+
     def _next_start(self) -> int:
         """Return the global index of the row that follows these, the default `start` of `update`."""
         return self.context.rows[-1][1] if self.context.rows else self.n_rows

@@ -147,6 +147,11 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         return all(m.accepts_missing for m in self.members.values())
 
     @property
+    def goes_by_row_numbers(self) -> bool:
+        """Whether folds, random draws or ages of a member depend on the global indices of rows."""
+        return any(m.goes_by_row_numbers for m in self.members.values())
+
+    @property
     def has_panels(self) -> bool:
         """Whether a member can be computed in panels."""
         return any(m.has_panels for m in self.members.values())

@@ -183,6 +183,11 @@ class Folds(PartitionedSummary):
         self.seed = require_seed(seed)
         self.groups = bool(groups)
 
+    @property
+    def goes_by_row_numbers(self) -> bool:
+        """Whether rows are in folds by their global indices; those of groups are not."""
+        return not self.groups or super().goes_by_row_numbers
+
     def fold_of(self, rows: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the fold of each row, from its global index, or the word (`words_of`) of its group."""
         return fold_numbers(self.seed, self.n_folds, rows)
