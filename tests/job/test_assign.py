@@ -250,6 +250,17 @@ def test_new_rows_are_named_by_the_column_that_named_those_of_the_store(rows: np
     assert "left out" not in said
 
 
+def test_a_missing_value_of_new_rows_says_the_way_that_a_run_has(rows: np.ndarray, tmp_path: Path) -> None:
+    sks.run(job(tmp_path))
+    new = rows.copy()
+    new[3, 2] = np.nan
+    np.save(tmp_path / "new.npy", new)
+    said = cli("assign", tmp_path / "out", tmp_path / "new.npy", "-o", tmp_path / "new.csv", "--scheduler", "serial")
+    refused(said, 1, "row 3, column 2", "impute")
+    assert "nonfinite" not in said.stderr
+    assert not (tmp_path / "new.csv").exists()
+
+
 def assigned_file(*words: object) -> Path:
     """Return the CSV that `assign` writes."""
     path = Path(str(words[-1])).with_suffix(".assigned.csv")

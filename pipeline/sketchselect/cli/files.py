@@ -515,6 +515,7 @@ def assign(
     """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
     import numpy as np
 
+    from sketchselect.errors import NotFinite
     from sketchselect.execution import PassOptions, Source, fit_steps, make_progress, reduce_blocks
     from sketchselect.execution.tasks import Reduction
     from sketchselect.job.load import storage_options
@@ -568,7 +569,12 @@ def assign(
         notes += unneeded(matrix, rules, steps, absent)
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)
-        result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
+        try:
+            result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
+        except NotFinite as error:
+            place, given, _ = str(error).partition("; clean the data")
+            cure = '; leave such rows out, or run again with the prepare step "impute", which then fills new rows too'
+            raise (NotFinite(place + cure) if given else error) from error
     if result.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
         notes += [require_few_dropped(matrix.address, result.stats.rows_dropped, shape[0], max_dropped, confirm)]
