@@ -110,6 +110,18 @@ def listed_names(text: str) -> list[str]:
     return [name for name in names if name]
 
 
+def unquoted(name: str, known: Iterable[str]) -> str:
+    """Return the hint that a name is a part of one with a comma; empty where it is of none.
+
+    Examples
+    --------
+    >>> unquoted("net", ["age", "price, net"])
+    "; 'price, net' has a comma, and stands in quotation marks within key"
+    """
+    whole = next((each for each in known if "," in each and name in listed_names(each)), None)
+    return "" if whole is None else f"; {whole!r:.80} has a comma, and stands in quotation marks within key"
+
+
 def name_list(names: Iterable[str]) -> str:
     """Return names as the list with commas that `listed_names` reads.
 

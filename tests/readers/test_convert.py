@@ -153,6 +153,10 @@ def test_columns_left_out_of_text(tmp_path):
         convert(path, tmp_path / "all.zarr")
     with pytest.warns(UserWarning, match="1 of 4 columns is left out"), pytest.warns(match="1 field is missing"):
         assert open_matrix(convert(path, tmp_path / "out.zarr", key='-"id, no"')).feature_names == ("a", "outcome", "b")
+    with pytest.raises(BadParameter, match="'id, no' has a comma, and stands in quotation marks"):
+        convert(path, tmp_path / "no.zarr", key="-id, no")
+    with pytest.raises(SourceError, match="'id, no' has a comma, and stands in quotation marks"):
+        open_matrix(tmp_path / "all.zarr", key="-id, no")
 
 
 ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9.0]]

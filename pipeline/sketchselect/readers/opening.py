@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
-from sketchselect._text import counted, did_you_mean, first_names, listed_names, name_list
+from sketchselect._text import counted, did_you_mean, first_names, listed_names, name_list, unquoted
 from sketchselect.errors import BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
@@ -387,7 +387,7 @@ def _require_columns(left_out: Sequence[str], matrix: Matrix, location: Location
     for name in left_out:
         if name not in known:
             listed = f"; there are {first_names(known, 8)}" if known else "; its columns have no names"
-            hint = did_you_mean(name, known, listed)
+            hint = unquoted(name, known) or did_you_mean(name, known, listed)
             raise SourceError(f"{location.address}: no column {name!r:.80} to leave out{hint}")
 
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from sketchselect._text import did_you_mean, key_without, listed_names
+from sketchselect._text import did_you_mean, key_without, listed_names, unquoted
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
@@ -862,10 +862,7 @@ def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
         words = [word if word in columns else word.removeprefix("-") for word in words]
     unknown = [word for word in words if word not in columns]
     if unknown:
-        meant = [name for name in columns if "," in name and name in (key or "")]
-        hint = f"; {meant[0]!r:.80} has a comma, and stands in quotation marks within key" if meant else ""
-        there = f"; there are {_listed(columns)}{hint}"
-        hint = there if meant else did_you_mean(unknown[0], columns, there)
+        hint = unquoted(unknown[0], columns) or did_you_mean(unknown[0], columns, f"; there are {_listed(columns)}")
         raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}{hint}")
     names = [name for name in columns if name not in (*words, *footers.index, *footers.keys)] if without else words
     if not columns:

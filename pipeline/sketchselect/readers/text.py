@@ -21,7 +21,7 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import available_nbytes
-from sketchselect._text import counted, did_you_mean
+from sketchselect._text import counted, did_you_mean, unquoted
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
@@ -195,7 +195,8 @@ class CsvRows:
         # The sign may stand before each name too.
         left_out = {name if name in (self._header or ()) else name.removeprefix("-") for name in left_out}
         if unknown := sorted(left_out - set(self._header or ())):
-            hint = did_you_mean(unknown[0], self._header or (), "; the first line has the names")
+            header = self._header or ()
+            hint = unquoted(unknown[0], header) or did_you_mean(unknown[0], header, "; the first line has the names")
             raise BadParameter(f"{self.address}: no column is named {unknown[0]!r:.80}{hint}")
         apart = {j for j, name in enumerate(self._header or ()) if name in left_out}
         self.measured = sorted(apart - {0, *text})
