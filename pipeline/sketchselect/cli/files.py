@@ -521,7 +521,7 @@ def assign(
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
     from sketchselect.location import write_atomically
-    from sketchselect.prepare import encodings, resolve
+    from sketchselect.prepare import FILLING_STEP, encodings, resolve
     from sketchselect.readers import open_matrix
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.workflow.assignment import (
@@ -573,7 +573,7 @@ def assign(
             result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
         except NotFinite as error:
             place, given, _ = str(error).partition("; clean the data")
-            cure = '; leave such rows out, or run again with the prepare step "impute", which then fills new rows too'
+            cure = f"; leave such rows out, or run again with {FILLING_STEP}, which then fills new rows too"
             raise (NotFinite(place + cure) if given else error) from error
     if result.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
