@@ -515,3 +515,12 @@ def test_most_of_an_index_or_one_of_text_is_refused_in_another_order() -> None:
             sks.LassoPath(cv=2).fit(frame, series)
     few = moved.set_axis(np.where(np.arange(N) < 20, -1 - np.arange(N), moved.index))
     sks.LassoPath(cv=2).fit(frame, few)
+
+
+def test_an_index_of_several_levels_is_compared() -> None:
+    firms = pd.MultiIndex.from_product([["a", "b", "c"], range(10)])
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"), index=firms)
+    series = pd.Series(VALUES.astype(float), index=firms)
+    with pytest.raises(SourceError, match="its index has the rows in another order"):
+        sks.LassoPath(cv=2).fit(frame, series.iloc[ORDER])
+    sks.LassoPath(cv=2).fit(frame, series.set_axis(pd.MultiIndex.from_product([["d", "e", "f"], range(10)])))

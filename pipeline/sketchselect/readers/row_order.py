@@ -315,7 +315,7 @@ def _moved(index: Any, other: Any) -> bool:
         return False
     if type(index).__name__ == "RangeIndex":
         return not index.difference(other).size
-    ours, theirs = (each.astype(str).tolist() for each in (index, other))
+    ours, theirs = (list(map(str, each.tolist())) for each in (index, other))
     known = set(ours)
     is_half = 2 * len(known & set(theirs)) >= len(ours)
     return is_half and any(a != b and b in known for a, b in zip(ours, theirs, strict=True))
