@@ -517,6 +517,26 @@ def test_most_of_an_index_or_one_of_text_is_refused_in_another_order() -> None:
     sks.LassoPath(cv=2).fit(frame, few)
 
 
+def test_few_rows_of_a_wide_source_are_read_to_compare_a_feature(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame(np.zeros((100, 40_000)))
+    frame[0] = np.arange(100) * 7 + 1
+    frame.columns = frame.columns.astype(str)
+    matrix, read = sks.open_matrix(frame), []
+    rows = matrix.read_rows
+    monkeypatch.setattr(matrix, "read_rows", lambda start, stop: read.append(stop - start) or rows(start, stop))
+    beside = pd.DataFrame({"1": np.arange(100) / 7, "2": np.arange(100) % 9, "target": np.arange(100)})
+    beside.to_csv(tmp_path / "y.csv", index=False)
+    open_vector(str(tmp_path / "y.csv"), 100, matrix=matrix)
+    assert not read
+    beside.assign(**{"0": frame["0"][::-1].to_numpy(), "3": range(100)}).to_csv(tmp_path / "y.csv", index=False)
+    with pytest.raises(SourceError, match="column '0' is a feature of the source, in another order"):
+        open_vector(str(tmp_path / "y.csv"), 100, matrix=matrix)
+    assert len(read) == 1
+    assert read[0] < 50
+
+
 def test_an_index_of_several_levels_is_compared() -> None:
     firms = pd.MultiIndex.from_product([["a", "b", "c"], range(10)])
     frame = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"), index=firms)

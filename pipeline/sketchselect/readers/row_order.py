@@ -20,6 +20,7 @@ from sketchselect.readers.tables import LEAST_COUNTED, may_be_identifier, number
 _FIRST_ROWS = 2048
 """Rows that tell most columns which name no rows from those that do."""
 
+_FIRST_ENTRIES = 1 << 20
 _PIECE_ROWS = 1 << 18
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -178,12 +179,19 @@ def require_no_identifier(vector: Vector, matrix: Any, name: str) -> None:
 
     The first rows of the feature decide: a different whole number in each, all of them in the file.
     """
+    rows = None
     for title in vector.beside if matrix is not None and not matrix.is_sparse else ():
         if title not in (matrix.feature_names or ()):
             continue
         theirs = _different_texts(vector.beside[title])
-        column = matrix.read_rows(0, min(_FIRST_ROWS, matrix.shape[0]))[:, matrix.feature_names.index(title)]
-        if len(column) < LEAST_COUNTED or not numbers_rows(column) or not all(map(_WHOLE.fullmatch, theirs)):
+        if not theirs or not all(map(_WHOLE.fullmatch, theirs)):
+            continue
+        if rows is None:
+            # Of a wide matrix fewer: they are read beside what a job states.
+            n_rows = min(_FIRST_ROWS, max(LEAST_COUNTED, _FIRST_ENTRIES // matrix.shape[1]), matrix.shape[0])
+            rows = matrix.read_rows(0, n_rows)
+        column = rows[:, matrix.feature_names.index(title)]
+        if len(column) < LEAST_COUNTED or not numbers_rows(column):
             continue
         ours = [str(int(number)) for number in column.tolist()]
         if set(ours) <= set(theirs) and ours != theirs[: len(ours)]:
