@@ -544,3 +544,14 @@ def test_an_index_of_several_levels_is_compared() -> None:
     with pytest.raises(SourceError, match="its index has the rows in another order"):
         sks.LassoPath(cv=2).fit(frame, series.iloc[ORDER])
     sks.LassoPath(cv=2).fit(frame, series.set_axis(pd.MultiIndex.from_product([["d", "e", "f"], range(10)])))
+
+
+def test_numbers_that_are_written_in_another_way_are_compared_as_numbers(source: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(source).set_index(pd.Index([f"{i:04}" for i in range(5, 5 + N)], name="plot"))
+    frame.to_parquet(source)
+    for numbers in (np.arange(5, 5 + N), np.arange(5.0, 5 + N)):
+        labels = table(tmp_path / "y.csv", "number", numbers)
+        with pytest.raises(SourceError, match="'number' has the names of the source's rows in another order"):
+            open_vector(str(labels), N, matrix=sks.open_matrix(str(source)))
+        in_place = str(table(tmp_path / "y.csv", "number", numbers, order=None))
+        assert open_vector(in_place, N, matrix=sks.open_matrix(str(source))).read(0, N).tolist() == VALUES.tolist()

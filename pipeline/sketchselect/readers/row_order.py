@@ -232,6 +232,8 @@ def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
         except SourceError:
             return []
         are_numbers = any(map(_NUMBER.fullmatch, texts[:20]))
+        if are_numbers:  # as `_compared`: 7 may be written 007 or 7.0
+            texts = [_number(text) if _NUMBER.fullmatch(text) else text for text in texts]
         if len(set(texts)) < len(texts) or (are_numbers and not all(map(_WHOLE.fullmatch, texts))):
             return []
         if known is not None and len(known & set(texts)) < len(texts) / (1 if are_numbers else 2):
