@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import METHODS, make
-from sketchselect.selectors.auto import AutoSelector, Limit, limit_of, selection_curve, smallest_within
+from sketchselect.selectors.auto import AutoSelector, Limit, fewest_within, limit_of, selection_curve, smallest_within
 from sketchselect.selectors.curve import (
     ALL_STARTS,
     Coreset,
@@ -330,6 +330,54 @@ def test_greedy_has_an_alternative_unless_methods_are_named() -> None:
     assert list(alternatives) == ["greedy"]
     assert alternatives["greedy"](3).parameters["n_components"] == 4
     assert AutoSelector(n_clusters=4, methods=["greedy"])._curve(summary).alternatives == {}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_columns_of_noise_that_follow_the_few_that_suffice_are_not_taken(seed: int) -> None:
+    """Of 46 columns of variance 1 six tell the clusters apart; with all, the first search ends at 15 to 21."""
+    from sklearn.cluster import KMeans as Theirs
+
+    rng = np.random.default_rng(seed)
+    centers = 3.0 * rng.standard_normal((6, 6))
+    X = np.hstack([centers[rng.integers(6, size=800)] + rng.standard_normal((800, 6)), rng.standard_normal((800, 40))])
+    X /= X.std(axis=0)
+    chosen = AutoSelector(n_clusters=6, normalize=None).fit(X)
+    assert max(chosen.support_) < 6
+    point = next(p for p in chosen.curve_.points if p.selection.support.tolist() == chosen.support_.tolist())
+    assert point.high <= 1.05
+    whole, few = (
+        objective(X, Theirs(6, n_init=10, random_state=0).fit(part).labels_) for part in (X, X[:, chosen.support_])
+    )
+    assert objective(X, np.zeros(800)) - few >= 0.95 * (objective(X, np.zeros(800)) - whole)
+
+
+@pytest.mark.parametrize("fewer", [None, 3, 4])
+def test_a_second_search_changes_the_choice_only_to_half_the_columns_or_fewer(fewer: int | None) -> None:
+    """The method takes columns that say nothing first; the alternative does so, too, or does not below a number."""
+    X = blobs(300, 12, 3, noise=0.3)
+    chosen = make("variance", n_features_to_select=2, normalize=None).fit(X).selection_
+
+    def selection(size: int, first: int = 0) -> Any:
+        return replace(chosen, support=np.sort(np.append(np.arange(11, 12 - size, -1), first)))
+
+    def own(size: int) -> Any:
+        return selection(size, 0 if size >= 7 else 12 - size)
+
+    def other(size: int) -> Any:
+        return None if fewer is None else selection(size, 0 if size >= fewer else 12 - size)
+
+    curve = Curve(RowSample(500).from_block(X), 3, {"one": own}, alternatives={"one": other})
+    limit = limit_of(curve, 0.2)
+    first = smallest_within(curve, limit, (1, 12))
+    table = curve.result().to_csv()
+    last, choice = fewest_within(curve, limit, (1, 12))
+    assert curve.result().to_csv() == table
+    if fewer == 3:
+        assert (first.n_features, choice.n_features) == (7, 3)
+        assert last is not curve
+    else:
+        assert last is curve
+        assert choice.n_features == first.n_features == 7
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -83,10 +83,33 @@ def limit_of(curve: Curve, tolerance: float) -> Limit:
     return Limit(1.0 + tolerance, seen=most, upper=most)
 
 
-def smallest_within(
+def fewest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> tuple[Curve, CurvePoint]:
+    """Return the point of fewest columns (in the range `sizes`) within a limit, and the curve that it is of.
+
+    Beside noise, columns that follow the few that suffice make k-means worse, and the search, which takes the objective
+    to fall, misses the few. A second one tries alternatives wherever it fails, up to half the number that the first one
+    ends at: nearer to it the first one has searched, and further trials would find what is within the limit by chance.
+    It has a curve of its own: the intervals of the first one's points do not depend on it.
+    """
+    choice = smallest_within(curve, limit, sizes)
+    most = choice.n_features // 2
+    if not curve.alternatives or most < sizes[0] or limit.excess(choice) > 0:
+        return curve, choice
+    second = curve.with_alternatives()
+    fewer = search_within(second, limit, (sizes[0], most))
+    return (curve, choice) if fewer is None else (second, fewer)
+
+
+def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> CurvePoint:
+    """Return the point of fewest columns (in the range `sizes`) within a limit; if no point is, of the most."""
+    choice = search_within(curve, limit, sizes)
+    return best_of(curve, sizes[1]) if choice is None else choice
+
+
+def search_within(
     curve: Curve, limit: Limit, sizes: tuple[int, int], names: tuple[str, ...] | None = None
-) -> CurvePoint:
-    """Return the point of fewest columns (in the range `sizes`) within a limit; if no point is, of the most.
+) -> CurvePoint | None:
+    """Return the point of fewest columns (in the range `sizes`) within a limit; None if no point is.
 
     The first method alone finds a number of columns. All others are tried there, and those within go on to fewer.
 
@@ -100,7 +123,10 @@ def smallest_within(
         near = [p.method for p in points if limit.excess(p) > 0 >= limit.excess(replace(p, high=p.ratio))]
         if curve.add_starts(near, size):
             points = curve.add(methods, size)
-        return [point.method for point in points if limit.excess(point) <= 0]
+        names_within = [point.method for point in points if limit.excess(point) <= 0]
+        if not names_within and curve.tries_alternatives and curve.try_alternatives(size):
+            return within(methods, size)
+        return names_within
 
     def least_excess(methods: Sequence[str], size: int) -> float:
         return min(map(limit.relative_excess, curve.add(methods, size)), default=np.inf)
@@ -141,8 +167,8 @@ def smallest_within(
         points = curve.add(names, size)
         far_off = [p.method for p in points if np.inf > limit.relative_excess(replace(p, high=p.ratio)) > FAR_OFF]
         going_on = (names[0], *(name for name in names[1:] if name not in far_off))
-        return smallest_within(curve, limit, (min(size + max(1, size // FINENESS), most), most), going_on)
-    return best_of(curve, size) if choice is None else choice
+        return search_within(curve, limit, (min(size + max(1, size // FINENESS), most), most), going_on)
+    return choice
 
 
 def _crossing(below: tuple[int, float], above: tuple[int, float]) -> int:
@@ -262,9 +288,11 @@ class AutoSelector(BaseSelector):
     the share that is lost of what clusters explain of the scatter. Where they explain less than 5 % of it, a warning
     says that columns chosen for them say little. The smallest such size is searched to an eighth of itself; there all
     compete, and fewer columns are tried for the best ones within the tolerance. If none of these sizes is within it
-    from ten starts, an eighth more columns are tried, by the methods that are not far off. If no size up to 2,048 is,
-    columns for k-means from the sample's centres are searched in the same way; if there are none either, all columns up
-    to 2,048 are selected and a warning says so. A method that would need more than 1e8 operations to select does not
+    from ten starts, an eighth more columns are tried, by the methods that are not far off. Columns of noise that follow
+    the few that suffice make k-means worse, and hide these: a second search, up to half of that number, tries `greedy`
+    with k directions too wherever the methods fail. If no size up to 2,048 is within the tolerance, columns for k-means
+    from the sample's centres are searched as in the first search; if there are none either, all columns up to 2,048 are
+    selected and a warning says so. A method that would need more than 1e8 operations to select does not
     compete by default.
 
     Parameters
@@ -288,7 +316,7 @@ class AutoSelector(BaseSelector):
     method_ : str
         Name of the method that won, as in the curve.
     curve_ : SelectionCurve
-        All that was compared.
+        What was compared, by the search whose columns were chosen.
     cluster_centers_ : array of shape (n_clusters, n_selected), or None
         Means, in the selected columns, of the clusters that the sampled rows have in all columns: a start for k-means.
         None if the sample has fewer different rows than clusters.
@@ -516,7 +544,7 @@ class AutoSelector(BaseSelector):
             limit = Limit(ratio=self.largest_objective / objective_of_all if objective_of_all > 0 else 1.0)
         if is_open and self.largest_columns is None:
             sizes = self.least_columns, self.most_columns
-            choice = smallest_within(curve, limit, sizes)
+            curve, choice = fewest_within(curve, limit, sizes)
             if surely and limit.excess(choice) > 0:
                 begun = smallest_within(curve.from_centers(), limit, sizes)
                 if limit.excess(begun) <= 0:

@@ -389,7 +389,7 @@ class Curve:
         alternatives: dict[str, Callable[[int], Selection | None]] | None = None,
         doubt: float = 0.0,
     ) -> None:
-        self.seed, self.doubt, self.drawn = seed, doubt, True
+        self.seed, self.doubt, self.drawn, self.tries_alternatives = seed, doubt, True, False
         self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
         self.alternatives = {} if alternatives is None else alternatives
         self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
@@ -410,6 +410,14 @@ class Curve:
         other = copy(self)
         other.drawn = False
         other.clear()
+        return other
+
+    def with_alternatives(self) -> Curve:
+        """Return a curve without points, for a search that tries alternatives; it shares the clusterings with this."""
+        other, known = copy(self), self._known
+        other.tries_alternatives = True
+        other.clear()
+        other._known = known
         return other
 
     def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
@@ -442,7 +450,7 @@ class Curve:
         These are the lowest point of this size, and up to two more that differ from it by less than two standard errors
         of starts. Before, methods with an alternative take the better of both.
         """
-        has_changed = self._try_alternatives(size)
+        has_changed = self.try_alternatives(size)
         points = [p for p in self.result().points if p.n_features == size and np.isfinite(p.ratio)]
         if not self.drawn or not points or size >= self.sample.n_features:
             return has_changed
@@ -467,7 +475,7 @@ class Curve:
             self._settled.add(i)
         return bool(places)
 
-    def _try_alternatives(self, size: int) -> bool:
+    def try_alternatives(self, size: int) -> bool:
         """Take the alternatives of this size that are better by more than a tie; return whether there were any."""
         has_changed = False
         for name, alternative in self.alternatives.items():
