@@ -299,6 +299,8 @@ FAULTS = (
         FOREIGN + "nothing_is_written_or_removed_through_a_link", FOREIGN + "no_pipe_is_waited_for",
         FOREIGN + "json_that_is_nested_too_deep_is_damage", FOREIGN + "a_manifest_of_other_types_is_one_line",
         FOREIGN + "a_later_format_is_not_guessed_at", FOREIGN + "verify_looks_at_no_file_outside"),
+    row("store", "a folder in the place of a file in an output folder, or a file in the place of a folder", "refused by its name before anything is done; nothing in it is touched",
+        FOREIGN + "a_folder_in_the_place_of_a_file_is_named_and_stays", FOREIGN + "a_file_in_the_place_of_a_folder_is_named_and_stays"),
     row("store", "a chunk becomes a link or a pipe while a job runs", "refused where it is read",
         FOREIGN + "a_chunk_that_leads_elsewhere_after_the_store_was_opened"),
     row("config", "modules in the folder that a program is started in", "not imported, by no child process either",

@@ -108,6 +108,25 @@ def test_no_pipe_is_waited_for(run: Path, out: Path, name: str) -> None:
         refused(done, 1, f"{out / name}: neither a file nor a folder")
 
 
+@pytest.mark.parametrize("name", ["summary.sks", "report.html", "run.log", "checkpoints/stages.json", ".lock"])
+def test_a_folder_in_the_place_of_a_file_is_named_and_stays(run: Path, out: Path, name: str) -> None:
+    path = out / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    (path / "thesis.tex").write_text("years of work")
+    refused(again(run, out), 1, f"{path}: a folder where a file belongs; move it")
+    assert (path / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/staging", "checkpoints/nodes"])
+def test_a_file_in_the_place_of_a_folder_is_named_and_stays(run: Path, out: Path, name: str) -> None:
+    path = out / name
+    shutil.rmtree(path, ignore_errors=True)
+    path.write_text("years of work")
+    refused(again(run, out), 1, f"{path}: a file where a folder belongs; move it")
+    assert path.read_text() == "years of work"
+
+
 DEEP = "[" * 100_000
 
 

@@ -91,13 +91,9 @@ PUBLISHED = (
 )
 """Every name a run may leave in its folder, except `checkpoints`, the marker and the lock."""
 
-_WRITTEN_THROUGH = (
-    MARKER,
-    LOCK,
-    LOCK + ".guard",
-    "run.log",
-    *("checkpoints" + below for below in ("", "/nodes", "/staging", "/stages.json", "/cluster")),
-)
+_FOLDERS = tuple("checkpoints" + below for below in ("", "/nodes", "/staging", "/cluster"))
+
+_WRITTEN_THROUGH = (MARKER, LOCK, LOCK + ".guard", "run.log", *_FOLDERS, "checkpoints/stages.json")
 """Names that are opened in place or searched for old files; all others are replaced as a whole."""
 
 
@@ -277,7 +273,7 @@ def claim(path: Path) -> None:
 
 
 def require_plain(path: Path) -> None:
-    """Raise `NotOurFolder` where a run would write through a link, or wait for a pipe, in its folder."""
+    """Raise `NotOurFolder` where a run would write through a link, wait for a pipe, or find a folder for a file."""
     for name in (*_WRITTEN_THROUGH, *PUBLISHED):
         file = path / name
         if name in _WRITTEN_THROUGH and file.is_symlink():
@@ -285,6 +281,11 @@ def require_plain(path: Path) -> None:
             raise NotOurFolder(f"{file}: a link, and what it leads to is not written to; {cure}")
         if file.exists() and not (file.is_file() or file.is_dir()):
             raise NotOurFolder(f"{file}: neither a file nor a folder; remove it, or choose another output folder")
+        # Else the error would name the place in `staging` from which it cannot be moved here.
+        if file.is_dir() and not (name.endswith(".zarr") or name in _FOLDERS):
+            raise NotOurFolder(f"{file}: a folder where a file belongs; move it, or choose another output folder")
+        if file.is_file() and name in _FOLDERS:
+            raise NotOurFolder(f"{file}: a file where a folder belongs; move it, or choose another output folder")
 
 
 @contextlib.contextmanager
