@@ -8,8 +8,12 @@ from tests.passing import dask_cluster
 
 import sketchselect as sks
 from sketchselect.errors import BadCluster, BadParameter, ChunkReadError, PartitionFailed
-from sketchselect.execution import Checkpoint, summarize
+from sketchselect.execution import Checkpoint, Reduction, Source, summarize
 from sketchselect.execution.checkpoints import list_nodes
+from sketchselect.execution.engine import LocalEngine
+from sketchselect.execution.plan import projection
+from sketchselect.execution.tree import MergeTree
+from sketchselect.readers import row_partitions
 from sketchselect.selectors import HighlyVariableGenes, VarianceSelector
 from sketchselect.summaries import Moments, TopValues
 
@@ -105,3 +109,18 @@ def test_the_first_summary_of_two_says_what_it_lacks():
     assert isinstance(first, TopValues)
     with pytest.raises(sks.errors.SketchSelectError, match="values"):
         selector.fit_summary(first)
+
+
+def test_rows_that_others_compute_are_counted_for_a_whole_leaf():
+    matrix = sks.open_matrix(da.zeros((6400, 50), chunks=(100, -1)))
+    partitions, reduction = row_partitions(matrix, 40_000), Reduction(min, max, state_nbytes=1_000_000)
+    tree = MergeTree(len(partitions), chain=32)
+    assert tree.n_leaves == 2
+    many, one = (
+        projection(Source(matrix), partitions, tree, reduction, engine)
+        for engine in (LocalEngine(4), LocalEngine(kind="serial"))
+    )
+    rows = 6400 * 50 * 8
+    # Two threads merge, with blocks that stay; the other two compute the chunks of all steps. One thread does not.
+    assert many.reading >= rows > one.reading
+    assert many.states == 6_000_000

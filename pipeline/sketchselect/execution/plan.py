@@ -186,9 +186,14 @@ def projection(
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     slots = min(slots, len(partitions) if reads_ahead else tree.n_leaves)
     reading = reading_nbytes(source, partitions)
-    if source.matrix.in_memory and engine.kind == "dask":
-        # Rows are sent for a few partitions ahead.
-        reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
+    are_sent = source.matrix.in_memory and engine.kind == "dask"
+    are_computed = source.matrix.dask_rows() is not None
+    n_ahead = SENT_AHEAD if are_sent else 0
+    if (are_sent and not isinstance(source, CachedSource)) or (are_computed and n_slots > 1):
+        # A worker keeps the rows that were sent for a leaf until its end; idle threads compute those of all its steps.
+        n_ahead = max(n_ahead, min(tree.chain, len(partitions)) - 1)
+    if n_ahead:
+        reading += n_ahead * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
     waiting = min(tree.n_leaves, tree.most_waiting + n_slots - 1)
     # Of few leaves there are at most their own, and more for each task that merges.
     merging = min(slots, tree.n_leaves // 2 if tree.n_leaves == len(partitions) else tree.n_leaves)
@@ -206,8 +211,9 @@ def projection(
         process=process_nbytes(source.matrix, engine.kind)
         + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=blocks,
-        # A task makes a state beside that of the rows before; then its block is free, and both become a third.
-        states=max(states(2), states(3) - blocks),
+        # A task makes a state beside that of the rows before; then its block is free, unless others made it, and
+        # both become a third.
+        states=states(3) if are_sent or are_computed else max(states(2), states(3) - blocks),
         working=int(slots * reduction.working_nbytes) + steps,
         held=(source.held_nbytes if isinstance(source, CachedSource) else 0)
         + (reduction.caller_nbytes if engine.kind != "dask" else 0),
