@@ -119,6 +119,8 @@ FAULTS = (
     row("cluster", "the driver is suspended for minutes", "it goes on; time in which it was suspended is nobody's silence",
         OPERATORS + "a_driver_that_was_suspended_goes_on", CHAOS),
     row("cluster", "a daemonic parent process", "one line with the cure", PROCESSES + "a_daemonic_process_is_told_what_to_use_instead"),
+    row("cluster", "a client or an engine used in a process forked from the one that made it", "refused within 20 seconds, with the cure",
+        OPERATORS + "an_engine_in_a_forked_process_is_refused"),
     row("cluster", "a script without a main guard", "the two lines that cure it",
         PROCESSES + "a_script_without_a_main_guard_is_told_the_cure"),
     row("cluster", "an orchestrator starts the task twice", "the second is refused, or reads the finished result",

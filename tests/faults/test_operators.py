@@ -1,11 +1,13 @@
 """What operators do to a job on a cluster: suspend it, take its workers away, add one that does not belong there."""
 
+import multiprocessing
 import re
 import resource
 import shutil
 import subprocess
 import sys
 import threading
+import warnings
 from types import SimpleNamespace
 
 import dask
@@ -82,6 +84,28 @@ def test_a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet(source, tmp
             assert run(source, engine).value == spans()
         wait_until(lambda: not client.scheduler_info()["workers"], "the cluster has no workers")
         assert engine.can_write(tmp_path)
+
+
+def test_an_engine_in_a_forked_process_is_refused(source, monkeypatch):
+    monkeypatch.setattr(dask_engine, "LOOP_SECONDS", 3.0)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+
+    def use(engine):
+        try:
+            run(source, engine)
+        except BadCluster as error:
+            answers.put(str(error))
+
+    with local_cluster(1) as engine, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a process with threads forks, as it should not
+        process = context.Process(target=use, args=(engine,))
+        process.start()
+        process.join(60)
+        process.kill()
+        assert not answers.empty(), "it hangs"
+        assert "make one in this process" in answers.get()
+        assert run(source, engine).value == spans()
 
 
 def test_workers_that_are_paused_are_said():

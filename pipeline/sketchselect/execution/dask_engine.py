@@ -171,6 +171,9 @@ MAX_LOSSES = 20
 SENT_NBYTES = 256 * 2**20
 """Rows of this process's memory that are on the scheduler at a time."""
 
+LOOP_SECONDS = 20.0
+"""Seconds without an answer after which the event loop of a client does not run."""
+
 REPORTED_SECONDS = 3.0
 """A longer wait for the first worker is reported."""
 
@@ -703,8 +706,19 @@ class DaskEngine(Engine):
                 f"({', '.join(sorted(different))}); results may differ in their last bits from run to run"
             )
 
+    def _require_loop(self) -> None:
+        """Raise `BadCluster` if the client's event loop runs nothing: in a forked process its thread is not there."""
+        try:
+            self.client.sync(asyncio.sleep, 0, callback_timeout=LOOP_SECONDS)
+        except TimeoutError:
+            raise BadCluster(
+                f"{self._address}: the event loop of the client does not answer for {format_seconds(LOOP_SECONDS)}; a "
+                "client works in the process that made it and in no process forked from that: make one in this process"
+            ) from None
+
     def _await_workers(self, progress: Progress | None = None) -> None:
         """Wait for a worker, and take note of all that are there; report a wait of more than a moment."""
+        self._require_loop()
         waiting = []
         try:
             if not self.client.scheduler_info(n_workers=-1)["workers"]:
