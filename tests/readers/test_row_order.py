@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import sketchselect as sks
-from sketchselect.errors import SourceError
+from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.readers import open_vector
 from sketchselect.readers.parquet import ParquetVector
 
@@ -555,3 +555,14 @@ def test_numbers_that_are_written_in_another_way_are_compared_as_numbers(source:
             open_vector(str(labels), N, matrix=sks.open_matrix(str(source)))
         in_place = str(table(tmp_path / "y.csv", "number", numbers, order=None))
         assert open_vector(in_place, N, matrix=sks.open_matrix(str(source))).read(0, N).tolist() == VALUES.tolist()
+
+
+def test_names_that_cannot_be_read_are_an_error(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*rows: Any) -> Any:
+        raise ChunkReadError("rows.parquet: cannot be read now")
+
+    path = str(table(tmp_path / "y.csv", "Sample"))
+    matrix = sks.open_matrix(str(source))
+    monkeypatch.setattr("sketchselect.readers.row_order.row_texts", failing)
+    with pytest.raises(ChunkReadError, match="cannot be read now"):
+        open_vector(path, N, matrix=matrix)

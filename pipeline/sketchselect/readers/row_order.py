@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,7 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
         is_text = column.dtype.kind == "U"
         if column.dtype.kind not in "iuU":
             continue
-        with contextlib.suppress(SourceError):  # missing entries, as names of rows never are
+        with _missing_entries():
             texts = [row_texts(one, 0, one.n_rows) for one in (column, vector.beside[title])]
             if any(len(set(entries)) < len(entries) for entries in texts):
                 continue
@@ -134,7 +134,7 @@ def names_in_unread(matrix: Any, index: Any = None) -> Vector | None:
         is_text, n_rows = column.dtype.kind == "U", column.n_rows
         if not is_text and not (column.dtype.kind in "iu" and (index is None or title == index.name)):
             continue
-        with contextlib.suppress(SourceError):  # missing entries, as names of rows never are
+        with _missing_entries():
             if index is not None:
                 named = ArrayVector(column.read(0, n_rows), column.address)
                 named.name = title
@@ -212,11 +212,12 @@ def refuse_order(which: str, ours: Sequence[str], cure: str) -> None:
 
 def _names_others(column: Any, known: set[str]) -> bool:
     """Return whether the first entries of a column are text, each once, and none is known."""
-    try:
-        texts = set(row_texts(column, 0, size := min(_FIRST_ROWS, column.n_rows)))
-    except SourceError:
+    texts, size = set[str](), min(_FIRST_ROWS, column.n_rows)
+    with _missing_entries():
+        texts = set(row_texts(column, 0, size))
+    if not len(texts) == size > 1 or known & texts:
         return False
-    return len(texts) == size > 1 and not known & texts and not any(map(_NUMBER.fullmatch, (min(texts), min(known))))
+    return not any(map(_NUMBER.fullmatch, (min(texts), min(known))))
 
 
 def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
@@ -227,10 +228,9 @@ def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
     """
     texts: list[str] = []
     for stop in (min(_FIRST_ROWS, column.n_rows), column.n_rows):
-        try:
+        texts = []
+        with _missing_entries():
             texts = row_texts(column, 0, stop)
-        except SourceError:
-            return []
         are_numbers = any(map(_NUMBER.fullmatch, texts[:20]))
         if are_numbers:  # as `_compared`: 7 may be written 007 or 7.0
             texts = [_number(text) if _NUMBER.fullmatch(text) else text for text in texts]
@@ -239,6 +239,16 @@ def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
         if known is not None and len(known & set(texts)) < len(texts) / (1 if are_numbers else 2):
             return []
     return texts
+
+
+@contextlib.contextmanager
+def _missing_entries() -> Iterator[None]:
+    """Leave the block where entries are missing, as names of rows never are; what cannot be read stays an error."""
+    try:
+        yield
+    except SourceError as error:
+        if type(error) is not SourceError:
+            raise
 
 
 def lacking_in_words(vector: Vector, row_names: Any) -> str:
