@@ -336,13 +336,25 @@ def test_two_tables_that_begin_with_the_same_column_go_by_it(tmp_path: Path) -> 
     pd.DataFrame({"id": np.arange(N) + 7, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
     pd.DataFrame({"id": ORDER + 7, "labels": clusters[ORDER]}).to_csv(tmp_path / "l.csv", index=False)
     assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
-    # Other names, numbers, or another title: by place.
-    for title, entries in (("id", [*NAMES[:-1], "w99"]), ("rank", ORDER), ("x", np.sort(ORDER) / 7)):
+    # Other numbers, in place: by place.
+    for title, entries in (("rank", ORDER), ("x", np.sort(ORDER) / 7)):
         pd.DataFrame({title: entries, "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
-        pd.DataFrame({title: NAMES if title == "id" else ORDER / 7, "cluster": clusters}).to_csv(
-            tmp_path / "c.csv", index=False
-        )
+        pd.DataFrame({title: ORDER / 7, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
         assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
+    pd.DataFrame({"id": NAMES, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
+    for names, why in (
+        ([*NAMES[:-1], "w99"], "'w29' is missing"),
+        ([*NAMES[:-1], "w0"], "'w29' is missing"),
+        ([name.upper() for name in NAMES], None),
+    ):
+        pd.DataFrame({"id": names, "labels": clusters}).iloc[ORDER].to_csv(tmp_path / "l.csv", index=False)
+        expected = (
+            pytest.warns(UserWarning, match="none of the names")
+            if why is None
+            else pytest.raises(SourceError, match=why)
+        )
+        with expected:
+            evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
 
 
 def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
@@ -483,7 +495,7 @@ def test_a_column_of_whole_numbers_names_the_rows_of_labels(tmp_path: Path) -> N
     shuffled.rename(columns={"sample": "Sample No"}).to_csv(labels, index=False)
     with pytest.raises(SourceError, match=r"'Sample No' has the names of .* call it 'sample'"):
         open_vector(labels, N, matrix=matrix, name="labels")
-    with pytest.raises(SourceError, match=r"'Sample No' has the names of the rows of .* call it 'sample'"):
+    with pytest.raises(SourceError, match=r"'Sample No' has the names of .* call it 'sample'"):
         evaluate_target(clusters, labels)
 
 
@@ -566,3 +578,35 @@ def test_names_that_cannot_be_read_are_an_error(source: Path, tmp_path: Path, mo
     monkeypatch.setattr("sketchselect.readers.row_order.row_texts", failing)
     with pytest.raises(ChunkReadError, match="cannot be read now"):
         open_vector(path, N, matrix=matrix)
+
+
+def test_a_range_with_a_name_names_the_rows(tmp_path: Path) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    birds = pd.RangeIndex(10000, 10000 + 2 * N, 2, name="bird")
+    frame = rows.set_axis(birds)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"))
+    assert matrix.feature_names == ("a", "b", "c")
+    for ending in ("csv", "parquet"):
+        path = str(table(tmp_path / f"y.{ending}", "bird", birds))
+        assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+        with pytest.raises(SourceError, match="call it 'bird'"):
+            open_vector(str(table(tmp_path / f"y.{ending}", "Ring", birds)), N, matrix=matrix)
+    backwards = pd.DataFrame({"target": VALUES}, index=birds)[::-1]
+    backwards.to_parquet(tmp_path / "y.parquet")
+    assert open_vector(str(tmp_path / "y.parquet"), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    with pytest.raises(SourceError, match="its index has the rows in another order"):
+        sks.LassoPath(cv=2).fit(frame, backwards["target"])
+    result = sks.run(
+        {
+            "input": {"url": str(tmp_path / "rows.parquet")},
+            "select": {"method": "variance", "n_features": 2},
+            "cluster": {"n_clusters": 2},
+            "execution": {"cluster": "serial"},
+            "output": {"dir": str(tmp_path / "out"), "report": False},
+        }
+    )
+    assert pd.read_csv(result.folder / "labels.csv")["bird"].tolist() == birds.tolist()
+    # A range without a name counts the rows.
+    rows.to_parquet(tmp_path / "rows.parquet")
+    assert sks.open_matrix(str(tmp_path / "rows.parquet")).row_names is None

@@ -76,11 +76,11 @@ from sketchselect.readers.parquet import (
     parquet_names,
 )
 from sketchselect.readers.row_order import (
+    are_names,
     in_row_order,
     lacking_in_words,
     names_in_unread,
     names_of_rows,
-    refuse_order,
     require_no_identifier,
     require_row_order,
     require_titled,
@@ -627,31 +627,27 @@ def open_vector(
 
 
 def identifying_column(first: str, second: str, storage_options: Mapping[str, Any] | None = None) -> Vector | None:
-    """Return the first column of a table of clusters, if it identifies the rows of a table of labels too.
+    """Return the first column of a table of clusters, if it names the rows: text or whole numbers, each once.
 
-    The first column of that has the same title and the same entries, text or whole numbers, each once, in any order.
-    None otherwise.
+    None otherwise, and where a table of labels has other whole numbers under its title, which may count rows from 1.
 
-    Raises `SourceError` if one of them cannot be opened, or for such entries under two titles in another order.
+    Raises `SourceError` if one of the tables cannot be opened.
     """
-    tables = [
+    ours, theirs = (
         _vector_at(source, None, None, storage_options, "error", name).beside
         for source, name in ((first, "clusters"), (second, "labels"))
-    ]
-    if not all(tables):
+    )
+    if not ours:
         return None
-    titles = [next(iter(table)) for table in tables]
-    columns = [table[title] for table, title in zip(tables, titles, strict=True)]
-    ours, theirs = (np.asarray(column.read(0, column.n_rows)) for column in columns)
-    if not same_names(ours, theirs):
-        return None
-    if (title := titles[0]) != titles[1]:
-        if not np.array_equal(ours, theirs):
-            which = f"labels {second}: its column {titles[1]!r:.80} has the names of the rows of {first}"
-            refuse_order(which, ours.astype(str).tolist(), f"call it {title!r:.80}, to go by it")
-        return None
-    names = ArrayVector(ours)
+    title, column = next(iter(ours.items()))
+    names = ArrayVector(np.asarray(column.read(0, column.n_rows)))
     names.name = title
+    entries = names.read(0, names.n_rows)
+    if not are_names("id", entries):
+        return None
+    if title in theirs and all(map(str.isdecimal, entries.astype(str).tolist())):
+        others = np.asarray(theirs[title].read(0, theirs[title].n_rows))
+        return names if same_names(entries, others) else None
     return names
 
 

@@ -189,6 +189,17 @@ class Footers:
         return [name for name in metadata.get("index_columns", ()) if name in self.schema.names]
 
     @property
+    def numbered(self) -> RangeNames | None:
+        """The row index that pandas kept as a range, if it has a name; one without only counts the rows."""
+        for entry in (self.schema.pandas_metadata or {}).get("index_columns", ()):
+            if isinstance(entry, Mapping) and entry.get("kind") == "range" and entry.get("name") is not None:
+                numbers = range(entry["start"], entry["stop"], entry["step"])
+                # The files of a folder have a range each.
+                if len(numbers) == sum(self.groups.heights):
+                    return RangeNames(numbers, self.groups.location.address, str(entry["name"]))
+        return None
+
+    @property
     def keys(self) -> list[str]:
         """Names of the folders ``name=value``."""
         return [name for name, _ in self.groups.files[0].keys]
@@ -738,6 +749,8 @@ def open_parquet_matrix(
         entry = _entry_type(footers, footers.index[0])
         if entry is not None and entry.kind in "iuU":
             matrix.row_names = ParquetVector(footers.groups, footers.index[0], entry)
+    elif (numbers := footers.numbered) is not None:
+        matrix.row_names = numbers
     # Columns that are named are meant; and nothing is fetched for a warning.
     if (key is None or key.startswith("-")) and not matrix.is_remote:
         matrix.doubts = matrix.notes = doubts_of(location.address, *_identifiers(footers, matrix))
@@ -773,7 +786,25 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
     vector = _vector(footers, column)
     # That of a data frame is the index, by a name that no one gave.
     vector.beside = _vectors(footers, set(columns) - {column})
+    if (numbers := footers.numbered) is not None:
+        vector.beside = {str(numbers.name): numbers, **vector.beside}
     return vector
+
+
+class RangeNames(Vector):
+    """A range of whole numbers that names the rows."""
+
+    def __init__(self, numbers: range, address: str, name: str) -> None:
+        self.numbers, self.address, self.name = numbers, address, name
+        self.shape, self.dtype = (len(numbers),), np.dtype(np.int64)
+
+    def _entries(self, start: int, stop: int) -> Array:
+        part = self.numbers[start:stop]
+        return np.arange(part.start, part.stop, part.step)
+
+    def identity(self) -> str:
+        """Return the range."""
+        return repr(self.numbers)
 
 
 def _only_column(footers: Footers, name: str) -> str | None:
