@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from sklearn.metrics import normalized_mutual_info_score
@@ -15,7 +16,7 @@ import sketchselect as sks
 from sketchselect.errors import DamagedFile, NotFinite, SourceError
 from sketchselect.selectors import Selection
 from sketchselect.workflow import tables
-from sketchselect.workflow.stages.features import sample_rows
+from sketchselect.workflow.stages.features import WriteColumns, sample_rows
 
 from .oracles import scatter, unit
 
@@ -194,3 +195,32 @@ def test_selection_file_round_trip_and_damage(tmp_path: Path) -> None:
             tables.read_selection(path)
     with pytest.raises(SourceError, match="no such file"):
         tables.read_selection(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("heights", [(70, 30, 55, 90, 10), (20, 90), (40, 40, 30), (3, 2, 2, 4)])
+def test_no_two_tasks_write_to_one_chunk_of_the_features(
+    heights: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that did, at the same time, would leave NaN in place of the rows of one of them."""
+    spans: list[tuple[int, int]] = []
+    write = WriteColumns.__call__
+    monkeypatch.setattr(
+        WriteColumns, "__call__", lambda self, block: spans.append((block.start, block.stop)) or write(self, block)
+    )
+    table = pd.DataFrame(np.random.default_rng(0).standard_normal((sum(heights), 6)), columns=list("abcdef"))
+    ends = np.cumsum(heights)
+    (tmp_path / "rows").mkdir()
+    for i, (height, end) in enumerate(zip(heights, ends, strict=True)):
+        table[end - height : end].to_parquet(tmp_path / "rows" / f"{i}.parquet")
+    result = sks.run(
+        {
+            "input": {"url": str(tmp_path / "rows")},
+            "select": {"method": "variance", "n_features": 2, "normalize": False},
+            "execution": {"cluster": "serial", "partition_bytes": 40 * 6 * 8},
+            "output": {"dir": str(tmp_path / "out"), "report": False},
+        }
+    )
+    features: Any = zarr.open_array(str(tmp_path / "out" / "features.zarr"), mode="r")
+    assert [start // features.chunks[0] for start, _ in spans] == list(range(features.nchunks))
+    assert all(stop - start <= features.chunks[0] for start, stop in spans)
+    assert np.array_equal(features[:], table.to_numpy()[:, result.selection.support])

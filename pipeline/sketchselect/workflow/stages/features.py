@@ -171,9 +171,8 @@ def feature_pass(
 ) -> tuple[Any, Result[Sampled]]:
     """Make the array of the features and fill it in one pass; return it, and the sample."""
     source, size = replace(source, takes_sparse=True), options.partition_bytes
-    # Chunks are of one height, and begin where partitions do.
     partitions = (
-        even_partitions(source.matrix, size, len(support)) if source.is_sparse else row_partitions(source.matrix, size)
+        even_partitions(source.matrix, size, len(support)) if source.is_sparse else _of_one_height(source.matrix, size)
     )
     height = partitions.edges[1] - partitions.edges[0]
     array = _create(path, source, support, height)
@@ -186,6 +185,21 @@ def feature_pass(
         working_nbytes=3 * 8 * height * len(support),
     )
     return array, reduce_blocks(source, reduction, options, partitions=partitions)
+
+
+def _of_one_height(matrix: Matrix, size: int | None) -> Partitions:
+    """Cut dense rows into partitions of one height: tasks that shared a chunk would undo each other's rows.
+
+    Partitions of row groups of several heights are cut anew, in the height of the largest.
+    """
+    partitions = row_partitions(matrix, size)
+    heights = np.diff(partitions.edges)
+    if (heights[:-1] == heights[0]).all() and heights[-1] <= heights[0]:
+        return partitions
+    n_rows, height = matrix.shape[0], int(heights.max())
+    chunks = np.array(matrix.chunk_edges or partitions.edges)
+    times = (chunks[1:] - 1) // height - chunks[:-1] // height + 1
+    return Partitions((*range(0, n_rows, height), n_rows), float(np.diff(chunks) @ times) / n_rows)
 
 
 def differing_rows(
