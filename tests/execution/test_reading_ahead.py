@@ -141,7 +141,7 @@ def test_reads_that_fail_are_tried_again(monkeypatch):
 
 
 def planned(matrix, engine):
-    return make_plan(Source(matrix), Reduction(rows_of, join, state_nbytes=10**6), PassOptions(engine, 320))
+    return make_plan(Source(matrix), Reduction(rows_of, join, state_nbytes=10), PassOptions(engine, 320))
 
 
 def test_reading_ahead_is_projected_and_left_out_where_it_does_not_fit(monkeypatch):
@@ -163,7 +163,7 @@ def test_reading_ahead_is_projected_and_left_out_where_it_does_not_fit(monkeypat
     monkeypatch.setattr("sketchselect.execution.engine.AHEAD_NBYTES", two.nbytes - without.nbytes)
     assert planned(far, LocalEngine(2)).context.reads_ahead == 2
     with pytest.raises(WillNotFit):
-        run(Source(far), LocalEngine(2, memory_limit=without.nbytes - 1), state_nbytes=10**6)
+        run(Source(far), LocalEngine(2, memory_limit=without.nbytes - 1), state_nbytes=10)
 
 
 def test_nothing_is_read_ahead_of_what_is_near():

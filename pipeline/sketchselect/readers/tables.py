@@ -399,8 +399,10 @@ def _days(column: Any, place: str) -> Floats:
         zone = getattr(column.dtype, "tz", None)
         plain = column if zone is None else column.dt.tz_convert(None)
         try:
-            # Not always: of some columns of Arrow pandas makes objects.
-            given = {} if isinstance(plain.dtype, np.dtype) else {"dtype": "datetime64[us]"}
+            # Of some columns of Arrow pandas makes objects; and in another unit than theirs it may overflow.
+            given = {}
+            if not isinstance(plain.dtype, np.dtype):
+                given["dtype"] = f"datetime64[{getattr(plain.dtype.pyarrow_dtype, 'unit', 'us')}]"
             return days_of(plain.to_numpy(**given), place)
         except OverflowError:
             raise beyond_microseconds(place) from None

@@ -233,6 +233,7 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
     folder = OutputFolder(Path(os.path.abspath(path)))
     claim(folder.path)
     require_plain(folder.path)
+    require_kinds(folder.path)
     with locked(folder.path):
         if fresh:
             folder.discard()
@@ -273,7 +274,7 @@ def claim(path: Path) -> None:
 
 
 def require_plain(path: Path) -> None:
-    """Raise `NotOurFolder` where a run would write through a link, wait for a pipe, or find a folder for a file."""
+    """Raise `NotOurFolder` where a run would write through a link, or wait for a pipe, in its folder."""
     for name in (*_WRITTEN_THROUGH, *PUBLISHED):
         file = path / name
         if name in _WRITTEN_THROUGH and file.is_symlink():
@@ -281,7 +282,15 @@ def require_plain(path: Path) -> None:
             raise NotOurFolder(f"{file}: a link, and what it leads to is not written to; {cure}")
         if file.exists() and not (file.is_file() or file.is_dir()):
             raise NotOurFolder(f"{file}: neither a file nor a folder; remove it, or choose another output folder")
-        # Else the error would name the place in `staging` from which it cannot be moved here.
+
+
+def require_kinds(path: Path) -> None:
+    """Raise `NotOurFolder` where a run would find a folder in the place of a file, or a file in that of a folder.
+
+    Else the error would name the place in `staging` from which it cannot be moved here.
+    """
+    for name in (*_WRITTEN_THROUGH, *PUBLISHED):
+        file = path / name
         if file.is_dir() and not (name.endswith(".zarr") or name in _FOLDERS):
             raise NotOurFolder(f"{file}: a folder where a file belongs; move it, or choose another output folder")
         if file.is_file() and name in _FOLDERS:
