@@ -187,7 +187,7 @@ def feature_pass(
     return array, reduce_blocks(source, reduction, options, partitions=partitions)
 
 
-def _of_one_height(matrix: Matrix, size: int | None) -> Partitions:
+def _of_one_height(matrix: Matrix, size: int | str | None) -> Partitions:
     """Cut dense rows into partitions of one height: tasks that shared a chunk would undo each other's rows.
 
     Partitions of row groups of several heights are cut anew, in the height of the largest.
