@@ -91,9 +91,17 @@ PUBLISHED = (
 )
 """Every name a run may leave in its folder, except `checkpoints`, the marker and the lock."""
 
-_FOLDERS = tuple("checkpoints" + below for below in ("", "/nodes", "/staging", "/cluster"))
+_FOLDERS = tuple("checkpoints" + below for below in ("", "/nodes", "/staging"))
 
-_WRITTEN_THROUGH = (MARKER, LOCK, LOCK + ".guard", "run.log", *_FOLDERS, "checkpoints/stages.json")
+_WRITTEN_THROUGH = (
+    MARKER,
+    LOCK,
+    LOCK + ".guard",
+    "run.log",
+    *_FOLDERS,
+    "checkpoints/stages.json",
+    "checkpoints/cluster",
+)
 """Names that are opened in place or searched for old files; all others are replaced as a whole."""
 
 
