@@ -14,7 +14,7 @@ from sketchselect._text import counted, key_without
 from sketchselect.errors import SourceError, warn
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import ArrayVector
-from sketchselect.readers.base import Vector, row_texts
+from sketchselect.readers.base import Matrix, Vector, row_texts
 from sketchselect.readers.tables import LEAST_COUNTED, may_be_identifier, numbers_rows
 
 _FIRST_ROWS = 2048
@@ -179,9 +179,11 @@ def require_no_identifier(vector: Vector, matrix: Any, name: str) -> None:
 
     The first rows of the feature decide: a different whole number in each, all of them in the file.
     """
+    if not isinstance(matrix, Matrix) or matrix.is_sparse or matrix.feature_names is None:
+        return
     rows = None
-    for title in vector.beside if matrix is not None and not matrix.is_sparse else ():
-        if title not in (matrix.feature_names or ()):
+    for title in vector.beside:
+        if title not in matrix.feature_names:
             continue
         theirs = _different_texts(vector.beside[title])
         if not theirs or not all(map(_WHOLE.fullmatch, theirs)):
@@ -281,7 +283,7 @@ def are_names(title: str, entries: Array) -> bool:
 def second_of_two(name: str, titles: Sequence[str], entries: Sequence[Array]) -> bool:
     """Return whether of two columns the first names the rows, and the second has the labels or the target.
 
-    Labels are not different in every row: whole numbers that are name rows under any title.
+    Labels repeat, so that whole numbers without repeats name the rows, whatever their title.
 
     `name`: What is sought; weights and groups have to be named.
     """
