@@ -52,7 +52,6 @@ class Information(NamedTuple):
     `plug_in`: That of the shares of rows. `corrected`: Without the bias of Miller and Madow, at least 0.
     `variance`: Of the logarithm of a cell's share over that expected, the mean of which is `plug_in`, over the rows.
     `freedom`: Degrees of freedom of the G statistic, twice the rows times `plug_in`.
-    `excess`: Factor by which few rows in a cell raise the mean of G without a connection, by Williams.
     `entropy`: That of the target, a number.
     """
 
@@ -60,7 +59,6 @@ class Information(NamedTuple):
     corrected: Floats
     variance: Floats
     freedom: Floats
-    excess: Floats
     entropy: float
 
 
@@ -68,14 +66,13 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
     """Return the mutual information of bins and classes of every column; `counts` as of `TargetHistogram`.
 
     Bins and classes without rows do not count. Source: Miller 1955 (the bias: the number of filled cells, less those of
-    the margins, over twice the rows); Woolf 1957 (the G statistic); Williams 1976 (its mean).
+    the margins, over twice the rows); Woolf 1957 (the G statistic).
     """
     n_features = counts.shape[0]
-    plug_in, bias, variance, freedom, excess = (np.zeros(n_features) for _ in range(5))
+    plug_in, bias, variance, freedom = (np.zeros(n_features) for _ in range(4))
     of_classes = counts[:1].sum(axis=(0, 1)).astype(np.float64)
     n = max(float(of_classes.sum()), 1.0)
     n_classes = np.count_nonzero(of_classes)
-    rare_classes = n * float((1 / of_classes[of_classes > 0]).sum()) - 1
     for piece, cells in _pieces(counts):
         of_bins = cells.sum(axis=2)
         expected = of_bins[:, :, None] * of_classes / n
@@ -86,10 +83,8 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
         n_bins, n_cells = np.count_nonzero(of_bins, axis=1), np.count_nonzero(cells, axis=(1, 2))
         bias[piece] = (n_cells - n_bins - n_classes + 1) / (2 * n)
         freedom[piece] = (n_bins - 1) * (n_classes - 1)
-        rare_bins = n * np.divide(1.0, of_bins, out=np.zeros(of_bins.shape), where=of_bins > 0).sum(axis=1) - 1
-        excess[piece] = 1 + rare_bins * rare_classes / (6 * n * np.maximum(freedom[piece], 1))
     entropy = float(-scipy.special.xlogy(of_classes / n, of_classes / n).sum())
-    return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), freedom, excess, entropy)
+    return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), freedom, entropy)
 
 
 class RankSums(NamedTuple):

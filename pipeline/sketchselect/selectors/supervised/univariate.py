@@ -276,7 +276,7 @@ def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTe
     if score == "mutual-information":
         information = mutual_information(counts)
         freedom = np.where(information.freedom > 0, information.freedom, np.nan)
-        g = 2 * histogram.weight * information.plug_in / information.excess
+        g = 2 * histogram.weight * information.plug_in
         p, log = _joined(scipy.special.chdtrc(freedom, g), _log_chi_squared_tail(g, freedom))
         values = np.where(np.isnan(freedom), np.nan, information.corrected)
         return ColumnTests(values, p, log), information_effects(information, histogram.weight)
@@ -402,11 +402,11 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     ``selection_.diagnostics["choice"]``. A row of weight w counts as w
     rows. "wilcoxon" and "mutual-information" are exact for the binned values (`summary_.is_exact` says for which
     columns these are the values themselves), with p-values of the normal and chi-squared distributions, which need
-    some rows in each cell; few of them are corrected for by Williams' factor.
+    some rows in each cell.
     Cost a row: for classes that of `ColumnStats`, and 64 bytes for each column and class; by bins that of
     `TargetHistogram`, after a pass for the sample; else that of `Moments`.
-    Source: Fisher 1921, 1925; Welch 1947; Pearson 1900; Wilcoxon 1945; Miller 1955; Williams 1976; Steiger 2004;
-    Newcombe 2006; Holm 1979; Benjamini and Hochberg 1995; Benjamini and Yekutieli 2001.
+    Source: Fisher 1921, 1925; Welch 1947; Pearson 1900; Wilcoxon 1945; Miller 1955; Steiger 2004; Newcombe 2006; Holm
+    1979; Benjamini and Hochberg 1995; Benjamini and Yekutieli 2001.
 
     Examples
     --------
