@@ -1,6 +1,7 @@
 """Targets and labels that name their rows: files are brought into the order of the source, others are refused."""
 
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,14 @@ def test_two_tables_that_begin_with_the_same_column_go_by_it(tmp_path: Path) -> 
         pd.DataFrame({title: entries, "labels": clusters}).to_csv(tmp_path / "l.csv", index=False)
         pd.DataFrame({title: ORDER / 7, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
         assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
+    # One file may count its rows from 0, the other from 1; other whole numbers are names.
+    ids = np.arange(N) + 100
+    for ours, theirs, why in ((ids - 100, ids - 99, None), (ids, np.where(ids == 111, 999, ids), "'111' is missing")):
+        pd.DataFrame({"id": ours, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
+        order = ORDER if why else np.arange(N)
+        pd.DataFrame({"id": theirs, "labels": clusters}).iloc[order].to_csv(tmp_path / "l.csv", index=False)
+        with nullcontext() if why is None else pytest.raises(SourceError, match=why):
+            assert evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv")).table.ari == 1.0
     pd.DataFrame({"id": NAMES, "cluster": clusters}).to_csv(tmp_path / "c.csv", index=False)
     for names, why in (
         ([*NAMES[:-1], "w99"], "'w29' is missing"),

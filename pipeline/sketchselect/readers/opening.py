@@ -77,6 +77,7 @@ from sketchselect.readers.parquet import (
 )
 from sketchselect.readers.row_order import (
     are_names,
+    counts_rows,
     in_row_order,
     lacking_in_words,
     names_in_unread,
@@ -629,7 +630,7 @@ def open_vector(
 def identifying_column(first: str, second: str, storage_options: Mapping[str, Any] | None = None) -> Vector | None:
     """Return the first column of a table of clusters, if it names the rows: text or whole numbers, each once.
 
-    None otherwise, and where a table of labels has other whole numbers under its title, which may count rows from 1.
+    None otherwise, and where it or the column of labels with its title counts other rows, from 0 or 1.
 
     Raises `SourceError` if one of the tables cannot be opened.
     """
@@ -645,9 +646,10 @@ def identifying_column(first: str, second: str, storage_options: Mapping[str, An
     entries = names.read(0, names.n_rows)
     if not are_names("id", entries):
         return None
-    if title in theirs and all(map(str.isdecimal, entries.astype(str).tolist())):
+    if title in theirs:
         others = np.asarray(theirs[title].read(0, theirs[title].n_rows))
-        return names if same_names(entries, others) else None
+        counted = any(counts_rows(texts.astype(str).tolist()) for texts in (entries, others))
+        return names if not counted or same_names(entries, others) else None
     return names
 
 

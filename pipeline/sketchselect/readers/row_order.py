@@ -204,9 +204,14 @@ def require_no_identifier(vector: Vector, matrix: Any, name: str) -> None:
             )
 
 
+def counts_rows(texts: Sequence[str]) -> bool:
+    """Return whether names only count the rows, from 0 or 1."""
+    return list(texts) in ([str(i + first) for i in range(len(texts))] for first in (0, 1))
+
+
 def refuse_order(which: str, ours: Sequence[str], cure: str) -> None:
     """Raise `SourceError` for names of rows in another order; warn where these only count them, as ranks do too."""
-    if list(ours) in ([str(i + first) for i in range(len(ours))] for first in (0, 1)):
+    if counts_rows(ours):
         warn(f"{which} in another order; entries are taken by place: if it names its rows, {cure}")
         return
     raise SourceError(f"{which} in another order; {cure}, or leave it out if the entries are in place")
