@@ -623,3 +623,25 @@ def test_a_range_with_a_name_names_the_rows(tmp_path: Path) -> None:
     # A range without a name counts the rows.
     rows.to_parquet(tmp_path / "rows.parquet")
     assert sks.open_matrix(str(tmp_path / "rows.parquet")).row_names is None
+
+
+def test_the_files_of_a_folder_have_a_range_of_names_each(tmp_path: Path) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 2)), columns=list("ab"))
+    birds = np.r_[np.arange(500, 512), np.arange(100, 100 - (N - 12), -1)]
+    (tmp_path / "rows").mkdir()
+    for i, part in enumerate((slice(12), slice(12, N))):
+        first, step = birds[part][0], 1 - 2 * i
+        index = pd.RangeIndex(first, first + step * len(birds[part]), step, name="bird")
+        rows[part].set_axis(index).to_parquet(tmp_path / "rows" / f"{i}.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows"))
+    for start, stop in ((0, N), (5, 9), (11, 20), (12, 12), (13, N)):
+        assert matrix.row_names.read(start, stop).tolist() == birds[start:stop].tolist()
+    labels = str(table(tmp_path / "y.csv", "bird", birds))
+    assert open_vector(labels, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    # Of a range of all rows in every file no one knows which rows are where.
+    frame = rows.assign(site=["x", "y", "z"] * (N // 3)).set_axis(pd.RangeIndex(7, 7 + N, name="bird"))
+    frame.to_parquet(tmp_path / "sites", partition_cols=["site"])
+    matrix = sks.open_matrix(str(tmp_path / "sites"))
+    assert matrix.row_names is None
+    (note,) = matrix.notes
+    assert "the row names 'bird' as a range" in note

@@ -180,6 +180,9 @@ class Footers:
     chunk_nbytes: Mapping[str, tuple[int, ...]]
     nbytes: int = 0  # Of those that a process keeps, parsed
     rising: tuple[str, ...] = ()  # Columns of numbers of which every row group may rise by whole numbers
+    ranges: tuple[
+        tuple[str, range], ...
+    ] = ()  # Name and numbers of the row indexes that pandas kept as ranges, by file
 
     @property
     def index(self) -> list[str]:
@@ -191,13 +194,12 @@ class Footers:
     @property
     def numbered(self) -> RangeNames | None:
         """The row index that pandas kept as a range, if it has a name; one without only counts the rows."""
-        for entry in (self.schema.pandas_metadata or {}).get("index_columns", ()):
-            if isinstance(entry, Mapping) and entry.get("kind") == "range" and entry.get("name") is not None:
-                numbers = range(entry["start"], entry["stop"], entry["step"])
-                # The files of a folder have a range each.
-                if len(numbers) == sum(self.groups.heights):
-                    return RangeNames(numbers, self.groups.location.address, str(entry["name"]))
-        return None
+        heights = [sum(file.groups) for file in self.groups.files]
+        names = {name for name, _ in self.ranges}
+        # A table that Arrow wrote in several files has the range of all rows in each, wherever its rows are.
+        if len(names) != 1 or [len(numbers) for _, numbers in self.ranges] != heights:
+            return None
+        return RangeNames([numbers for _, numbers in self.ranges], self.groups.location.address, names.pop())
 
     @property
     def keys(self) -> list[str]:
@@ -230,6 +232,7 @@ def read_footers(location: Location) -> Footers:
     nullable = set()
     chunk_nbytes: dict[str, tuple[int, ...]] = {}
     sizes: list[int] = []
+    ranges: list[tuple[str, range]] = []
     largest: dict[str, float] = {}  # Of columns that may rise; infinity for others
     for place, values in zip(locations, keys, strict=True):
         version = place.existing_version()
@@ -259,6 +262,11 @@ def read_footers(location: Location) -> Footers:
                     f"{place.address}: its columns are not those of {locations[0].name}: column {i} is {here}, there "
                     f"it is {there}; files of one folder must have the same columns, in type and order"
                 )
+        ranges.extend(
+            (str(entry["name"]), range(entry["start"], entry["stop"], entry["step"]))
+            for entry in (columns.pandas_metadata or {}).get("index_columns", ())
+            if isinstance(entry, Mapping) and entry.get("kind") == "range" and entry.get("name") is not None
+        )
         sizes.append(footer.serialized_size)
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
@@ -280,7 +288,8 @@ def read_footers(location: Location) -> Footers:
         schema = schema.append(pa.field(name, pa.string() if isinstance(value, str) else pa.int64()))
     rising = tuple(name for name, last in largest.items() if last < math.inf)
     parsed = _FOOTER_FACTOR * sum(sorted(sizes)[-FOOTERS.maxsize :])
-    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable), chunk_nbytes, parsed, rising)
+    row_groups = RowGroups(location, tuple(files))
+    return Footers(row_groups, schema, frozenset(nullable), chunk_nbytes, parsed, rising, tuple(ranges))
 
 
 def _no_parts(location: Location) -> SourceError:
@@ -751,9 +760,15 @@ def open_parquet_matrix(
             matrix.row_names = ParquetVector(footers.groups, footers.index[0], entry)
     elif (numbers := footers.numbered) is not None:
         matrix.row_names = numbers
+    elif footers.ranges:
+        matrix.doubts = (
+            f"{location.address}: pandas kept the row names {footers.ranges[0][0]!r:.80} as a range, but the files do "
+            "not say which part belongs to which, and rows have no names; write them with frame.reset_index()",
+        )
     # Columns that are named are meant; and nothing is fetched for a warning.
     if (key is None or key.startswith("-")) and not matrix.is_remote:
-        matrix.doubts = matrix.notes = doubts_of(location.address, *_identifiers(footers, matrix))
+        matrix.doubts += doubts_of(location.address, *_identifiers(footers, matrix))
+    matrix.notes = matrix.doubts
     return matrix
 
 
@@ -792,19 +807,23 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
 
 
 class RangeNames(Vector):
-    """A range of whole numbers that names the rows."""
+    """Ranges of whole numbers, one after the other, that name the rows."""
 
-    def __init__(self, numbers: range, address: str, name: str) -> None:
-        self.numbers, self.address, self.name = numbers, address, name
-        self.shape, self.dtype = (len(numbers),), np.dtype(np.int64)
+    def __init__(self, ranges: Sequence[range], address: str, name: str) -> None:
+        self.ranges, self.address, self.name = ranges, address, name
+        self.shape, self.dtype = (sum(map(len, ranges)),), np.dtype(np.int64)
 
     def _entries(self, start: int, stop: int) -> Array:
-        part = self.numbers[start:stop]
-        return np.arange(part.start, part.stop, part.step)
+        parts, first = [np.empty(0, self.dtype)], 0
+        for numbers in self.ranges:
+            part = numbers[max(start - first, 0) : max(stop - first, 0)]
+            parts.append(np.arange(part.start, part.stop, part.step))
+            first += len(numbers)
+        return np.concatenate(parts)
 
     def identity(self) -> str:
-        """Return the range."""
-        return repr(self.numbers)
+        """Return the ranges."""
+        return repr(self.ranges)
 
 
 def _only_column(footers: Footers, name: str) -> str | None:
