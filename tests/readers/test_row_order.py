@@ -370,6 +370,39 @@ def test_two_tables_that_begin_with_the_same_column_go_by_it(tmp_path: Path) -> 
             evaluate_target(str(tmp_path / "c.csv"), str(tmp_path / "l.csv"))
 
 
+def test_any_column_of_a_table_of_clusters_may_name_the_rows(tmp_path: Path) -> None:
+    from sketchselect.workflow.agreement import evaluate_target
+
+    clusters, sites = np.arange(N) % 3, np.array(["north", "south"] * (N // 2))
+    table, labels = tmp_path / "c.csv", tmp_path / "l.csv"
+    for names in (NAMES, np.arange(N) * 7 + 100):
+        known = pd.DataFrame({"rank": np.arange(N), "wine": names, "labels": clusters})
+        known.iloc[ORDER].assign(rank=np.arange(N)).to_csv(labels, index=False)
+        for before in ({"site": sites}, {"rank": np.arange(N)}, {"dose": np.arange(N) / 7}, {}):
+            pd.DataFrame({**before, "wine": names, "cluster": clusters}).to_csv(table, index=False)
+            assert evaluate_target(str(table), str(labels)).table.ari == 1.0
+    # Numbers that differ are no names unless their title says so.
+    known.drop(columns="wine").assign(dose=np.arange(N) + 50).to_csv(labels, index=False)
+    pd.DataFrame({"site": sites, "dose": np.arange(N) + 51, "cluster": clusters}).to_csv(table, index=False)
+    assert evaluate_target(str(table), str(labels)).table.ari == 1.0
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_name_that_occurs_twice_is_shown(tmp_path: Path, ending: str) -> None:
+    names = ["w3" if i == 17 else name for i, name in enumerate(NAMES)]
+    path = str(table(tmp_path / f"y.{ending}", "wine", names, order=None))
+    for name in ("target", "labels"):
+        kinds = pd.DataFrame({"wine": names, "kind": np.arange(N) % 3})
+        kinds.to_csv(path, index=False) if ending == "csv" else kinds.to_parquet(path, index=False)
+        with pytest.raises(SourceError, match=r"'wine' does not name the rows, as it has 'w3' in rows 3 and 17"):
+            open_vector(path, N, name=name)
+    kinds = pd.DataFrame({"site": ["north", "south"] * (N // 2), "kind": np.arange(N) % 3})
+    kinds.to_csv(path, index=False) if ending == "csv" else kinds.to_parquet(path, index=False)
+    with pytest.raises(SourceError) as error:
+        open_vector(path, N, name="labels")
+    assert "name the rows" not in str(error.value)
+
+
 def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((N, 3)), columns=list("abc"), index=pd.Index(NAMES, name="wine"))
@@ -431,7 +464,9 @@ def test_of_two_columns_the_second_is_taken_where_the_first_names_the_rows(tmp_p
     ):
         with pytest.raises(SourceError, match=r"none of them called|has no column"):
             open_vector(columns(**ambiguous), N)
-    for name in ("sample_weight", "row_names", "groups"):
+    for name in ("groups", "cv_groups"):
+        assert open_vector(columns(wine=NAMES, kind=kinds), N, name=name).read(0, N).tolist() == kinds.tolist()
+    for name in ("sample_weight", "row_names"):
         with pytest.raises(SourceError, match=r"none of them called|has no column"):
             open_vector(columns(wine=NAMES, kind=kinds), N, name=name)
 

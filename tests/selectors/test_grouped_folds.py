@@ -151,6 +151,12 @@ def test_a_job_takes_groups_from_a_column_of_its_table(tmp_path):
     model = sks.LassoPath().fit(X, y, groups=groups)
     assert result.selection.support.tolist() == sorted({*model.support_.tolist()})
     assert sks.load(tmp_path / "out" / "summary.sks")["folds"].groups
+    file = pd.DataFrame({"sample": np.arange(len(y)), "site": groups})
+    file.to_csv(tmp_path / "groups.csv", index=False)
+    in_file = text.format("lasso").replace('"patient"', '"groups.csv"\nkey = "-patient"')
+    job.write_text(in_file.replace('"out"', '"again"'))
+    again = sks.run(job)
+    assert again.selection.support.tolist() == result.selection.support.tolist()
     job.write_text(text.format("greedy"))
     with pytest.raises(sks.errors.ConfigError, match="cv_groups: for the folds of a method that learns from a target"):
         sks.run(job)

@@ -80,6 +80,7 @@ from sketchselect.readers.row_order import (
     counts_rows,
     in_row_order,
     lacking_in_words,
+    missing_entries,
     names_in_unread,
     names_of_rows,
     require_no_identifier,
@@ -628,9 +629,10 @@ def open_vector(
 
 
 def identifying_column(first: str, second: str, storage_options: Mapping[str, Any] | None = None) -> Vector | None:
-    """Return the first column of a table of clusters, if it names the rows: text or whole numbers, each once.
+    """Return the column of a table of clusters that names the rows: text or whole numbers, each once.
 
-    None otherwise, and where it or the column of labels with its title counts other rows, from 0 or 1.
+    Columns of both tables go first, and last those that count the rows from 0 or 1. Whole numbers name them where both
+    tables have the same ones, in the first column if neither table's only count, or under the title of an identifier.
 
     Raises `SourceError` if one of the tables cannot be opened.
     """
@@ -638,19 +640,23 @@ def identifying_column(first: str, second: str, storage_options: Mapping[str, An
         _vector_at(source, None, None, storage_options, "error", name).beside
         for source, name in ((first, "clusters"), (second, "labels"))
     )
-    if not ours:
-        return None
-    title, column = next(iter(ours.items()))
-    names = ArrayVector(np.asarray(column.read(0, column.n_rows)))
-    names.name = title
-    entries = names.read(0, names.n_rows)
-    if not are_names("id", entries):
-        return None
-    if title in theirs:
-        others = np.asarray(theirs[title].read(0, theirs[title].n_rows))
-        counted = any(counts_rows(texts.astype(str).tolist()) for texts in (entries, others))
-        return names if not counted or same_names(entries, others) else None
-    return names
+    columns = dict[str, Any]()
+    for title, column in ours.items():
+        with missing_entries():
+            columns[title] = np.asarray(column.read(0, column.n_rows))
+    counts = {title: counts_rows(entries.astype(str).tolist()) for title, entries in columns.items()}
+    for title in sorted(columns, key=lambda title: (title not in theirs, counts[title])):
+        entries, are_same, is_counted = columns[title], False, False
+        if title in theirs:
+            with missing_entries():
+                others = np.asarray(theirs[title].read(0, theirs[title].n_rows))
+                are_same = same_names(entries, others)
+                is_counted = counts[title] or counts_rows(others.astype(str).tolist())
+        if are_same or (not is_counted and are_names("id" if title == next(iter(ours)) else title, entries)):
+            names = ArrayVector(entries)
+            names.name = title
+            return names
+    return None
 
 
 def grouped(y: Any, groups: Any, matrix: Matrix | str | None = None) -> GroupedTarget:

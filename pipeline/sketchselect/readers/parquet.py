@@ -24,7 +24,7 @@ from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, persistent, refusal
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, warn_of_rounding
-from sketchselect.readers.row_order import second_of_two
+from sketchselect.readers.row_order import repeat_in_words, second_of_two
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.tables import (
     LEAST_COUNTED,
@@ -796,8 +796,6 @@ def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> Pa
     footers = read_footers(location)
     columns = footers.schema.names
     column = name if name in columns else _only_column(footers, name)
-    if column is None:
-        raise SourceError(f"{name}: {location.address} has no column {name!r:.80}; there are {_listed(columns)}")
     vector = _vector(footers, column)
     # That of a data frame is the index, by a name that no one gave.
     vector.beside = _vectors(footers, set(columns) - {column})
@@ -826,8 +824,8 @@ class RangeNames(Vector):
         return repr(self.ranges)
 
 
-def _only_column(footers: Footers, name: str) -> str | None:
-    """Return the one column beside an index, or the second of two, where the first names the rows; else None."""
+def _only_column(footers: Footers, name: str) -> str:
+    """Return the one column beside an index, or the second of two, where the first names the rows."""
     columns = [str(column) for column in footers.schema.names if column not in footers.index] or footers.schema.names
     vectors = _vectors(footers, set(columns)) if len(columns) == 2 else {}
 
@@ -837,9 +835,15 @@ def _only_column(footers: Footers, name: str) -> str | None:
         except SourceError:  # entries are missing, and no names of rows
             return np.empty(0)
 
-    if len(vectors) == 2 and second_of_two(name, columns, [entries(column) for column in vectors.values()]):
+    both = [entries(column) for column in vectors.values()] if len(vectors) == 2 else []
+    if both and second_of_two(name, columns, both):
         return columns[1]
-    return columns[0] if len(columns) == 1 else None
+    if len(columns) == 1:
+        return columns[0]
+    raise SourceError(
+        f"{name}: {footers.groups.location.address} has no column {name!r:.80}{repeat_in_words(name, columns, both)}; "
+        f"there are {_listed(footers.schema.names)}"
+    )
 
 
 class _UnreadColumns(Mapping[str, ParquetVector]):

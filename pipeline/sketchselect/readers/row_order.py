@@ -25,6 +25,7 @@ _PIECE_ROWS = 1 << 18
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _SPACE = re.compile(r"[\x00-\x20\x7f]+")
+_BESIDE_NAMES = ("labels", "target", "clusters", "groups", "cv_groups")
 _DISARMED = re.compile(r"'(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])")
 
 
@@ -112,7 +113,7 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
         is_text = column.dtype.kind == "U"
         if column.dtype.kind not in "iuU":
             continue
-        with _missing_entries():
+        with missing_entries():
             texts = [row_texts(one, 0, one.n_rows) for one in (column, vector.beside[title])]
             if any(len(set(entries)) < len(entries) for entries in texts):
                 continue
@@ -134,7 +135,7 @@ def names_in_unread(matrix: Any, index: Any = None) -> Vector | None:
         is_text, n_rows = column.dtype.kind == "U", column.n_rows
         if not is_text and not (column.dtype.kind in "iu" and (index is None or title == index.name)):
             continue
-        with _missing_entries():
+        with missing_entries():
             if index is not None:
                 named = ArrayVector(column.read(0, n_rows), column.address)
                 named.name = title
@@ -220,7 +221,7 @@ def refuse_order(which: str, ours: Sequence[str], cure: str) -> None:
 def _names_others(column: Any, known: set[str]) -> bool:
     """Return whether the first entries of a column are text, each once, and none is known."""
     texts, size = set[str](), min(_FIRST_ROWS, column.n_rows)
-    with _missing_entries():
+    with missing_entries():
         texts = set(row_texts(column, 0, size))
     if not len(texts) == size > 1 or known & texts:
         return False
@@ -236,7 +237,7 @@ def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
     texts: list[str] = []
     for stop in (min(_FIRST_ROWS, column.n_rows), column.n_rows):
         texts = []
-        with _missing_entries():
+        with missing_entries():
             texts = row_texts(column, 0, stop)
         are_numbers = any(map(_NUMBER.fullmatch, texts[:20]))
         if are_numbers:  # as `_compared`: 7 may be written 007 or 7.0
@@ -249,7 +250,7 @@ def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
 
 
 @contextlib.contextmanager
-def _missing_entries() -> Iterator[None]:
+def missing_entries() -> Iterator[None]:
     """Leave the block where entries are missing, as names of rows never are; what cannot be read stays an error."""
     try:
         yield
@@ -286,16 +287,33 @@ def are_names(title: str, entries: Array) -> bool:
 
 
 def second_of_two(name: str, titles: Sequence[str], entries: Sequence[Array]) -> bool:
-    """Return whether of two columns the first names the rows, and the second has the labels or the target.
+    """Return whether of two columns the first names the rows, and the second has the labels, groups or the target.
 
-    Labels repeat, so that whole numbers without repeats name the rows, whatever their title.
+    Labels and groups repeat, so that whole numbers without repeats name the rows, whatever their title.
 
-    `name`: What is sought; weights and groups have to be named.
+    `name`: What is sought; weights have to be named.
     """
-    if name not in ("labels", "target", "clusters") or len(titles) != 2 or _NUMBER.fullmatch(titles[1]):
+    if name not in _BESIDE_NAMES or len(titles) != 2 or _NUMBER.fullmatch(titles[1]):
         return False
     first, second = titles if name == "target" else ("id", "id")
     return are_names(first, entries[0]) and not are_names(second, entries[1])
+
+
+def repeat_in_words(name: str, titles: Sequence[str], entries: Sequence[Array]) -> str:
+    """Return which repeated entry keeps the first of two columns from naming the rows; empty where none does so."""
+    if name not in _BESIDE_NAMES or len(titles) != 2 or not entries:
+        return ""
+    texts = entries[0].astype(str).tolist()
+    places: dict[str, int] = {}
+    for row, text in enumerate(texts):
+        if (first := places.setdefault(text, row)) == row:
+            continue
+        only = np.array([text for text, count in Counter(texts).items() if count == 1], dtype=entries[0].dtype)
+        # A column of which half is there once is meant to name the rows.
+        if 2 * only.size < len(texts) or not second_of_two(name, titles, [only, entries[1]]):
+            return ""
+        return f"; {titles[0]!r:.80} does not name the rows, as it has {text!r:.80} in rows {first} and {row}"
+    return ""
 
 
 def same_names(ours: Array, theirs: Array) -> bool:

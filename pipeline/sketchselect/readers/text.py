@@ -28,7 +28,7 @@ from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
 from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
-from sketchselect.readers.row_order import second_of_two
+from sketchselect.readers.row_order import repeat_in_words, second_of_two
 from sketchselect.readers.stored import MATRICES, LoadedMatrix
 from sketchselect.readers.tables import is_missing_field
 
@@ -665,6 +665,6 @@ def _column(header: list[str], name: str, location: Location, rows: list[list[st
         return 1
     listed = ", ".join(map(repr, header[:8]))
     raise SourceError(
-        f"{name} {location.address}: has {len(header)} columns ({listed:.200}), none of them called {name!r}; keep one "
-        "column, or name it so"
+        f"{name} {location.address}: has {len(header)} columns ({listed:.200}), none of them called {name!r}"
+        f"{repeat_in_words(name, header, columns)}; keep one column, or name it so"
     )
