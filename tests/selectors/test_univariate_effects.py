@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sketchselect.linalg.independence import independence_cumulants
 from sketchselect.selectors import UnivariateSelector
 from sketchselect.selectors.supervised.binned import rank_sums
 from sketchselect.selectors.supervised.effects import noncentralities, variance_effects
@@ -83,7 +84,8 @@ def test_limits_of_counts_and_of_information_are_quantiles(rows: tuple[Any, Any]
         table = selector.summary_.counts[j]
         table = table[table.any(axis=1)]
         g = stats.chi2_contingency(table, correction=False, lambda_="log-likelihood")
-        reached = stats.ncx2.cdf(g.statistic, g.dof, np.array([low, high]) * 200 * entropy + 1e-12)
+        chance = independence_cumulants(table.sum(axis=1)[None].astype(float), np.array([30.0, 70.0])).mean[0]
+        reached = stats.ncx2.cdf(g.statistic, chance, np.array([low, high]) * 200 * entropy + 1e-12)
         assert reached[1] == pytest.approx(0.025, abs=0.01)
         assert reached[0] == pytest.approx(0.975, abs=0.01) if low > 0 else reached[0] <= 0.975
     assert (selector.confint_[:, 0] <= selector.effects_).all()

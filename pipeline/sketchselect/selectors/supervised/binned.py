@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from sketchselect.linalg.independence import Cumulants, independence_cumulants
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.summaries import RowSample, TargetHistogram
@@ -51,14 +52,15 @@ class Information(NamedTuple):
 
     `plug_in`: That of the shares of rows. `corrected`: Without the bias of Miller and Madow, at least 0.
     `variance`: Of the logarithm of a cell's share over that expected, the mean of which is `plug_in`, over the rows.
-    `freedom`: Degrees of freedom of the G statistic, twice the rows times `plug_in`.
+    `of_chance`: Cumulants of the G statistic, twice the rows times `plug_in`, of columns without a relation to the
+    target; NaN where all rows are in one bin, or of one class.
     `entropy`: That of the target, a number.
     """
 
     plug_in: Floats
     corrected: Floats
     variance: Floats
-    freedom: Floats
+    of_chance: Cumulants
     entropy: float
 
 
@@ -69,7 +71,8 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
     the margins, over twice the rows); Woolf 1957 (the G statistic).
     """
     n_features = counts.shape[0]
-    plug_in, bias, variance, freedom = (np.zeros(n_features) for _ in range(4))
+    plug_in, bias, variance = (np.zeros(n_features) for _ in range(3))
+    of_chance = Cumulants(*np.full((3, n_features), np.nan))
     of_classes = counts[:1].sum(axis=(0, 1)).astype(np.float64)
     n = max(float(of_classes.sum()), 1.0)
     n_classes = np.count_nonzero(of_classes)
@@ -82,9 +85,14 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
         variance[piece] = scipy.special.xlogy(terms, ratio).sum(axis=(1, 2)) / n - plug_in[piece] ** 2
         n_bins, n_cells = np.count_nonzero(of_bins, axis=1), np.count_nonzero(cells, axis=(1, 2))
         bias[piece] = (n_cells - n_bins - n_classes + 1) / (2 * n)
-        freedom[piece] = (n_bins - 1) * (n_classes - 1)
+        varies = (n_bins > 1) & (n_classes > 1)
+        if varies.any():
+            for all_columns, values in zip(
+                of_chance, independence_cumulants(of_bins[varies], of_classes[of_classes > 0]), strict=True
+            ):
+                all_columns[piece][varies] = values
     entropy = float(-scipy.special.xlogy(of_classes / n, of_classes / n).sum())
-    return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), freedom, entropy)
+    return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), of_chance, entropy)
 
 
 class RankSums(NamedTuple):

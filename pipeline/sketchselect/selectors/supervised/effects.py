@@ -100,7 +100,7 @@ def information_effects(information: Information, n_rows: float) -> Effects:
 
     The share is that of the binned values. Its interval is of the information before it is corrected for bias.
     """
-    freedom = np.where(information.freedom > 0, information.freedom, np.nan)
+    freedom = information.of_chance.mean
     with np.errstate(divide="ignore", invalid="ignore"):
         wider = information.variance / (2 * information.plug_in)
         limits = _of_chi_squared(2 * n_rows * information.plug_in, freedom, wider)

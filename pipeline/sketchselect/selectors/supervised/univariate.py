@@ -12,6 +12,7 @@ import scipy
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
+from sketchselect.linalg.independence import independence_tail
 from sketchselect.linalg.parameters import Limits, Share, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
@@ -275,10 +276,13 @@ def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTe
     counts = histogram.counts
     if score == "mutual-information":
         information = mutual_information(counts)
-        freedom = np.where(information.freedom > 0, information.freedom, np.nan)
         g = 2 * histogram.weight * information.plug_in
-        p, log = _joined(scipy.special.chdtrc(freedom, g), _log_chi_squared_tail(g, freedom))
-        values = np.where(np.isnan(freedom), np.nan, information.corrected)
+        x, freedom = independence_tail(g, information.of_chance)
+        p, log = _joined(scipy.special.chdtrc(freedom, x), _log_chi_squared_tail(x, freedom))
+        # Far out the probability goes with exp(-g / 2), however little the margins leave to chance.
+        least, log_least = _joined(scipy.special.chdtrc(1.0, g), _log_chi_squared_tail(g, 1.0))
+        values = np.where(np.isnan(information.of_chance.mean), np.nan, information.corrected)
+        p, log = np.maximum(p, least), np.maximum(log, log_least)
         return ColumnTests(values, p, log), information_effects(information, histogram.weight)
     classes = counts[:, :, histogram.class_weights > 0]
     of_bins = classes.sum(axis=2)
@@ -401,13 +405,14 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     classes ("f", "t-test") or about the regression line; then the modes keep their bound, in a sentence in
     ``selection_.diagnostics["choice"]``. A row of weight w counts as w
     rows. "wilcoxon" and "mutual-information" are exact for the binned values (`summary_.is_exact` says for which
-    columns these are the values themselves), with p-values of the normal and chi-squared distributions, which need
-    some rows in each cell: beside a class of few rows those of information are too small (.15 of columns of noise at
-    .05, for 60 of 400 rows in 32 bins); give fewer `n_bins`.
+    columns these are the values themselves). The p-values of "wilcoxon" are those of the normal distribution. Those of
+    "mutual-information" are by chi-squared with the mean, variance and skewness that independent columns with as many
+    rows in each bin and class have: of 430 tables with uneven margins, 30 to 10,000 rows, a true .05 was at most .053
+    in nine of ten, and .096 in the worst.
     Cost a row: for classes that of `ColumnStats`, and 64 bytes for each column and class; by bins that of
     `TargetHistogram`, after a pass for the sample; else that of `Moments`.
     Source: Fisher 1921, 1925; Welch 1947; Pearson 1900; Wilcoxon 1945; Miller 1955; Steiger 2004; Newcombe 2006; Holm
-    1979; Benjamini and Hochberg 1995; Benjamini and Yekutieli 2001.
+    1979; Koehler 1986; Benjamini and Hochberg 1995; Benjamini and Yekutieli 2001.
 
     Examples
     --------

@@ -1,0 +1,150 @@
+"""The G statistic of tables of counts whose rows and columns are independent: its cumulants and its tail."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from sketchselect.linalg.validation import Floats
+
+_MANY_ROWS = 100.0
+"""Expected rows of a cell from which on the terms of G are those of chi-squared, within a 600th."""
+_TERMS = 241
+"""Counts of a smaller cell that have a probability: 14 standard deviations above the largest expected count."""
+_STEP = 1 / 32
+"""Steps of the table of bin sizes above `_EACH`, in powers of two: linear between them within 1e-4 of a cell's mean."""
+_EACH = 256
+
+
+class Cumulants(NamedTuple):
+    """Mean, variance and third central moment, of shape (n_features,)."""
+
+    mean: Floats
+    variance: Floats
+    third: Floats
+
+
+class _Cells(NamedTuple):
+    """Moments of the terms of one class by the size of the bin; `slope` is that of their linear part."""
+
+    mean: Floats
+    slope: Floats
+    variance: Floats
+    third: Floats
+
+
+def independence_cumulants(of_bins: Floats, of_classes: Floats) -> Cumulants:
+    """Return the cumulants of the G statistic given the margins, if bins and classes are independent.
+
+    G is the sum of ``f(k) = 2 (k log(k / e) - k + e)`` of all cells, whose counts k are hypergeometric with mean e.
+    The mean, that of every f added up, is exact. For the others f is a linear part, ``k cov(f, k) / var(k)``, and a
+    rest. The linear parts of all cells are a linear statistic of a permutation, whose variance is exact. The rests are
+    taken as independent, each with the moments of its cell over ``w = (1 - share of bin) (1 - share of class)``, and
+    over w squared for the third: with many rows in every cell that is the chi-squared distribution.
+
+    Parameters
+    ----------
+    of_bins : array of shape (n_features, n_bins)
+        Rows by bin; bins without rows do not count.
+    of_classes : array of shape (n_classes,)
+        Rows by class, at least one each.
+
+    Notes
+    -----
+    Cost: for each class 241 terms for each size of a bin (few for many rows), and a look-up for each bin.
+    Source: Koehler 1986 (moments of G in sparse tables), for cells given both margins in the place of Poisson cells.
+
+    Examples
+    --------
+    >>> independence_cumulants(np.array([[1e6, 1e6, 1e6]]), np.array([1e6, 2e6])).mean.round(6)
+    array([2.])
+    """
+    n = float(of_classes.sum())
+    shares, class_shares = of_bins / n, of_classes / n
+    sizes = _table_sizes(of_bins[of_bins > 0])
+    right = np.searchsorted(sizes, of_bins).clip(min(1, sizes.size - 1), sizes.size - 1)
+    left = np.maximum(right - 1, 0)
+    weight = ((of_bins - sizes[left]) / np.maximum(sizes[right] - sizes[left], 1.0)).clip(0.0, 1.0)
+
+    def of_each_bin(values: Floats) -> Floats:
+        between: Floats = np.where(of_bins > 0, values[left] + weight * (values[right] - values[left]), 0.0)
+        return between
+
+    cells = [_cells_of(n, sizes, size) for size in of_classes]
+    mean, variance, third = (
+        of_each_bin(np.sum(moments, axis=0)).sum(axis=1)
+        for moments in zip(*((cell.mean, cell.variance, cell.third) for cell in cells), strict=True)
+    )
+    # Slopes less their means by bin and by class: what the margins fix has no variance.
+    slopes = np.array([cell.slope for cell in cells])
+    for slope, share in zip(slopes - class_shares @ slopes, class_shares, strict=True):
+        if slope.any():
+            of_bin = of_each_bin(slope)
+            centred = np.where(of_bins > 0, of_bin - (shares * of_bin).sum(axis=1, keepdims=True), 0.0)
+            variance += n**2 / (n - 1) * share * (shares * centred**2).sum(axis=1)
+            third += n * share * (shares * centred**3).sum(axis=1)
+    return Cumulants(mean, variance, third)
+
+
+def independence_tail(g: Floats, cumulants: Cumulants) -> tuple[Floats, Floats]:
+    """Return `x` and `freedom` of which the tail of chi-squared is that of the G statistic: three cumulants are equal.
+
+    The skewness is at least that of the gamma distribution of this mean and variance, and at most 4; the standard
+    deviation is at least a thousandth of the mean: rounding is no evidence where the margins leave nothing to chance.
+
+    Examples
+    --------
+    >>> x, freedom = independence_tail(np.array([9.0]), Cumulants(np.array([4.0]), np.array([8.0]), np.array([32.0])))
+    >>> x, freedom
+    (array([9.]), array([4.]))
+    """
+    deviation = np.maximum(np.sqrt(cumulants.variance), 1e-3 * cumulants.mean)
+    least = 2 * deviation / cumulants.mean
+    skewness = np.maximum(np.minimum(cumulants.third / deviation**3, 4.0), least)
+    freedom = 8 / skewness**2
+    x = np.maximum(freedom + (g - cumulants.mean) / deviation * np.sqrt(2 * freedom), 0.0)
+    return x, freedom
+
+
+def _table_sizes(of_bins: Floats) -> Floats:
+    """Return sizes of bins, ascending, that hold all of these between them: few, for many distinct ones."""
+    sizes: Floats = np.unique(of_bins)
+    if sizes.size > _EACH:
+        low, high = max(float(sizes[0]), _EACH), float(sizes[-1])
+        steps = np.ceil(low * 2.0 ** np.arange(0.0, max(np.log2(high / low), 0.0) + _STEP, _STEP))
+        sizes = np.union1d(sizes[sizes <= _EACH], steps)
+    return sizes
+
+
+def _cells_of(n: float, of_bins: Floats, of_class: float) -> _Cells:
+    """Return the moments of the cells of a class with bins of these sizes; the higher ones divided as G needs them."""
+    expected = of_bins * of_class / n
+    w = (1 - of_bins / n) * (1 - of_class / n)
+    mean, slope, variance, third = w.copy(), np.zeros_like(w), 2 * w, 8 * w
+    few = np.flatnonzero((expected < _MANY_ROWS) & (w > 0))
+    a, e = of_bins[few, None], expected[few, None]
+    low = np.maximum(a + of_class - n, 0.0)
+    k: NDArray[np.float64] = low + np.arange(_TERMS)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        odds = (a - k) * (of_class - k) / ((k + 1) * (n - a - of_class + k + 1))
+        # Probabilities over that of the first count.
+        log = np.cumsum(np.log(np.where(k < np.minimum(a, of_class), odds, 0.0)), axis=1)[:, :-1]
+    log = np.hstack([np.zeros((few.size, 1)), log])
+    p = np.exp(log - log.max(axis=1, keepdims=True, initial=-np.inf))
+    p /= p.sum(axis=1, keepdims=True)
+    f = 2 * (scipy.special.xlogy(k, k / e) - k + e)
+
+    def average(values: Floats) -> Floats:
+        of_cells: Floats = (p * values).sum(axis=1)
+        return of_cells
+
+    mean[few] = average(f)
+    f, k = f - mean[few, None], k - average(k)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope[few] = np.nan_to_num(average(f * k) / average(k**2))
+    rest = f - slope[few, None] * k
+    variance[few], third[few] = average(rest**2) / w[few], average(rest**3) / w[few] ** 2
+    return _Cells(mean, slope, variance, third)
