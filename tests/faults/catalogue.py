@@ -343,6 +343,8 @@ FAULTS = (
         OPERATORS + "no_room_for_semaphores_is_said"),
     row("config", "a setting of Dask in the environment that is no duration", "named, before a cluster is started",
         OPERATORS + "a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_started"),
+    row("config", "a setting of Dask with which no cluster starts: a time too short, a scratch folder that cannot be", "the settings that are not Dask's own are named",
+        OPERATORS + "a_setting_of_dask_with_which_no_cluster_starts_is_named"),
     row("config", "a broken file of the configuration of Dask", "named, with what to do",
         UNATTENDED + "a_broken_file_of_the_configuration_of_dask_is_one_line"),
     row("time", "nobody watches", "exit codes, a last line of JSON also when stopped, records as log, a file of metrics",

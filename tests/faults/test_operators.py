@@ -1,5 +1,6 @@
 """What operators do to a job on a cluster: suspend it, take its workers away, add one that does not belong there."""
 
+import gc
 import multiprocessing
 import re
 import resource
@@ -22,7 +23,7 @@ from tests.passing import Recorder, dask_cluster
 
 from sketchselect.cli.shell import plain_errors
 from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, Stalled
-from sketchselect.execution import Source, dask_engine, local_cluster, watch
+from sketchselect.execution import Source, clusters, dask_engine, local_cluster, watch
 from sketchselect.execution.clusters import connect
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.readers import open_matrix
@@ -141,6 +142,22 @@ def test_a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_start
         match = f"setting {key} is 'nonsense', .* such as '.*s'; .*{variable}"
         with pytest.raises(BadCluster, match=match), local_cluster(1):
             pass
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("distributed.comm.timeouts.tcp", "2s", "Timeout too low"),
+        ("temporary-directory", "/dev/null/scratch", "Not a directory: '/dev/null/scratch"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Dask does not close what did not start
+def test_a_setting_of_dask_with_which_no_cluster_starts_is_named(key, value, reason, monkeypatch):
+    monkeypatch.setattr(clusters, "START_ATTEMPTS", 1)
+    match = f"{reason}.*differ from its defaults in .*'{key}'"
+    with dask.config.set({key: value}), pytest.raises(BadCluster, match=match), local_cluster(1):
+        pass
+    gc.collect()
 
 
 @pytest.mark.parametrize(

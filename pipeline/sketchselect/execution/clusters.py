@@ -32,7 +32,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect._progress import Progress
-from sketchselect._text import counted
+from sketchselect._text import counted, first_names
 from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFit
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.engine import available_cores
@@ -148,6 +148,7 @@ START_ATTEMPTS = 3
 PR_SET_PDEATHSIG = 1
 _DURATION = re.compile(r"\d+ ?(?:ms|s|seconds?|minutes?|hours?|days?)")
 _MARKER = "SKETCHSELECT_CLUSTER_START"
+_OWN_SETTINGS = {"distributed.deploy.lost-worker-timeout": "1 day"}
 
 _GUARD = """\
 the script starts a cluster while it is being imported by that cluster's own workers. Put what it does under
@@ -198,7 +199,7 @@ def local_cluster(
         _require_durations(defaults)
 
     # A worker that is restarted twice within this time would count as lost, and not be restarted.
-    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
+    patient = dask.config.set(_OWN_SETTINGS)
     with quiet_logs(), patient, contextlib.ExitStack() as closing:
         closing.callback(_restore, environment)
         cluster = _start(count, threads_per_worker, limit)
@@ -395,6 +396,7 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
         # What one thread has freed the next one takes, which in heaps of their own they do not.
         f"distributed.nanny.pre-spawn-environ.{_ONE_HEAP}": 1,
     }
+    changed = sorted(key for defaults in dask.config.defaults for key in _changed_settings(defaults))
     with tempfile.TemporaryDirectory() as folder, dask.config.set(settings):
         marker = Path(folder) / "unguarded"
         os.environ[_MARKER] = str(marker)
@@ -418,11 +420,27 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
                 if marker.exists():
                     raise BadCluster(_GUARD) from None
                 if attempt == START_ATTEMPTS:
+                    reason: BaseException = error
+                    while reason.__cause__ is not None:
+                        reason = reason.__cause__
+                    keys = f"; Dask's settings differ from its defaults in {first_names(changed)}" if changed else ""
                     raise BadCluster(
                         f"the local cluster did not start in {START_ATTEMPTS} attempts "
-                        f'({error.__cause__ or error!r}); use cluster = "threads" to run without one'
+                        f'({type(reason).__name__}: {reason}){keys}; use cluster = "threads" to run without one'
                     ) from error
                 time.sleep(0.5 * attempt)
+
+
+def _changed_settings(defaults: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the keys of Dask's settings that the user, and not `local_cluster`, has changed."""
+    import dask
+
+    for name, default in defaults.items():
+        key = f"{above}{name}"
+        if isinstance(default, Mapping) and default:
+            yield from _changed_settings(default, f"{key}.")
+        elif key not in _OWN_SETTINGS and dask.config.get(key, default) != default:
+            yield key
 
 
 def require_main_guard() -> None:
