@@ -266,3 +266,27 @@ def assigned_file(*words: object) -> Path:
     path = Path(str(words[-1])).with_suffix(".assigned.csv")
     works("assign", *words, "-o", path, "--cluster", "serial")
     return path
+
+
+@pytest.mark.parametrize("cluster", ["serial", "threads"])
+def test_what_the_steps_replaced_in_new_rows_is_noted(tmp_path: Path, cluster: str) -> None:
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame(rng.standard_normal((240, 4)), columns=list("abcd"))
+    table["ward"] = rng.choice(["A1", "A2", "B"], 240)
+    table.to_parquet(tmp_path / "rows.parquet")
+    whole = job(tmp_path, prepare={"steps": ["one-hot", "impute", "standardise"]})
+    whole["input"]["url"] = str(tmp_path / "rows.parquet")
+    sks.run(whole)
+    words = ("assign", tmp_path / "out", tmp_path / "new.parquet", "-o", tmp_path / "new.csv", "--cluster", cluster)
+    table.to_parquet(tmp_path / "new.parquet", row_group_size=60)
+    quiet = works(*words)
+    assert "did not have" not in quiet.stdout
+    assert "missing" not in quiet.stdout
+    new = table.copy()
+    new.loc[[3, 5, 70, 71, 200, 239], "ward"] = ["ICU", "C", "ICU", "D", "E", "F"]
+    new.loc[[9, 100], "ward"] = None
+    new.loc[::80, "c"] = np.nan
+    new.to_parquet(tmp_path / "new.parquet", row_group_size=60)
+    done = works(*words)
+    assert "note: levels that the run did not have: 'ward' in 8 rows ('ICU', 'C', missing, ...)" in done.stdout
+    assert "note: missing values that were filled: 'c' in 3 rows" in done.stdout

@@ -533,6 +533,7 @@ def assign(
         names_of_rows,
         prediction_names,
         read_assignment,
+        replaced_in_words,
         require_kinds_of_run,
         unneeded,
     )
@@ -567,7 +568,7 @@ def assign(
         plain = Source(matrix, prepare=entries, takes_missing=rules["nonfinite"] == "missing")
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
         notes += unneeded(matrix, rules, steps, absent)
-        rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
+        rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True, counts_replaced=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)
         try:
             result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
@@ -578,6 +579,7 @@ def assign(
     if result.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
         notes += [require_few_dropped(matrix.address, result.stats.rows_dropped, shape[0], max_dropped, confirm)]
+    notes += replaced_in_words(result.value.replaced, steps, matrix, absent)
     write_atomically(output, assigned_csv(result.value, model, header, names, matrix.shape[0]).encode())
     outputs = [f"assigned to {counted(len(centers), 'cluster')}"] if centers is not None else []
     outputs += [f"with predictions of {', '.join(prediction_names(model))}"] if model is not None else []

@@ -16,7 +16,7 @@ from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.linalg.csr import as_csr, densify, finite_rows, first_nonfinite_entry, take_columns
 from sketchselect.linalg.validation import Array, Floats, as_weights, canonical, first_nonfinite, global_rows, is_csr
 from sketchselect.prepare import Step
-from sketchselect.prepare.steps import stored, with_stored
+from sketchselect.prepare.steps import Replaced, stored, with_stored
 from sketchselect.readers.base import Matrix, MatrixView, Vector, finish
 from sketchselect.readers.stored import MatrixMetadata
 
@@ -34,6 +34,8 @@ class Block:
     stop: int
     # Global index of each row of `values` where rows were dropped; None where none was
     surviving: NDArray[np.int64] | None = None
+    # What steps took for something else, by step and column; None unless the source counts it
+    replaced: Mapping[tuple[int, int], Replaced] | None = None
 
     @property
     def position(self) -> int | Array:
@@ -75,6 +77,7 @@ class Source:
     # Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are
     in_double: bool = False
     first_row: int = 0  # Rows before are not read
+    counts_replaced: bool = False  # Whether blocks say what their steps took for something else
 
     def __post_init__(self) -> None:
         if not all(isinstance(step, Step) for step in self.prepare):
@@ -171,12 +174,14 @@ class Source:
 
     def _prepared(self, block: Block) -> Block:
         """Return the block prepared, with the chosen columns."""
+        replaced: dict[tuple[int, int], Replaced] | None = {} if self.counts_replaced else None
         values = prepare.apply_steps(
             self.prepare,
             block.values,
             position=block.position,
             address=self.matrix.address,
             names=self.matrix.feature_names,
+            replaced=replaced,
         )
         sparse = is_csr(values)
         if self.columns is not None:
@@ -188,7 +193,7 @@ class Source:
             values = densify(values)
         if self.in_double and values.dtype == np.float32:
             values = with_stored(values, stored(values).astype(np.float64))
-        return replace(block, values=values)
+        return replace(block, values=values, replaced=replaced)
 
     def _refuse(self, nonfinite: tuple[int, int, int, int], start: int, stop: int) -> None:
         """Raise `NotFinite`, unless all of them are NaN and count as missing values."""

@@ -17,7 +17,7 @@ from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.validation import Array
 from sketchselect.prepare.fitted import Clip, Impute, PearsonResiduals, PilotScale, Scale, Standardise, TfIdf
 from sketchselect.prepare.fourier import Fourier
-from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Step, UnitRows
+from sketchselect.prepare.steps import BadEntry, Block, LibrarySize, Log1p, Replaced, Step, UnitRows
 from sketchselect.prepare.tables import Dates, OneHot
 
 STEPS: Registry[type[Step]] = Registry(
@@ -179,6 +179,7 @@ def apply_steps(
     position: int | Array = 0,
     address: str | None = None,
     names: tuple[str, ...] | None = None,
+    replaced: dict[tuple[int, int], Replaced] | None = None,
 ) -> Block:
     """Return the block after the steps, in order; the input is not changed.
 
@@ -194,6 +195,8 @@ def apply_steps(
         Where the rows are from, for messages.
     names : tuple of str, optional
         Names of the columns before the steps, for messages.
+    replaced : dict, optional
+        Gets what each step takes for something else, by the step's place in the list and the column before the step.
 
     Raises
     ------
@@ -204,15 +207,23 @@ def apply_steps(
     """
     n_columns = block.shape[1]
     for i, step in enumerate(steps):
+        if replaced is not None:
+            for place, entries in step.replaced(block).items():
+                rows = {code: _row(position, row) for code, row in entries.levels.items()}
+                replaced[i, place] = Replaced(entries.n_rows, rows)
         try:
             block = step.apply(block)
         except BadEntry as error:
             before = names_after(steps[:i], names, n_columns)
             column = error.column if before is None else f"{before[error.column]!r:.80}"
-            row = int(position[error.row]) if isinstance(position, np.ndarray) else position + error.row
             where = "" if address is None else f"{address}: "
-            raise BadBlock(f"{where}row {row}, column {column}: {error.problem}") from None
+            raise BadBlock(f"{where}row {_row(position, error.row)}, column {column}: {error.problem}") from None
     return block
+
+
+def _row(position: int | Array, row: int) -> int:
+    """Return the global index of a row of a block."""
+    return int(position[row]) if isinstance(position, np.ndarray) else position + row
 
 
 def widths(steps: Sequence[Step], n_columns: int) -> list[int]:

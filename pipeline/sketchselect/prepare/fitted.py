@@ -11,7 +11,18 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.parameters import Limits, Positive, whole
 from sketchselect.linalg.validation import Array, Floats, is_csr, is_number
-from sketchselect.prepare.steps import Block, Need, Step, as_floats, dense, in_pieces, require_counts, with_stored
+from sketchselect.prepare.steps import (
+    Block,
+    Need,
+    Replaced,
+    Step,
+    as_floats,
+    dense,
+    in_pieces,
+    require_counts,
+    stored,
+    with_stored,
+)
 
 
 def _deviation(summary: Any, ddof: int) -> Floats:
@@ -392,6 +403,15 @@ class Impute(Step):
         value = self.value("value")
         self.require_width(block, value.size)
         return _filled(block, value)
+
+    def replaced(self, block: Block) -> dict[int, Replaced]:
+        """Return the number of missing values of every column that has some."""
+        is_missing = np.isnan(stored(block))
+        if is_csr(block):
+            counts = np.bincount(block.indices[is_missing], minlength=block.shape[1])
+        else:
+            counts = is_missing.sum(axis=0)
+        return {j: Replaced(int(counts[j])) for j in np.flatnonzero(counts).tolist()}
 
 
 FILLING_STEP = f'the prepare step "{Impute.name}"'

@@ -62,6 +62,23 @@ class BadEntry(ValueError):
         self.row, self.column, self.problem = row, column, problem
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """Entries of a column that a step takes for something else: missing values, or levels that its fit did not have."""
+
+    n_rows: int
+    levels: Mapping[float, int] = field(default_factory=dict)  # Codes of the first few levels, and a row of each
+
+    def followed_by(self, other: Replaced) -> Replaced:
+        """Return these entries and those of later rows."""
+        levels = {**self.levels, **{code: row for code, row in other.levels.items() if code not in self.levels}}
+        return Replaced(self.n_rows + other.n_rows, dict(list(levels.items())[:LISTED_LEVELS]))
+
+
+LISTED_LEVELS = 4
+"""Levels of a column that a note lists, and one more."""
+
+
 @dataclass(frozen=True, eq=False)
 class Step(ABC):
     """One transform of blocks: pure, the input is never changed. Two steps are equal if their labels are.
@@ -125,6 +142,10 @@ class Step(ABC):
     def seen(self, matrix: Any) -> Self:
         """Return the step with what it has to know of the source of its fit, a `Matrix`, besides rows."""
         return self
+
+    def replaced(self, block: Block) -> dict[int, Replaced]:
+        """Return what the step takes for something else, by column; rows are those of the block."""
+        return {}
 
     def notes(self, names: Sequence[str] | None = None) -> list[str]:
         """Return notes for the user on the fitted values; `names` are those of the columns of the source."""

@@ -15,7 +15,7 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.hashing import MISSING_LEVEL
 from sketchselect.linalg.parameters import Count, Limits
 from sketchselect.linalg.validation import Array, is_number
-from sketchselect.prepare.steps import BadEntry, Block, Need, Step, as_floats, dense
+from sketchselect.prepare.steps import LISTED_LEVELS, BadEntry, Block, Need, Replaced, Step, as_floats, dense
 
 MANY_LEVELS = 100
 """Text columns of more levels than this have a note: they may name the rows."""
@@ -189,9 +189,7 @@ class OneHot(Step):
         """Return the note on the levels that `drop` left out; None where it left out none."""
         if self.drop is None or not self.value("left_out_ends").size:
             return None
-        ends = np.cumsum(self.value("n_codes"))
-        spans = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
-        has = [bool((self.value("outputs")[start:end] == _NONE).any()) for start, end in spans]
+        has = [bool((self.value("outputs")[span] == _NONE).any()) for span in self._spans()]
         places = self.value("places")[has].tolist()
         columns = [f"column {place}" if names is None else names[place] for place in places]
         levels = _unpacked(self.value("left_out_text"), self.value("left_out_ends"))
@@ -265,17 +263,34 @@ class OneHot(Step):
         out = np.zeros((len(rows), int(widths.sum())), dtype=rows.dtype)
         numbers = np.setdiff1d(np.arange(rows.shape[1]), places)
         out[:, starts[numbers]] = rows[:, numbers]
-        ends = np.cumsum(self.value("n_codes"))
-        for i, place in enumerate(places.tolist()):
-            span = slice(ends[i] - self.value("n_codes")[i], ends[i])
+        for i, (place, span) in enumerate(zip(places.tolist(), self._spans(), strict=True)):
             self._indicate(rows[:, place], span, place, out[:, starts[place] :], int(self.value("others")[i]))
         return out
+
+    def replaced(self, block: Block) -> dict[int, Replaced]:
+        """Return the entries of every text column whose level the rows of the fit did not have."""
+        rows, out = as_floats(dense(block)), {}
+        for place, span in zip(self.value("places").tolist(), self._spans(), strict=True):
+            entries = rows[:, place]
+            is_new = ~_known(entries, self.value("codes")[span])[0]
+            if self.missing != "level":
+                is_new &= entries != MISSING_LEVEL
+            if is_new.any():
+                codes, first, counts = np.unique(entries[is_new], return_index=True, return_counts=True)
+                at = np.flatnonzero(is_new)[first]
+                levels = {float(codes[i]): int(at[i]) for i in np.argsort(at)[:LISTED_LEVELS]}
+                out[place] = Replaced(int(counts.sum()), levels)
+        return out
+
+    def _spans(self) -> list[slice]:
+        """Return where the codes of every text column are."""
+        ends = np.cumsum(self.value("n_codes")).tolist()
+        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
     def _indicate(self, entries: Array, span: slice, place: int, out: Array, other: int) -> None:
         """Write the ones of a text column."""
         codes, outputs = self.value("codes")[span], self.value("outputs")[span]
-        at = np.minimum(np.searchsorted(codes, entries), max(codes.size - 1, 0))
-        known = codes[at] == entries if codes.size else np.zeros(entries.size, dtype=bool)
+        known, at = _known(entries, codes)
         shown = known & (outputs[at] != _NONE) if codes.size else known
         out[shown, outputs[at[shown]]] = 1.0
         is_missing = entries == MISSING_LEVEL
@@ -291,6 +306,12 @@ class OneHot(Step):
             raise BadEntry(int(refused.argmax()), place, problem)
         if self.unknown == "other" and other != _NONE:
             out[unknown, other] = 1.0
+
+
+def _known(entries: Array, codes: Array) -> tuple[Array, Array]:
+    """Return which entries have one of some sorted codes, and its place."""
+    at = np.minimum(np.searchsorted(codes, entries), max(codes.size - 1, 0))
+    return codes[at] == entries if codes.size else np.zeros(entries.size, dtype=bool), at
 
 
 def _packed(texts: Sequence[str]) -> dict[str, Array]:

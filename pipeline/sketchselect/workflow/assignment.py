@@ -8,7 +8,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,12 @@ from sketchselect._text import counted, first_few, first_names
 from sketchselect.cluster.kmeans.passes import weighted_points
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
+from sketchselect.linalg.hashing import MISSING_LEVEL
 from sketchselect.linalg.kmeans.assignment import distances_to
 from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url, locate
+from sketchselect.prepare.entries import names_after
+from sketchselect.prepare.steps import LISTED_LEVELS, Replaced
 from sketchselect.readers import Matrix, open_vector
 from sketchselect.readers.base import row_texts
 from sketchselect.readers.opening import ROW_NAMES
@@ -113,12 +116,16 @@ class Assigned:
 
     labels: NDArray[np.int32] | None
     outputs: Floats | None
+    replaced: Mapping[tuple[int, int], Replaced]  # What prepare steps took for something else, by step and column
 
     def followed_by(self, other: Assigned) -> Assigned:
         """Return the results of these rows and of those after them."""
         labels = None if self.labels is None else np.concatenate([self.labels, other.labels])
         outputs = None if self.outputs is None else np.concatenate([self.outputs, other.outputs])
-        return Assigned(labels, outputs)
+        replaced = dict(self.replaced)
+        for key, entries in other.replaced.items():
+            replaced[key] = replaced[key].followed_by(entries) if key in replaced else entries
+        return Assigned(labels, outputs, replaced)
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,7 @@ class AssignBlock:
             labels = with_dropped(block, nearest.astype(np.int32), -1)
         if self.model is not None:
             outputs = with_dropped(block, outputs_of(self.model, block.values), np.nan)
-        return Assigned(labels, outputs)
+        return Assigned(labels, outputs, block.replaced or {})
 
 
 def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
@@ -233,6 +240,31 @@ def unneeded(matrix: Matrix, rules: dict[str, Any], steps: Sequence[Step], absen
         f"note: {counted(len(absent), 'column')} of the run {are} not in {matrix.address}, and nothing {verb}: "
         f"{first_names(absent)}"
     ]
+
+
+def replaced_in_words(
+    replaced: Mapping[tuple[int, int], Replaced], steps: Sequence[Step], matrix: Matrix, absent: Sequence[str]
+) -> list[str]:
+    """Return notes of levels of new rows that the run did not have, and of missing values that a step filled.
+
+    `absent`: Columns that the new rows lack.
+    """
+    levels, filled = [], []
+    for (i, column), entries in sorted(replaced.items()):
+        names = names_after(steps[:i], matrix.feature_names, matrix.shape[1])
+        if names is not None and names[column] in absent:
+            continue
+        text = f"{column if names is None else repr(names[column])!s:.80} in {counted(entries.n_rows, 'row')}"
+        if not entries.levels:
+            filled.append(text)
+            continue
+        texts = [
+            "missing" if code == MISSING_LEVEL else repr(matrix.levels[column].names([code], [row])[0])
+            for code, row in entries.levels.items()
+        ]
+        levels.append(f"{text} ({first_few(texts, LISTED_LEVELS - 1)})")
+    notes = [f"note: levels that the run did not have: {first_few(levels, 8)}"] if levels else []
+    return notes + ([f"note: missing values that were filled: {first_few(filled, 8)}"] if filled else [])
 
 
 def require_kinds_of_run(matrix: Matrix, rules: dict[str, Any]) -> None:
