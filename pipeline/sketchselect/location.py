@@ -294,6 +294,8 @@ class Location:
         if (typed := _NEARLY_URL.search(self.url)) is not None:
             return SourceError(f"{self.address}: no such file or folder; did you mean {typed[1]}://{typed[2]}?")
         if self.is_local:
+            if "*" in self.url:
+                return SourceError(f"{self.address}: no such file; patterns are not read: give the folder of the files")
             if os.path.islink(self.url):
                 return SourceError(f"{self.address}: a link that leads to nothing, or to itself; correct the link")
             above = Path(self.url).parent

@@ -345,6 +345,13 @@ def test_a_sample_of_nearly_all_blocks_is_all_of_them(monkeypatch: pytest.Monkey
         assert one.n_solved == n if one.confidence is None else one.n_solved < 0.9 * n
 
 
+def test_of_few_blocks_all_are_solved_and_never_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds in np.linspace(0.1, 4, 40):
+        monkeypatch.setattr(block, "LEAST_SECONDS", seconds)
+        for n_blocks in range(1, 17):
+            assert planned(400 * n_blocks, 64).n_solved in (0, n_blocks)
+
+
 def test_the_cost_is_said_in_seconds_and_as_a_share_only_below_all() -> None:
     small, large = planned(2800, 64), planned(20_000_000, 300)
     assert small.cost_share > 1

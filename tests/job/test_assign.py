@@ -162,6 +162,22 @@ def test_columns_that_nothing_uses_may_be_absent(rows: np.ndarray, tmp_path: Pat
     refused(cli("assign", *words), 1, "these are not in it, or not once: 'ward'; give them")
 
 
+@pytest.mark.parametrize("title", ["Preis (€)", "target"])
+def test_predictions_have_the_title_of_the_target_of_a_file(rows: np.ndarray, tmp_path: Path, title: str) -> None:
+    names = [f"r{i}" for i in range(len(rows))]
+    frame = pd.DataFrame(rows, columns=[f"c{j}" for j in range(9)], index=pd.Index(names, name="id"))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    (3 * frame["c2"]).rename(title).to_csv(tmp_path / "price.csv")
+    whole = job(tmp_path, select={"method": "lasso", "n_features": 1})
+    whole["input"] = {"url": str(tmp_path / "rows.parquet"), "target": str(tmp_path / "price.csv")}
+    result = sks.run(whole)
+    table = pd.read_csv(assigned_file(tmp_path / "out", tmp_path / "rows.parquet"))
+    assert table.columns.tolist() == ["id", "cluster", title]
+    np.testing.assert_allclose(table[title], 3 * frame["c2"], rtol=0.1)
+    assert json.loads((result.folder / "model.json").read_text())["outputs"] == [title]
+    works("verify", result.folder)
+
+
 def test_a_column_that_a_step_uses_may_not_be_absent(rows: np.ndarray, tmp_path: Path) -> None:
     table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
     _written(table, tmp_path / "rows.parquet")

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -422,12 +423,25 @@ def test_eight_times_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypat
     assert peaks[1] < 2 * peaks[0]  # other objects of this process are in it
 
 
-def test_decimal_commas_in_most_columns_are_refused_with_what_to_do(tmp_path):
+def test_folders_and_patterns_of_text_files_are_refused_with_what_to_do(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    for name in ("a.csv", "b.csv", "notes.md"):
+        (folder / name).write_text("x,y\n1,2\n")
+    with pytest.raises(SourceError, match=r"a folder of 2 text files, such as 'a\.csv'; .*to_parquet"):
+        convert(folder, tmp_path / "t.zarr")
+    with pytest.raises(SourceError, match=r"\*\.csv: .*patterns are not read"):
+        convert(folder / "*.csv", tmp_path / "t.zarr")
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_decimal_commas_in_most_columns_are_refused_with_what_to_do(tmp_path, separator):
     path = tmp_path / "t.csv"
-    path.write_text("id;a;b\n1;1,5;2,5\n2;0,25;3\n")
-    with pytest.raises(SourceError, match=r"2 of 3 columns begin with a number with a comma; .*decimal=\",\""):
+    path.write_text("id;a;b\n1;1,5;2,5\n2;0,25;3\n".replace(";", separator))
+    cure = f'2 of 3 columns begin with a number with a comma; .*sep={separator!r}, decimal=","'
+    with pytest.raises(SourceError, match=re.escape(cure).replace(re.escape(".*"), ".*")):
         convert(path, tmp_path / "t.zarr")
-    pd.read_csv(path, sep=";", decimal=",").to_csv(path, index=False)
+    pd.read_csv(path, sep=separator, decimal=",").to_csv(path, index=False)
     assert np.array_equal(
         open_matrix(convert(path, tmp_path / "t.zarr")).read_rows(0, 2), [[1, 1.5, 2.5], [2, 0.25, 3]]
     )

@@ -517,7 +517,7 @@ class Vector(ABC):
     in_memory : bool
         True where the object holds the data itself.
     name : str or None
-        The name of the column of the store that it is; None of a file of its own.
+        The name of the column of the store or table that it is; None of a file of one column.
     holds_fields : bool
         Whether the entries are text as a text file had it, some of which may stand for missing ones ("NA").
     beside : mapping of str to Vector

@@ -230,7 +230,7 @@ class CsvRows:
 
         `apart`: Columns that are left out.
         """
-        if self._separator != ";":
+        if self._separator == ",":
             return
         with _opened(self._location) as file:
             rest = itertools.islice(file, self._n_lines_of_names, None)
@@ -241,7 +241,8 @@ class CsvRows:
         if 2 * commas > len(fields):
             raise SourceError(
                 f"{self.address}: {commas} of {len(fields)} columns begin with a number with a comma; write decimal "
-                'points: pandas.read_csv(..., sep=";", decimal=",") reads decimal commas, thousands="," thousands'
+                f'points: pandas.read_csv(..., sep={self._separator!r}, decimal=",") reads decimal commas, '
+                'thousands="," thousands'
             )
 
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
@@ -622,7 +623,7 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
         values = np.array([np.nan if is_missing_field(entry) else float(entry) for entry in entries])
         vector = ArrayVector(_whole(entries, values), location.address)
     if width > 1:
-        vector.beside = _OtherColumns(table, column, location.address)
+        vector.name, vector.beside = header[column], _OtherColumns(table, column, location.address)
     return vector
 
 

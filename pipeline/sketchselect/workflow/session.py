@@ -256,6 +256,12 @@ class Session:
         with noted_warnings(self, self.config.select.method):
             return estimator(self.config, self.target)
 
+    def target_name(self) -> str | None:
+        """Return the name of the target: that of the column of the source, or of the file with several columns."""
+        name = column_name(self.config.input.target)
+        vector = self.vector("target")
+        return vector.name if name is None and vector is not None else name
+
     @cached_property
     def target(self) -> Vector | None:
         """The opened ``[input] target``, with the groups of its rows, if the job names any."""

@@ -391,7 +391,7 @@ def _selection(
     if "scores.csv" in content["files"]:
         texts["scores.csv"] = "".join(tables.scores_csv(selector.selection_))
     if "model.json" in content["files"]:
-        model = model_of(selector, tables.column_name(session.config.input.target))
+        model = model_of(selector, session.target_name())
         texts["model.json"] = "" if model is None else model_json(model)
     for name, text in texts.items():
         title = "selection" if name == "selection.json" else name

@@ -176,6 +176,7 @@ LEAST_SECONDS = 2.0  # Estimated seconds that it may take in any case: all block
 FEWEST_BLOCKS = 8  # A sample of fewer solved blocks proves less than the spectrum, so none is solved
 CONFIDENCE = 0.99  # Probability of a bound from a sample of blocks, where the job names none
 LARGEST_SAMPLE = 0.9  # From this share on all blocks are solved: a sample would save little and prove less
+SMALL_POPULATION = 2 * FEWEST_BLOCKS  # Of so many blocks all are solved: a sample would often have less than the fewest
 MOST_NBYTES = 1 << 30  # Memory of a block above which none is solved
 
 # Assumed speed of a core, per second: flops of a matrix product, of an eigenvalue problem and of a round of the
@@ -238,8 +239,9 @@ def affordable_blocks(
 ) -> Affordable:
     """Return which blocks of rows the certificate of a run solves, by estimated operations.
 
-    As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
-    their spectral bound, unless that takes more than half of the time: a sample of twice as many then proves more.
+    As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all, or the rows have few. The
+    others contribute their spectral bound, unless that takes more than half of the time: a sample of twice as many then
+    proves more.
     With triangle inequalities where all blocks with them fit, too, or all are solved whatever the cost.
 
     `source`: The prepared rows, all columns.
@@ -267,7 +269,10 @@ def affordable_blocks(
     spent = n_blocks * spectrum if spectral else 0.0
     each = solved - spectrum if spectral else solved
     count = math.floor((budget - spent) / each)
-    if every or (count >= LARGEST_SAMPLE * n_blocks and not too_large):
+    enough = LARGEST_SAMPLE * n_blocks
+    if n_blocks <= SMALL_POPULATION:
+        enough = min(enough, FEWEST_BLOCKS)
+    if every or (count >= enough and not too_large):
         seconds = reading + n_blocks * (dear if triangles else solved)
         return Affordable(description, None, n_blocks, n_blocks, seconds / run, seconds)
     if count < FEWEST_BLOCKS or too_large:

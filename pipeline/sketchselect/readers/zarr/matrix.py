@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sketchselect._text import did_you_mean, first_few
+from sketchselect._text import counted, did_you_mean, first_few
 from sketchselect.errors import SourceError
 from sketchselect.location import Location, locate, status_of
 from sketchselect.readers.anndata_layout import (
@@ -83,6 +83,10 @@ def read_node(location: Location, top: str = "") -> ZarrNode | None:
     return None if document is None else ZarrNode(location, *document, top)
 
 
+def _text_files(folder: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")))
+
+
 def find_node(root: ZarrNode | None, location: Location, key: str | None, groups: Collection[str]) -> ZarrNode:
     """Return the array at `key` below `root` (or `root` itself), or a group of an encoding that is one of `groups`.
 
@@ -93,6 +97,11 @@ def find_node(root: ZarrNode | None, location: Location, key: str | None, groups
             location.existing_version()
         if (page := location.page_instead("zarr.json")) is not None:
             raise page
+        if location.is_local and os.path.isdir(location.url) and (texts := _text_files(location.url)):
+            raise SourceError(
+                f"{location.address}: a folder of {counted(len(texts), 'text file')}, such as {texts[0]!r:.80}; write "
+                "each as Parquet into one folder, by pandas.read_csv(...).to_parquet(...), and give that folder"
+            )
         if location.is_local and not os.path.isdir(location.url):
             what = "and no format is known by this ending; write it as .parquet, .npy or .csv"
         else:

@@ -380,9 +380,11 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         p-values adjusted for all columns: by Holm for "fwe", by Benjamini and Yekutieli for "fdr-by", else by Benjamini
         and Hochberg.
     effects_ : array of shape (n_features,)
-        Correlation with a numeric target. For classes the share of the variance between them ("f"), the difference of
-        the means over the standard deviation within both groups ("t-test"), Cramer's V of the counts ("chi2"), or the
-        rank-biserial correlation, 2 AUC - 1 ("wilcoxon"). Of "mutual-information" the share of the target's entropy.
+        Correlation with a numeric target. For classes the share of the variance between them ("f"), the mean of the
+        first class in ascending order less that of the second over the standard deviation within both ("t-test"),
+        Cramer's V of the counts ("chi2"), or the rank-biserial correlation, 2 AUC - 1, positive where the first class
+        has the larger values ("wilcoxon"); of more classes for the one that differs most, against all others. Of
+        "mutual-information" the share of the target's entropy.
     confint_ : array of shape (n_features, 2)
         95 % confidence intervals of the effects in the population, of each column by itself: the effects of columns
         that are selected because theirs are large are smaller on average. "f": exact for values that are normal
@@ -648,12 +650,15 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
             return "share of the entropy of the target"
         if task == "regression":
             return "correlation with the target"
-        pair = f"{classes[0]} against {classes[1]}" if len(classes) == 2 else "the class that differs most"
+        two = len(classes) == 2
+        # The classes first: a figure cuts long labels.
+        means = f"{classes[0]} less {classes[1]}" if two else "the class that differs most less the others"
+        ranks = f"{classes[0]} above {classes[1]}" if two else "the class that differs most above the others"
         return {
             "f": "share of the variance between classes",
-            "t-test": f"difference of means in standard deviations, {pair}",
+            "t-test": f"{means}: difference of means in standard deviations",
             "chi2": "Cramer's V",
-            "wilcoxon": f"rank-biserial correlation, {pair}",
+            "wilcoxon": f"{ranks}: rank-biserial correlation",
         }[self.score]
 
     def _n_select(self, n_features: int) -> int:

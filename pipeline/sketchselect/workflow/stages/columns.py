@@ -308,7 +308,7 @@ def select(
             selector = fit_selector(session, summary)
             selection: Selection = selector.selection_
             if selector.needs_target:
-                model = model_of(selector, tables.column_name(session.config.input.target))
+                model = model_of(selector, session.target_name())
             if model is not None and model.is_of_codes and "task" in selector.get_params():
                 session.note(
                     'the target has the values 0 and 1 alone: task = "classification" in [select] predicts these as '
