@@ -238,6 +238,12 @@ def named(names, **context):
 MISTAKES = {
     "width": (Moments().from_block(np.eye(4)), Incompatible, "the base has 3 columns, the new rows have 4"),
     "names": (named(("a", "x", "c")), Incompatible, "column 1 is named 'b' in the base and 'x'"),
+    "order": (named(("a", "c", "b")), Incompatible, "both have the same columns in another order; write"),
+    "a column less": (
+        Moments().from_block(np.eye(2)).with_context(prepare=(), feature_names=("a", "c")),
+        Incompatible,
+        "the base has 3 columns, the new rows have 2; only the first has 'b'",
+    ),
     "steps": (named(None, prepare=("l2",)), Incompatible, "prepared with [], the new rows with ['l2']"),
     "constant": (Moments().from_block(np.ones((5, 3))), EmptyInput, "no scatter in the new rows: 5 rows, all equal"),
     "one row": (Moments().from_block(np.ones((1, 3))), EmptyInput, "no scatter in the new rows: 1 rows"),

@@ -177,9 +177,11 @@ def test_names_and_prepare_steps_must_agree():
     with pytest.raises(Incompatible, match="'c' and 'x'"):
         a.merge(fd.from_block(X).with_context(prepare=(), feature_names=("a", "b", "x")))
     wider = fd.from_block(np.eye(4)).with_context(prepare=(), feature_names=("a", "b", "c", "x"))
-    for one, another in ((a, wider), (wider, a)):
-        with pytest.raises(Incompatible, match=r"columns; only one of the two has 'x'$"):
+    for one, another, which in ((a, wider, "second"), (wider, a, "first")):
+        with pytest.raises(Incompatible, match=rf"columns; only the {which} has 'x'; summarize the same columns"):
             one.merge(another)
+    with pytest.raises(Incompatible, match=r"'b' and 'c'; both have the same columns in another order; write"):
+        a.merge(fd.from_block(X).with_context(prepare=(), feature_names=("a", "c", "b")))
     with pytest.raises(Incompatible, match=r"3 and 4 columns$"):
         fd.from_block(X).merge(wider)
     with pytest.raises(Incompatible, match="l2"):

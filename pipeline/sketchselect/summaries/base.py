@@ -498,7 +498,7 @@ class Summary(ABC, Generic[R]):
         if self.n_features != other.n_features:
             raise Incompatible(
                 f"cannot merge {self.kind} summaries of different width: "
-                f"{self.n_features} and {other.n_features} columns{_one_sided(self.context, other.context)}"
+                f"{self.n_features} and {other.n_features} columns{differing(self.feature_names, other.feature_names)}"
             )
         n_mine = getattr(self.record, "n_targets", 0)
         n_theirs = getattr(other.record, "n_targets", 0)
@@ -519,7 +519,9 @@ class Summary(ABC, Generic[R]):
         a, b = self.context.feature_names, other.context.feature_names
         if a is not None and b is not None and a != b:
             j = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
-            raise Incompatible(f"cannot merge {self.kind} summaries whose column {j} is named {a[j]!r} and {b[j]!r}")
+            raise Incompatible(
+                f"cannot merge {self.kind} summaries whose column {j} is named {a[j]!r} and {b[j]!r}{differing(a, b)}"
+            )
         if self.keyed_by_rows:
             require_disjoint(self.kind, self.context.rows, other.context.rows)
 
@@ -571,13 +573,15 @@ def _value_text(value: Any) -> str:
     return repr(value).strip("<>") if isinstance(value, Summary) else repr(value)
 
 
-def _one_sided(a: Context, b: Context) -> str:
-    """Return the end of a message, with names of columns that one of two summaries lacks, if both have names."""
-    if a.feature_names is None or b.feature_names is None:
+def differing(a: Sequence[str] | None, b: Sequence[str] | None) -> str:
+    """Return the end of a message on columns of two summaries: those that one lacks, or that their order differs."""
+    if a is None or b is None:
         return ""
-    mine, theirs = set(a.feature_names), set(b.feature_names)
-    names = [name for name in dict.fromkeys((*a.feature_names, *b.feature_names)) if (name in mine) != (name in theirs)]
-    return f"; only one of the two has {first_names(names)}" if names else ""
+    mine, theirs = set(a), set(b)
+    others = {"first": [name for name in a if name not in theirs], "second": [name for name in b if name not in mine]}
+    if parts := [f"only the {which} has {first_names(names)}" for which, names in others.items() if names]:
+        return f"; {', '.join(parts)}; summarize the same columns of both"
+    return "; both have the same columns in another order; write the rows of one in the order of the other's columns"
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:

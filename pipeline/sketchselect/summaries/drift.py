@@ -21,7 +21,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, require_number, require_positive
-from sketchselect.summaries.base import Summary
+from sketchselect.summaries.base import Summary, differing
 from sketchselect.summaries.containers import pick
 from sketchselect.summaries.frequent_directions import DecayedDirections, FrequentDirections
 from sketchselect.summaries.moments import DecayedMoments, Moments
@@ -255,13 +255,16 @@ def _spectrum(source: Any, whose: str) -> Any:
 
 def _require_comparable(old: Any, new: Any) -> None:
     if old.n_features != new.n_features:
-        raise Incompatible(f"drift: the base has {old.n_features} columns, the new rows have {new.n_features}")
+        raise Incompatible(
+            f"drift: the base has {old.n_features} columns, the new rows have {new.n_features}"
+            f"{differing(old.feature_names, new.feature_names)}"
+        )
     names, others = old.feature_names, new.feature_names
     if names is not None and others is not None and names != others:
         j = next(i for i, (a, b) in enumerate(zip(names, others, strict=True)) if a != b)
         raise Incompatible(
-            f"drift: column {j} is named {names[j]!r} in the base and {others[j]!r} in the new rows; "
-            "summarize the same columns in the same order"
+            f"drift: column {j} is named {names[j]!r} in the base and {others[j]!r} in the new rows"
+            f"{differing(names, others)}"
         )
     if old.prepare != new.prepare:
         raise Incompatible(
