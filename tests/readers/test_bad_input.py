@@ -333,6 +333,19 @@ def test_estimators_refuse_columns_that_are_no_numbers(column, part):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "other", [[1.0, 2.0, 3.0], [True, False, True], pd.array([1, 2, 3], "Int64"), pd.array([1.5, 2, 3], "Float64")]
+)
+def test_estimators_refuse_complex_columns_by_name(other):
+    """NumPy would drop the imaginary part where another column is nullable."""
+    for dtype in (complex, object):
+        frame = pd.DataFrame({"a": other, "b": np.array([1 + 1j, 2, 3], dtype)})
+        with pytest.raises(SourceError, match=f"'b' is of type {np.dtype(dtype)}") as caught:
+            KMeans(1).fit(frame)
+        assert "\n" not in str(caught.value)
+        assert dtype is object or "real part or the modulus" in str(caught.value)
+
+
 def test_estimators_refuse_names_that_are_there_twice():
     with pytest.raises(SourceError, match="2 columns are named 'a'"):
         KMeans(1).fit(pd.DataFrame(GOOD, columns=[*"bca"[: GOOD.shape[1] - 2], "a", "a"]))

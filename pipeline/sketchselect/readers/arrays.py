@@ -15,7 +15,16 @@ from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
-from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_names, require_matrix, warn_of_rounding
+from sketchselect.readers.base import (
+    ALLOWED,
+    REAL_NUMBERS,
+    Matrix,
+    Nonfinite,
+    Vector,
+    as_names,
+    require_matrix,
+    warn_of_rounding,
+)
 from sketchselect.readers.tables import (
     EncodedFrame,
     advice,
@@ -374,7 +383,8 @@ def _holds_numbers(column: Any, dtype: Any) -> bool:
             column.to_numpy(dtype=float, na_value=np.nan)
         except (TypeError, ValueError):
             return False
-    return kind not in "mM"
+        return not any(isinstance(entry, (complex, np.complexfloating)) for entry in column)
+    return kind not in "mMc"
 
 
 def _require_distinct(names: Iterable[Any]) -> None:
@@ -412,6 +422,8 @@ def not_numeric(
     kind = _kind_of(dtype)
     alike = [other for other, of_other in others if kind is not None and _kind_of(of_other) == kind]
     cure = "leave it out or turn it into numbers"
+    if getattr(dtype, "kind", "O") == "c":
+        cure = REAL_NUMBERS
     if kind is not None and kind not in encode:
         cure = advice(kind, several=bool(alike))
     too = as_others(alike, kind)

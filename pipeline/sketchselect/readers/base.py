@@ -30,9 +30,12 @@ MissingPolicy = Literal["error", "fill"]
 """Policies for Zarr chunks without a file."""
 
 ALLOWED = "bool, int8 to int64, uint8 to uint64, float16, float32 and float64"
+REAL_NUMBERS = "take the real part or the modulus"
+"""What to do about complex numbers."""
+
 _EXACT = 2**53
 _HINTS = {
-    "c": "take the real part or the modulus",
+    "c": REAL_NUMBERS,
     "M": "turn dates into numbers first",
     "m": "turn durations into numbers first",
     "V": "choose one field of the records",
