@@ -200,9 +200,24 @@ def test_numbers_in_another_notation_are_warned_of_and_repeated_names_refused(tm
         convert(tmp_path / "t.csv", tmp_path / "t.zarr")
     texts = [str(warning.message) for warning in caught]
     assert any("text looks like numbers in 'bmi', 'weight', 'cost'; written as 1234.5" in text for text in texts)
+    assert not any("dates such as" in text for text in texts)
     (tmp_path / "t.csv").write_text(text.format("age"))
     with pytest.raises(SourceError, match=r"t\.csv: columns 0 and 1 are both named 'age'"):
         convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+
+
+def test_dates_in_another_notation_are_said_to_be_dates(tmp_path: Path) -> None:
+    head = "id,age,came,left,seen,at,version,ip\n"
+    (tmp_path / "t.csv").write_text(
+        head + "1A,30,31.12.2024,12/31/24,3-4-2024,1.2.2024 08:00,1.12.3.4,10.0.2024.1\n" * 2
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+    texts = [str(warning.message) for warning in caught]
+    (of_dates,) = [text for text in texts if "dates such as" in text]
+    assert "in 'came', 'left', 'seen', 'at' are read as text; written as 2024-12-31" in of_dates
+    assert not any("looks like numbers" in text and "'came'" in text for text in texts)
 
 
 def test_a_table_of_text_alone_is_refused(tmp_path: Path) -> None:

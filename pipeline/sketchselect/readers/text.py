@@ -35,6 +35,7 @@ from sketchselect.readers.tables import is_missing_field
 _COUNTED = 1 << 22
 _OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
 _SEPARATED_DIGITS = re.compile(r"[-+]?\d[\d.' ]*[,.' ][\d.,' ]*")
+_LOCAL_DATE = re.compile(r"(0?[1-9]|[12]\d|3[01])([./-])(0?[1-9]|[12]\d|3[01])\2(\d{4}|\d\d)(?![\d.,/-])")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
 _MANY_DIGITS = re.compile(r"(?<![\w.])\d{16,300}(?![\w.])")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
@@ -149,6 +150,8 @@ class CsvRows:
         Places of those among them that are numbers.
     like_numbers : list of str
         Columns of text whose first entry looks like a number in another notation: a decimal comma, a unit.
+    like_dates : list of str
+        Columns of text whose first entry is like 31.12.2024 or 12/31/2024.
     has_row_names : bool
         Whether the first column is text, or left out: names of the rows.
     largest_whole : int
@@ -189,6 +192,7 @@ class CsvRows:
         if self.n_rows < 1:
             raise EmptyInput(f"{self.address}: no rows under the line of column names")
         self._look_like_numbers: set[int] = set()
+        self._look_like_dates: set[int] = set()
         text, empty = self._text_columns()
         # A separator at the end of every line.
         no_column = {self._width - 1} if self._header and not self._header[-1] and self._width - 1 in empty else set()
@@ -220,6 +224,7 @@ class CsvRows:
             self.texts[name if usable else f"column {j + 1}"] = j
         self.left_out = {name for name, j in self.texts.items() if j in apart}
         self.like_numbers = [name for name, j in self.texts.items() if j in self._look_like_numbers]
+        self.like_dates = [name for name, j in self.texts.items() if j in self._look_like_dates]
         is_index = self._header is not None and not self._header[0]
         self.nearly_numbers = {
             name: NumberCount() for name, j in self.texts.items() if j not in apart and not (is_index and j == 0)
@@ -313,7 +318,9 @@ class CsvRows:
                     last = max(last, end)
                     seen = {j for j in undecided if j < len(fields) and not is_missing_field(fields[j])}
                     text |= {j for j in seen if not is_number(fields[j])}
-                    notations = {j: _OTHER_NOTATION if j else _SEPARATED_DIGITS for j in seen & text}
+                    dates = {j for j in seen & text if _LOCAL_DATE.match(fields[j].strip())}
+                    self._look_like_dates |= dates
+                    notations = {j: _OTHER_NOTATION if j else _SEPARATED_DIGITS for j in seen & text - dates}
                     self._look_like_numbers |= {
                         j for j, notation in notations.items() if notation.fullmatch(fields[j].strip())
                     }

@@ -504,6 +504,12 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
             "written as 1234.5 (decimal point, no separators, no unit) they are features"
         )
+    if rows.like_dates:
+        warn(
+            f"{rows.address}: dates such as 31.12.2024 or 12/31/2024 in {first_names(rows.like_dates, 8)} are read as "
+            'text; written as 2024-12-31 (pandas: to_datetime(column, format="%d.%m.%Y") or "%m/%d/%Y") they are dates '
+            f'for the prepare step "{ENCODINGS["dates"]}"'
+        )
     nearly = [name for name, count in rows.nearly_numbers.items() if count.is_nearly_all]
     if nearly := [name for name in nearly if name not in rows.like_numbers]:
         count = rows.nearly_numbers[nearly[0]]
