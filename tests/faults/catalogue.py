@@ -102,6 +102,8 @@ FAULTS = (
         OPERATORS + "a_cluster_that_is_scaled_by_its_work_may_have_no_worker_yet"),
     row("worker", "of other libraries, joining during the run", "an error with its address and versions at its first partition or merge",
         OPERATORS + "a_worker_of_other_libraries_that_joins_late_is_named"),
+    row("worker", "other files than the job's process has at the path of the source, or with other times", "refused: the source is named, and what gives all the same",
+        OPERATORS + "a_worker_with_files_of_its_own_is_refused"),
     row("worker", "`SystemExit` or `KeyboardInterrupt` in a task", "an ordinary error; no worker dies",
         DEATHS + "leaving_inside_a_task_does_not_kill_the_worker"),
     row("cluster", "the scheduler dies, between passes or within", "exit code 75; the same command resumes, also where it is not back yet",

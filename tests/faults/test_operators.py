@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import re
 import resource
 import shutil
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import dask
 import numpy as np
 import pytest
+import scipy.sparse
 import typer
 from distributed.core import Status
 from tests.deploy.conftest import wait_until
@@ -22,12 +24,24 @@ from tests.job.commands import start
 from tests.passing import Recorder, dask_cluster
 
 from sketchselect.cli.shell import plain_errors
-from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, Stalled
-from sketchselect.execution import Source, clusters, dask_engine, local_cluster, watch
+from sketchselect.cluster.kmeans.passes import LOAD_ROWS
+from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, SourceChanged, Stalled
+from sketchselect.execution import (
+    Checkpoint,
+    PassOptions,
+    Source,
+    clusters,
+    dask_engine,
+    local_cluster,
+    summarize_source,
+    watch,
+)
 from sketchselect.execution.clusters import connect
 from sketchselect.execution.dask_engine import DaskEngine
-from sketchselect.readers import open_matrix
+from sketchselect.execution.engine import make_plan
+from sketchselect.readers import convert, open_matrix
 from sketchselect.selectors import VarianceSelector
+from sketchselect.summaries import ColumnStats, FrequentDirections, frequent_directions
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +146,41 @@ def test_a_worker_of_other_libraries_that_joins_late_is_named(source):
         replace_worker = Once(lambda: engine.client.run(joined_late))
         with pytest.raises(BadCluster, match=r"worker tcp://.* libraries \(numpy 1\.0, here"):
             run(source, engine, leaf=Slowly(0.05), progress=replace_worker)
+
+
+def summarized(source, options):
+    summarize_source(source, ColumnStats(), options)
+
+
+def saved(source, options):
+    summarize_source(source, ColumnStats(), options.but(checkpoint=Checkpoint("nodes", min_bytes=0, state_ratio=0)))
+
+
+def persisted(source, options):
+    blocks = options.engine.persist_blocks(make_plan(source, LOAD_ROWS, options))
+    options.engine.client.gather(list(blocks.values()))
+
+
+def in_panels(source, options):
+    summarize_source(source, FrequentDirections(12), options)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_worker_with_files_of_its_own_is_refused(factor, tmp_path, monkeypatch):
+    monkeypatch.setattr(frequent_directions, "PANELS_ABOVE_NBYTES", 1)
+    monkeypatch.setattr(frequent_directions, "PANEL_NBYTES", 8 * 12 * 128)
+    rows = scipy.sparse.random_array((600, 900), density=0.02, format="csr", rng=np.random.default_rng(0))
+    for place, content in ((tmp_path / "here", rows), (tmp_path / "there", factor * rows)):
+        place.mkdir()
+        convert(content, place / "dense.zarr", chunks=(8, 900))
+        convert(content, place / "sparse.zarr")
+    monkeypatch.chdir(tmp_path / "here")
+    with local_cluster(1) as engine:
+        engine.client.run(os.chdir, str(tmp_path / "there"))
+        for read, name in ((summarized, "dense"), (saved, "dense"), (persisted, "dense"), (in_panels, "sparse")):
+            source = Source(open_matrix(f"/proc/self/cwd/{name}.zarr"))
+            with pytest.raises(SourceChanged, match=rf"/proc/self/cwd/{name}\.zarr: .*other files there .* rsync -a"):
+                read(source, PassOptions(engine, 60_000))
 
 
 @pytest.mark.parametrize("key", ["distributed.comm.timeouts.connect", "distributed.admin.tick.interval"])

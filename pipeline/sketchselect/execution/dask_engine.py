@@ -596,7 +596,7 @@ def persist_blocks(client: Any, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
         key = (f"block-{plan.token}", index)
         sent = None if plan.prefetched is None else plan.prefetched(span)
         graphs.setdefault(slots[index * len(slots) // len(plan.partitions)], {})[key] = Task(
-            key, read_cached, TaskRef(plan.context_key), span, sent
+            key, read_cached, TaskRef(plan.context_key), span, sent, plan.rows_identity(span.start, span.stop)
         )
     futures = {}
     for worker, graph in graphs.items():

@@ -20,7 +20,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Interrupted, SourceCha
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
 from sketchselect.execution.plan import Engine, LocalPieces, Plan, projection, require_fit
 from sketchselect.execution.source import Block, Source
-from sketchselect.execution.tasks import Reduction, Span, Stopped, TaskContext
+from sketchselect.execution.tasks import OTHER_FILES, Reduction, Span, Stopped, TaskContext
 from sketchselect.execution.tree import UserTaskFailed, make_tree, naming_failures
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import stacked
@@ -299,6 +299,8 @@ def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
     finally:
         progress.finish(plan.stage)
     require_unchanged(before, plan.source)
+    if result.stats.n_changed and not plan.source.matrix.is_remote:  # of others, workers may have an old list of files
+        raise SourceChanged(f"{plan.source.matrix.address}: {OTHER_FILES}")
     saved_here = nodes is not None and plan.context.saving is None and not plan.context.reduction.keeps_panels
     if nodes is not None and saved_here and tree.root not in plan.ready:
         result = save_if_due(result, nodes.rules, nodes.name(tree.root))

@@ -284,7 +284,7 @@ class SketchPlan(Plan[Any]):
         for i in range(done, len(self.partitions)):
             span, count = self.span(i), self._steps[i + 1] - self._steps[i]
             sent = None if self.prefetched is None else self.prefetched(span)
-            name, identity = (None, None) if saving is None else saving.step(i)
+            name, identity = (None, self.rows_identity(span.start, span.stop)) if saving is None else saving.step(i)
             late = self._late(i)
             read = add(self._key("read", i), read_steps, context, span, sent, self.edges, count, identity, late)
             statistics = add(self._key("statistics", i), _statistics, read)

@@ -365,6 +365,7 @@ class Plan(Generic[T]):
     inputs: Graph = field(default_factory=dict)  # Tasks of the user's Dask arrays
     input_keys: list[list[Any]] = field(default_factory=list)  # Of `inputs`, for each array and partition
     sends_rows: bool = False  # Whether rows of this process's memory are among those prefetched
+    is_remote: bool = False  # Whether tasks may run in other processes, which may have files of their own
 
     @property
     def source(self) -> Source:
@@ -417,7 +418,7 @@ class Plan(Generic[T]):
         ]
         elsewhere = [array is not None or sent for array, sent in zip(arrays, is_sent, strict=True)]
         if not any(elsewhere):
-            return self
+            return replace(self, is_remote=remote)
         inputs, keys = cut_arrays([array for array in arrays if array is not None], self.partitions.edges)
         following = iter(keys)
         keys_of = [None if array is None else next(following) for array in arrays]
@@ -443,7 +444,15 @@ class Plan(Generic[T]):
             inputs=inputs,
             input_keys=keys,
             sends_rows=any(is_sent),
+            is_remote=remote,
         )
+
+    def rows_identity(self, start: int, stop: int) -> str | None:
+        """Return the identity of rows that other processes read from file systems of theirs; None for all others."""
+        matrix = self.source.matrix
+        if not self.is_remote or matrix.in_memory or matrix.is_remote or matrix.dask_rows() is not None:
+            return None
+        return matrix.identity(start, stop)
 
     def task_context(self, **changes: Any) -> TaskContext[T]:
         """Return what the tasks share, with changes."""
@@ -545,7 +554,7 @@ class Plan(Generic[T]):
             parts = List(*(ready[child] if child in ready else TaskRef(self.key(child)) for child in children))
             tasks[key] = Task(key, run_merge, context, parts, self.rows(node), name)
             return
-        saved = name, None if nodes is None else nodes.identity(node)
+        saved = name, self.rows_identity(*self.rows(node)) if nodes is None else nodes.identity(node)
         spans = [self.span(i) for i in self.tree.partitions(node)]
         if self.prefetched is None:
             tasks[key] = Task(key, run_leaf, context, spans, None, None, *saved)

@@ -21,6 +21,7 @@ from sketchselect.errors import (
     OutputFailed,
     PartitionFailed,
     SketchSelectError,
+    SourceChanged,
     is_out_of_threads,
 )
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
@@ -75,6 +76,12 @@ class TaskContext(Generic[T]):
     on_task_end: OnTaskEnd | None = None
     reads_ahead: int = 0  # Tasks that read for each that computes
     compute_slot: Callable[[], AbstractContextManager[object]] = nullcontext  # Limits concurrent computation
+
+
+OTHER_FILES = (
+    "a worker has other files there than the process that runs the job, or files with other times; give it the same "
+    "(a shared disk, or copies with their times: rsync -a), and run again when no one writes to them"
+)
 
 
 def run_leaf(
@@ -150,11 +157,19 @@ def with_total(parts: Sequence[Result[Any]], value: T, stats: Statistics = Stati
     return Result(value, Statistics.total([*(part.stats for part in parts), stats]))
 
 
-def read_cached(context: TaskContext[Any], span: Span, sent: Block | None = None) -> CachedBlock:
-    """Return the prepared block of one partition, which stays where it was read."""
-    where = f"partition {span.partition}"
-    with one_blas_thread(), naming(context.source, where, span.start, span.stop), context.compute_slot():
-        return CachedBlock.of(read_block(context.source, span.start, span.stop, context.retries, sent))
+def read_cached(
+    context: TaskContext[Any], span: Span, sent: Block | None = None, identity: str | None = None
+) -> CachedBlock:
+    """Return the prepared block of one partition, which stays where it was read.
+
+    Raises `SourceChanged` where its rows have another `identity`.
+    """
+    source, where = context.source, f"partition {span.partition}"
+    with one_blas_thread(), naming(source, where, span.start, span.stop), context.compute_slot():
+        block = CachedBlock.of(read_block(source, span.start, span.stop, context.retries, sent))
+        if identity is not None and source.matrix.identity(span.start, span.stop) != identity:
+            raise SourceChanged(OTHER_FILES)
+        return block
 
 
 def read_block(
