@@ -1,5 +1,6 @@
 """What operators do to a job on a cluster: suspend it, take its workers away, add one that does not belong there."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import typer
+import zarr
 from distributed.core import Status
 from tests.deploy.conftest import wait_until
 from tests.execution.on_dask import Slowly, run, spans
@@ -38,10 +40,12 @@ from sketchselect.execution import (
 )
 from sketchselect.execution.clusters import connect
 from sketchselect.execution.dask_engine import DaskEngine
-from sketchselect.execution.engine import make_plan
+from sketchselect.execution.engine import LocalEngine, make_plan
 from sketchselect.readers import convert, open_matrix
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import ColumnStats, FrequentDirections, frequent_directions
+from sketchselect.workflow.folder import open_folder
+from sketchselect.workflow.stages.features import WriteColumns, write_features
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +185,23 @@ def test_a_worker_with_files_of_its_own_is_refused(factor, tmp_path, monkeypatch
             source = Source(open_matrix(f"/proc/self/cwd/{name}.zarr"))
             with pytest.raises(SourceChanged, match=rf"/proc/self/cwd/{name}\.zarr: .*other files there .* rsync -a"):
                 read(source, PassOptions(engine, 60_000))
+
+
+def test_a_task_of_an_earlier_run_that_goes_on_late_changes_no_features(tmp_path):
+    X = np.random.default_rng(0).normal(size=(100, 4))
+    source, options = Source(open_matrix(X)), PassOptions(LocalEngine(kind="serial"))
+    for columns in ([0, 1], [2, 3]):
+        with open_folder(tmp_path / "out") as folder:
+            path = folder.staging("features.zarr")
+            write_features(source, np.array(columns), path, None, 0, options)
+            if columns == [0, 1]:
+                late = WriteColumns(str(path), (0, 1), None, np.empty(0, np.int64))
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                late(source.block(0, 100))
+            folder.publish("features.zarr")
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "out" / "features.zarr", mode="r")[:], X[:, 2:])
+    assert not (tmp_path / "out" / "checkpoints" / "staging").exists()
 
 
 @pytest.mark.parametrize("key", ["distributed.comm.timeouts.connect", "distributed.admin.tick.interval"])

@@ -11,6 +11,7 @@ import shutil
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -117,7 +118,8 @@ class OutputFolder:
     def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
         self.path, self.is_read_only, self.was_stopped_early = path, is_read_only, False
         self.checkpoints = path / "checkpoints"
-        self._staging = self.checkpoints / "staging"
+        # Of this run alone: a task of an earlier one, on a worker that was away, may still write to that one's.
+        self._staging = self.checkpoints / "staging" / uuid.uuid4().hex[:8]
         self._log = self.checkpoints / "stages.json"
 
     # --- publishing --------------------------------------------------------------------------------------------
@@ -245,6 +247,7 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
     with locked(folder.path):
         if fresh:
             folder.discard()
+        _remove(folder.checkpoints / "staging")  # what a run that was killed was building
         nodes = (folder.checkpoints / "nodes").rglob("*.sks")
         # It began here, and left neither a finished stage nor a part of one.
         folder.was_stopped_early = folder.checkpoints.is_dir() and not folder._entries() and not any(nodes)
