@@ -118,12 +118,14 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_stays(run: Path, out: Path
     assert (path / "thesis.tex").exists()
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/staging", "checkpoints/nodes"])
+@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/staging", "checkpoints/nodes", "features.zarr"])
 def test_a_file_in_the_place_of_a_folder_is_named_and_stays(run: Path, out: Path, name: str) -> None:
     path = out / name
     shutil.rmtree(path, ignore_errors=True)
     path.write_text("years of work")
     refused(again(run, out), 1, f"{path}: a file where a folder belongs; move it")
+    with pytest.raises(NotOurFolder, match="a file where a folder belongs"), open_folder(out, fresh=True):
+        pass
     assert path.read_text() == "years of work"
 
 

@@ -304,7 +304,7 @@ def require_kinds(path: Path) -> None:
         file = path / name
         if file.is_dir() and not (name.endswith(".zarr") or name in _FOLDERS):
             raise NotOurFolder(f"{file}: a folder where a file belongs; move it, or choose another output folder")
-        if file.is_file() and name in _FOLDERS:
+        if file.is_file() and (name.endswith(".zarr") or name in _FOLDERS):
             raise NotOurFolder(f"{file}: a file where a folder belongs; move it, or choose another output folder")
 
 
