@@ -680,3 +680,23 @@ def test_the_files_of_a_folder_have_a_range_of_names_each(tmp_path: Path) -> Non
     assert matrix.row_names is None
     (note,) = matrix.notes
     assert "the row names 'bird' as a range" in note
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_names_that_match_none_of_a_column_left_out_are_warned_of(tmp_path: Path, ending: str) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 2)), columns=list("ab"))
+    for title, ours, theirs in (
+        ("wine", NAMES, [f"bottle {i}" for i in range(N)]),
+        ("wine_id", np.arange(N) + 1000, np.arange(N) + 2000),
+    ):
+        rows.assign(**{title: ours}).to_parquet(tmp_path / "rows.parquet")
+        matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key=f"-{title}")
+        path = str(table(tmp_path / f"y.{ending}", title, theirs, order=None))
+        with pytest.warns(UserWarning, match=f"'{title}' has none of the names .* taken by place"):
+            assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    # Numbers of another kind, and names in the same order, are no reason for a warning.
+    rows.assign(wine=NAMES, dose=np.arange(N) + 50).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-wine,dose")
+    for title, theirs in (("dose", np.arange(N) + 500), ("bottle", NAMES)):
+        path = str(table(tmp_path / f"y.{ending}", title, theirs, order=None))
+        assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()

@@ -154,25 +154,33 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
 
     By place the entries would be wrong if that column names its rows, and by name if it is something else of them.
     Names are half of those of the source, or all where they are whole numbers, each once. Where the source only counts
-    its rows, such numbers may be ranks: there is a warning.
+    its rows, such numbers may be ranks: there is a warning, as where names of other rows stand in the only such column.
     """
     own: Any = getattr(row_names, "name", None)
     sources = {own: row_names} if row_names is not None else getattr(matrix, "unread_columns", {})
     if own in vector.beside:
         return
     columns = {title: column for title, column in vector.beside.items() if column.dtype.kind in "iuU"}
+    others: list[tuple[str, list[str]]] = []
+    is_in_order = False
     for own, names in sources.items() if columns else ():
         ours = _different_texts(names)
         known = set(ours)
         for title, column in columns.items():
             theirs = _different_texts(column, known) if known else []
+            is_in_order |= bool(theirs)
             if not any(a != b and b in known for a, b in zip(ours, theirs, strict=False)):
-                if known and len(vector.beside) == 1 and row_names is not None and _names_others(column, known):
-                    _warn_of_others(vector, f"column {title!r:.80}", ours, name)
+                is_same = title == own
+                may_be_numbers = is_same and may_be_identifier(title)
+                if known and (len(vector.beside) == 1 or is_same) and _names_others(column, known, may_be_numbers):
+                    others.append((title, ours))
                 continue
             cure = "write the file in their order" if own is None else f"call it {own!r:.80}, to go by it"
             which = f"{name} {vector.address}: its column {title!r:.80} has the names of the source's rows"
             refuse_order(which, ours, cure)
+    if others and not is_in_order:
+        title, ours = others[0]
+        _warn_of_others(vector, f"column {title!r:.80}", ours, name)
 
 
 def require_no_identifier(vector: Vector, matrix: Any, name: str) -> None:
@@ -218,14 +226,14 @@ def refuse_order(which: str, ours: Sequence[str], cure: str) -> None:
     raise SourceError(f"{which} in another order; {cure}, or leave it out if the entries are in place")
 
 
-def _names_others(column: Any, known: set[str]) -> bool:
-    """Return whether the first entries of a column are text, each once, and none is known."""
+def _names_others(column: Any, known: set[str], may_be_numbers: bool) -> bool:
+    """Return whether the first entries of a column are text, or perhaps numbers, each once, and none is known."""
     texts, size = set[str](), min(_FIRST_ROWS, column.n_rows)
     with missing_entries():
         texts = set(row_texts(column, 0, size))
     if not len(texts) == size > 1 or known & texts:
         return False
-    return not any(map(_NUMBER.fullmatch, (min(texts), min(known))))
+    return may_be_numbers or not any(map(_NUMBER.fullmatch, (min(texts), min(known))))
 
 
 def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
