@@ -74,6 +74,8 @@ CASES = [
     ([100, 70] + [1] * 30, [150, 50]),
     ([900, 60, 30, 5, 3, 2], [950, 50]),
     ([5] * 12, [40, 20]),
+    ([690] + [10] * 31, [980, 20]),
+    ([8000] + [50] * 40, [9950, 50]),
 ]
 
 
@@ -92,6 +94,25 @@ def test_independent_tables_are_beyond_the_quantiles_as_rarely_as_they_should(
         assert (p <= level).mean() <= 1.1 * level + 4 * np.sqrt(level / 10_000)
     # The chi-squared distribution of (bins - 1) (classes - 1) degrees of freedom: .15 to .99 in the first four.
     assert (p <= 0.05).mean() >= 0.02
+
+
+@pytest.mark.parametrize(("bins", "classes"), [([690] + [10] * 31, [980, 20]), ([8000] + [50] * 40, [9950, 50])])
+def test_the_skewness_of_counts_beside_a_rare_class_is_that_of_drawn_tables(
+    bins: list[int], classes: list[int]
+) -> None:
+    b, c = np.array(bins), np.array(classes)
+    _, variance, third = (v[0] for v in independence_cumulants(b[None].astype(float), c.astype(float)))
+    # Without the moments of linear parts and rests together .3 and .5, instead of 1 and 1.1.
+    assert third / variance**1.5 == pytest.approx(stats.skew(drawn(b, c, 40_000)), rel=0.3)
+
+
+def test_a_rare_event_among_many_bins_is_not_thought_rarer_by_orders_of_magnitude() -> None:
+    # Both rows of a class are in one of 256 bins with probability 1 / 256: G has two values.
+    b, c = np.full(256, 400), np.array([102_398, 2])
+    cumulants = independence_cumulants(b[None].astype(float), c.astype(float))
+    g = drawn(b, c, 10_000)
+    x, freedom = independence_tail(g, Cumulants(*(v[0] for v in np.array(cumulants)[:, :, None])))
+    assert (stats.chi2.sf(x, freedom) > 1 / 256 / 8).all()
 
 
 def test_what_the_margins_leave_to_chance_alone_is_no_evidence() -> None:

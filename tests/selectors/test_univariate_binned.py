@@ -73,6 +73,19 @@ def test_rare_values_that_are_those_of_a_rare_class_are_selected() -> None:
     assert selector.support_.tolist() == [0]
 
 
+@pytest.mark.parametrize(("rare", "size", "both"), [(3, 20, 3), (5, 5, 5), (20, 20, 6), (50, 20, 12), (2, 2, 2)])
+def test_pvalues_of_rare_values_and_a_rare_class_are_near_those_of_the_exact_test(
+    rare: int, size: int, both: int
+) -> None:
+    X = np.zeros((100_000, 1))
+    X[size - both : size - both + rare] = 1.0
+    selector = UnivariateSelector("mutual-information", mode="fpr").fit(X, np.arange(100_000) < size)
+    exact = stats.hypergeom.sf(both - 1, 100_000, rare, size)
+    # By the chi-squared distribution with three equal cumulants alone, too large by factors of 1e4 to 1e20.
+    assert abs(selector.log_pvalues_[0] - np.log(exact)) < np.log(60)
+    assert np.log(selector.pvalues_[0]) == pytest.approx(selector.log_pvalues_[0])
+
+
 def test_information_with_numbers_is_that_of_both_binned() -> None:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((3000, 4))

@@ -28,12 +28,17 @@ class Cumulants(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Moments of the terms of one class by the size of the bin; `slope` is that of their linear part."""
+    """Moments of the terms of one class by the size of the bin, less their linear part, whose slope is `slope`.
+
+    `square`, `cross`: Of the squared count and the rest, and of the count and the squared rest.
+    """
 
     mean: Floats
     slope: Floats
     variance: Floats
     third: Floats
+    square: Floats
+    cross: Floats
 
 
 def independence_cumulants(of_bins: Floats, of_classes: Floats) -> Cumulants:
@@ -43,7 +48,8 @@ def independence_cumulants(of_bins: Floats, of_classes: Floats) -> Cumulants:
     The mean, that of every f added up, is exact. For the others f is a linear part, ``k cov(f, k) / var(k)``, and a
     rest. The linear parts of all cells are a linear statistic of a permutation, whose variance is exact. The rests are
     taken as independent, each with the moments of its cell over ``w = (1 - share of bin) (1 - share of class)``, and
-    over w squared for the third: with many rows in every cell that is the chi-squared distribution.
+    over w squared for the third: with many rows in every cell that is the chi-squared distribution. The third moments
+    of linear parts and rests together are those within each cell.
 
     Parameters
     ----------
@@ -80,20 +86,23 @@ def independence_cumulants(of_bins: Floats, of_classes: Floats) -> Cumulants:
     )
     # Slopes less their means by bin and by class: what the margins fix has no variance.
     slopes = np.array([cell.slope for cell in cells])
-    for slope, share in zip(slopes - class_shares @ slopes, class_shares, strict=True):
+    for cell, slope, share in zip(cells, slopes - class_shares @ slopes, class_shares, strict=True):
         if slope.any():
             of_bin = of_each_bin(slope)
             centred = np.where(of_bins > 0, of_bin - (shares * of_bin).sum(axis=1, keepdims=True), 0.0)
             variance += n**2 / (n - 1) * share * (shares * centred**2).sum(axis=1)
             third += n * share * (shares * centred**3).sum(axis=1)
+            third += 3 * (centred * (centred * of_each_bin(cell.square) + of_each_bin(cell.cross))).sum(axis=1)
     return Cumulants(mean, variance, third)
 
 
 def independence_tail(g: Floats, cumulants: Cumulants) -> tuple[Floats, Floats]:
     """Return `x` and `freedom` of which the tail of chi-squared is that of the G statistic: three cumulants are equal.
 
-    The skewness is at least that of the gamma distribution of this mean and variance, and at most 4; the standard
-    deviation is at least a thousandth of the mean: rounding is no evidence where the margins leave nothing to chance.
+    The skewness is at least that of the gamma distribution of this mean and variance. Where one cell makes it large, it
+    is at most 4, and further out 1.7 times the distance from the mean in standard deviations, at which the tail is
+    heaviest. The standard deviation is at least a thousandth of the mean: rounding is no evidence where the margins
+    leave nothing to chance.
 
     Examples
     --------
@@ -103,9 +112,10 @@ def independence_tail(g: Floats, cumulants: Cumulants) -> tuple[Floats, Floats]:
     """
     deviation = np.maximum(np.sqrt(cumulants.variance), 1e-3 * cumulants.mean)
     least = 2 * deviation / cumulants.mean
-    skewness = np.maximum(np.minimum(cumulants.third / deviation**3, 4.0), least)
+    distance = (g - cumulants.mean) / deviation
+    skewness = np.maximum(np.minimum(cumulants.third / deviation**3, np.maximum(4.0, 1.7 * distance)), least)
     freedom = 8 / skewness**2
-    x = np.maximum(freedom + (g - cumulants.mean) / deviation * np.sqrt(2 * freedom), 0.0)
+    x = np.maximum(freedom + distance * np.sqrt(2 * freedom), 0.0)
     return x, freedom
 
 
@@ -124,6 +134,7 @@ def _cells_of(n: float, of_bins: Floats, of_class: float) -> _Cells:
     expected = of_bins * of_class / n
     w = (1 - of_bins / n) * (1 - of_class / n)
     mean, slope, variance, third = w.copy(), np.zeros_like(w), 2 * w, 8 * w
+    square, cross = np.zeros_like(w), np.zeros_like(w)
     few = np.flatnonzero((expected < _MANY_ROWS) & (w > 0))
     a, e = of_bins[few, None], expected[few, None]
     low = np.maximum(a + of_class - n, 0.0)
@@ -147,4 +158,5 @@ def _cells_of(n: float, of_bins: Floats, of_class: float) -> _Cells:
         slope[few] = np.nan_to_num(average(f * k) / average(k**2))
     rest = f - slope[few, None] * k
     variance[few], third[few] = average(rest**2) / w[few], average(rest**3) / w[few] ** 2
-    return _Cells(mean, slope, variance, third)
+    square[few], cross[few] = average(k**2 * rest) / w[few] ** 2, average(k * rest**2) / w[few] ** 2
+    return _Cells(mean, slope, variance, third, square, cross)

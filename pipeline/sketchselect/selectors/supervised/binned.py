@@ -54,6 +54,7 @@ class Information(NamedTuple):
     `variance`: Of the logarithm of a cell's share over that expected, the mean of which is `plug_in`, over the rows.
     `of_chance`: Cumulants of the G statistic, twice the rows times `plug_in`, of columns without a relation to the
     target; NaN where all rows are in one bin, or of one class.
+    `freedom`: Degrees of freedom of the G statistic if every cell has many rows.
     `entropy`: That of the target, a number.
     """
 
@@ -61,6 +62,7 @@ class Information(NamedTuple):
     corrected: Floats
     variance: Floats
     of_chance: Cumulants
+    freedom: Floats
     entropy: float
 
 
@@ -71,7 +73,7 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
     the margins, over twice the rows); Woolf 1957 (the G statistic).
     """
     n_features = counts.shape[0]
-    plug_in, bias, variance = (np.zeros(n_features) for _ in range(3))
+    plug_in, bias, variance, freedom = (np.zeros(n_features) for _ in range(4))
     of_chance = Cumulants(*np.full((3, n_features), np.nan))
     of_classes = counts[:1].sum(axis=(0, 1)).astype(np.float64)
     n = max(float(of_classes.sum()), 1.0)
@@ -85,14 +87,19 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
         variance[piece] = scipy.special.xlogy(terms, ratio).sum(axis=(1, 2)) / n - plug_in[piece] ** 2
         n_bins, n_cells = np.count_nonzero(of_bins, axis=1), np.count_nonzero(cells, axis=(1, 2))
         bias[piece] = (n_cells - n_bins - n_classes + 1) / (2 * n)
-        varies = (n_bins > 1) & (n_classes > 1)
+        freedom[piece] = (n_bins - 1) * (n_classes - 1)
+    # Many columns at a time: each time costs a table for every class.
+    width = max(1, _PIECE_VALUES // (4 * max(counts.shape[1], 1)))
+    for start in range(0, n_features if n_classes > 1 else 0, width):
+        columns = slice(start, start + width)
+        varies = freedom[columns] > 0
         if varies.any():
-            for all_columns, values in zip(
-                of_chance, independence_cumulants(of_bins[varies], of_classes[of_classes > 0]), strict=True
-            ):
-                all_columns[piece][varies] = values
+            of_bins = counts[columns].sum(axis=2)[varies].astype(np.float64)
+            cumulants = independence_cumulants(of_bins, of_classes[of_classes > 0])
+            for all_columns, values in zip(of_chance, cumulants, strict=True):
+                all_columns[columns][varies] = values
     entropy = float(-scipy.special.xlogy(of_classes / n, of_classes / n).sum())
-    return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), of_chance, entropy)
+    return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), of_chance, freedom, entropy)
 
 
 class RankSums(NamedTuple):

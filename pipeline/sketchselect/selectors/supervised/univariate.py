@@ -281,8 +281,11 @@ def tests_of_histogram(histogram: TargetHistogram, score: str) -> tuple[ColumnTe
         p, log = _joined(scipy.special.chdtrc(freedom, x), _log_chi_squared_tail(x, freedom))
         # Far out the probability goes with exp(-g / 2), however little the margins leave to chance.
         least, log_least = _joined(scipy.special.chdtrc(1.0, g), _log_chi_squared_tail(g, 1.0))
+        # The tail of one rare cell alone is too long: two cells more than the table can fill freely bound it.
+        most = np.maximum(information.freedom, information.of_chance.mean) + 2
+        p_most, log_most = _joined(scipy.special.chdtrc(most, g), _log_chi_squared_tail(g, most))
+        p, log = np.minimum(np.maximum(p, least), p_most), np.minimum(np.maximum(log, log_least), log_most)
         values = np.where(np.isnan(information.of_chance.mean), np.nan, information.corrected)
-        p, log = np.maximum(p, least), np.maximum(log, log_least)
         return ColumnTests(values, p, log), information_effects(information, histogram.weight)
     classes = counts[:, :, histogram.class_weights > 0]
     of_bins = classes.sum(axis=2)
