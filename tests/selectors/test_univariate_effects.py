@@ -130,3 +130,12 @@ def test_the_table_of_all_columns_has_the_limits(rows: tuple[Any, Any]) -> None:
         if row["column"] != "3":
             assert (float(row["confint_low"]), float(row["confint_high"])) == (low, high)
     assert table[3]["confint_low"] == ""
+
+
+def test_intervals_of_rare_values_beside_a_rare_class_without_a_relation_hold_zero() -> None:
+    X = np.zeros((100_000, 2))
+    X[100:105, 0] = 1.0
+    X[100:120, 1] = 1.0
+    selector = UnivariateSelector("mutual-information", mode="fpr").fit(X, np.arange(100_000) < 5)
+    assert (selector.pvalues_ > 0.5).all()
+    assert (selector.confint_[:, 0] == 0).all()

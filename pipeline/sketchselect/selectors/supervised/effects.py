@@ -100,7 +100,8 @@ def information_effects(information: Information, n_rows: float) -> Effects:
 
     The share is that of the binned values. Its interval is of the information before it is corrected for bias.
     """
-    freedom = information.of_chance.mean
+    # With less than one degree of freedom the noncentral distribution has nearly all of its probability at 0.
+    freedom = np.maximum(information.of_chance.mean, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         wider = information.variance / (2 * information.plug_in)
         limits = _of_chi_squared(2 * n_rows * information.plug_in, freedom, wider)
