@@ -140,3 +140,19 @@ def test_rows_that_are_no_counts_are_refused_by_row_and_column(text_job: Any, tm
     job = text_job(input={"url": str(tmp_path / "rows.npy")}, select={"n_features": 2}, cluster={"n_clusters": 2})
     with pytest.raises(BadBlock, match=r"row 4, column 2: 0\.25 is not a count"):
         sks.run(job)
+
+
+@pytest.mark.filterwarnings("default:.*had statistics of other rows")
+def test_steps_fitted_anew_for_a_selection_of_other_rows_are_warned_of(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, scale in (("all", 1.0), ("site", 3.0)):
+        np.save(tmp_path / f"{name}.npy", scale * rng.standard_normal((60, 4)))
+    whole = {"input": {"url": str(tmp_path / "all.npy")}, "prepare": {"steps": ["standardise"]}}
+    whole |= {"select": {"method": "variance", "n_features": 2}, "output": {"dir": str(tmp_path / "run")}}
+    folder = sks.run(whole).folder
+    words = ("cluster", tmp_path / "site.npy", "--selection", folder / "selection.json", "--n-clusters", 2, "-o")
+    own = works(*words, tmp_path / "own", "--prepare", "standardise").output
+    assert "'standardise' of the selection had statistics of other rows" in own
+    assert "--fitted" in own
+    same = works(*words, tmp_path / "same", "--prepare", "standardise", "--fitted", folder / "prepare.sks").output
+    assert "other rows" not in same + works(*words, tmp_path / "default").output

@@ -657,6 +657,13 @@ def test_of_runs_from_the_clusters_of_the_sample_a_point_has_the_same_interval_w
     assert (alone.low, alone.ratio, alone.high) == (among.low, among.ratio, among.high)
 
 
+def test_a_tolerance_that_was_meant_in_per_cent_is_warned_of() -> None:
+    X = np.random.default_rng(0).standard_normal((60, 5))
+    with pytest.warns(UserWarning, match=r"tolerance = 5 .*6 times as large; 0\.05 is 5 %"):
+        AutoSelector(n_clusters=3, tolerance=5.0, methods=["variance"]).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:tolerance = 9")
 @pytest.mark.parametrize("seed", range(3))
 def test_columns_that_need_the_centres_of_the_sample_come_with_them_and_it_is_said(seed: int) -> None:
     """Three of twelve columns hold a part of what tells ten clusters apart: k-means has many optima there."""

@@ -393,7 +393,7 @@ def cluster(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
-    from sketchselect.errors import ConfigError
+    from sketchselect.errors import ConfigError, warn
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.job import run_config
     from sketchselect.workflow.stages.columns import STEPS_FILE
@@ -406,6 +406,12 @@ def cluster(
     # Steps fitted to all rows (their labels have a #) need the statistics in the folder of the selection's run.
     if fitted is None and prepare is None and statistics.exists() and any("#" in label for label in steps):
         fitted = str(statistics)
+    fitted_before = {label.partition("#")[0] for label in selection_read.prepare if "#" in label}
+    if fitted is None and (own := [repr(step) for step in steps if step in fitted_before]):
+        warn(
+            f"{selection}: {', '.join(own)} of the selection had statistics of other rows, and here those of {source}, "
+            "so that centres are in other units: to have the same, give --fitted"
+        )
     config = _job(
         source,
         {"key": key, "labels": labels, "storage_options": storage_options(storage)},

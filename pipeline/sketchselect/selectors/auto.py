@@ -536,6 +536,9 @@ class AutoSelector(BaseSelector):
         curve, is_open, surely = self._measured[1], self.n_features_to_select == "auto", self.largest_objective is None
         # The table must not depend on earlier calls of a job.
         curve.clear()
+        if self.tolerance >= 1:
+            times = f"{1 + self.tolerance:g} times"
+            warn(f"tolerance = {self.tolerance:g} lets the objective be {times} as large; 0.05 is 5 %")
         limit = limit_of(curve, float(self.tolerance))
         if self.largest_objective is not None:
             # What is proved is the job's own run, which may begin at these centres. If there are no more distinct rows
