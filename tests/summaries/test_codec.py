@@ -125,6 +125,29 @@ def test_only_what_older_versions_cannot_read_names_a_newer_one(monkeypatch):
             codec.decode(codec.encode(new))
 
 
+def test_filled_values_are_kept_where_there_are_some():
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    X[::8, 1] = np.nan
+    X[:2, 2] = np.nan
+    kinds = {"a": sks.FrequentDirections(2), "b": sks.Moments(), "c": sks.ColumnStats()}
+    steps = ["impute", "standardise"]
+    whole = sks.summarize(X, kinds, prepare=steps, client="serial")
+    loaded = codec.decode(codec.encode(whole))
+    assert [loaded[name].context.filled for name in kinds] == [(0, 5, 2), (0, 5, 2), None]
+    assert codec.encode(loaded) == codec.encode(whole)
+    assert codec.encode(whole)[8] == 3
+    assert loaded.merge(whole)["b"].context.filled == (0, 10, 4)
+    some = sks.summarize(np.nan_to_num(X), kinds, prepare=steps, client="serial")
+    assert some["a"].context.filled is None
+    assert codec.encode(some)[8] == 1
+    # Columns of levels stand in the place of their text.
+    table = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(d=X[:, 1])
+    table.insert(1, "kind", ["x", "y", "z", None] * 10)
+    fit = sks.fit_prepare(table, ["one-hot", *steps])
+    counted = sks.summarize(table, sks.Moments(), prepare=fit.steps, client="serial")
+    assert counted.context.filled == (0, 0, 0, 0, 0, 5, 2, 5)
+
+
 def small():
     return sks.FrequentDirections(size=2).from_block(golden.data()[:5, :3])
 
@@ -167,6 +190,9 @@ def with_header(edit):
         lambda h: h.update(format_version=99),
         lambda h: h.update(extra=True),
         lambda h: h.update(prepare=7),
+        lambda h: h.update(filled=[1, 2]),
+        lambda h: h.update(filled=[1, 2, -3]),
+        lambda h: h.update(filled=7),
         lambda h: h.pop("parameters"),
     ],
 )

@@ -1,11 +1,13 @@
 """Drift against the rows themselves: its share, its bounds, planted rotations, and quiet days."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import sparse
 
+import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NoData
 from sketchselect.summaries import Bundle, ColumnStats, Drift, FrequentDirections, Moments, RowSample
 from sketchselect.summaries import drift as measure
@@ -198,6 +200,37 @@ def test_fading_rows_count_as_fewer():
     weights = 0.5 ** (np.arange(4000) / 300)
     assert sketch.base_rows == pytest.approx(moments.base_rows, rel=1e-9)
     assert sketch.base_rows == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [Moments(), FrequentDirections(16)])
+@pytest.mark.parametrize(("before", "after"), [(0.0, 0.03), (0.02, 0.2)])
+def test_filled_values_alone_are_no_drift_and_hide_none(kind, before, after):
+    """Values that are missing independently, and in one column of three of the new rows."""
+    rng = np.random.default_rng(3)
+    loadings = rng.standard_normal((3, 24)) * np.array([[3.0], [2.0], [1.0]])
+
+    def rows(n, loadings, shares):
+        X = rng.standard_normal((n, 3)) @ loadings + 0.2 * rng.standard_normal((n, 24))
+        return np.where(rng.random(X.shape) < shares, np.nan, X)
+
+    fit = sks.fit_prepare(rows(4000, loadings, before), ["impute", "standardise"])
+    summarize = partial(sks.summarize, prepare=fit.steps, client="serial")
+    base = summarize(rows(4000, loadings, before), kind)
+    uneven = np.where(np.arange(24) % 3 == 0, 2 * after, before)
+    turned = loadings + 1.5 * rng.standard_normal(loadings.shape)
+    for shares in (after, uneven):
+        quiet = [measure(base, summarize(rows(300, loadings, shares), kind)) for _ in range(8)]
+        assert not any(day.exceeded for day in quiet)
+        assert all(
+            day.exceeded for day in (measure(base, summarize(rows(300, turned, shares), kind)) for _ in range(8))
+        )
+        assert quiet[0].base_filled == pytest.approx(before, abs=0.005)
+        assert quiet[0].filled == pytest.approx(np.mean(np.broadcast_to(shares, 24)), abs=0.02)
+        assert "were missing and filled" in quiet[0].sentence()
+        assert quiet[0].to_dict()["filled_rise"] > 0
+    same = measure(base, summarize(rows(300, loadings, 0.0), kind))
+    assert same.filled_rise == 0
+    assert "missing" not in same.sentence()
 
 
 def test_directions_are_those_that_stand_out():

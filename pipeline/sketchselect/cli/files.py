@@ -574,7 +574,7 @@ def assign(
         plain = Source(matrix, prepare=entries, takes_missing=rules["nonfinite"] == "missing")
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
         notes += unneeded(matrix, rules, steps, absent)
-        rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True, counts_replaced=True)
+        rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True, counts="replaced")
         state = matrix.shape[0] * (4 + 8 * n_outputs)
         try:
             result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)

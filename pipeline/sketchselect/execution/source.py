@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,9 @@ class Block:
     stop: int
     # Global index of each row of `values` where rows were dropped; None where none was
     surviving: NDArray[np.int64] | None = None
-    # What steps took for something else, by step and column; None unless the source counts it
-    replaced: Mapping[tuple[int, int], Replaced] | None = None
+    # What steps took for something else, by step and column, where the source counts it
+    replaced: Mapping[tuple[int, int], Replaced] = field(default_factory=dict)
+    filled: NDArray[np.int64] | None = None  # Values of every column that were missing, if known and not 0
 
     @property
     def position(self) -> int | Array:
@@ -77,7 +78,8 @@ class Source:
     # Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are
     in_double: bool = False
     first_row: int = 0  # Rows before are not read
-    counts_replaced: bool = False  # Whether blocks say what their steps took for something else
+    # Whether blocks say what their steps took for something else: missing values that they filled, or also levels
+    counts: Literal["filled", "replaced"] | None = None
 
     def __post_init__(self) -> None:
         if not all(isinstance(step, Step) for step in self.prepare):
@@ -174,13 +176,15 @@ class Source:
 
     def _prepared(self, block: Block) -> Block:
         """Return the block prepared, with the chosen columns."""
-        replaced: dict[tuple[int, int], Replaced] | None = {} if self.counts_replaced else None
+        replaced: dict[tuple[int, int], Replaced] = {}
+        counted = [i for i, step in enumerate(self.prepare) if step.fills_missing or self.counts == "replaced"]
         values = prepare.apply_steps(
             self.prepare,
             block.values,
             position=block.position,
             address=self.matrix.address,
             names=self.matrix.feature_names,
+            counted=counted if self.counts is not None else (),
             replaced=replaced,
         )
         sparse = is_csr(values)
@@ -193,7 +197,23 @@ class Source:
             values = densify(values)
         if self.in_double and values.dtype == np.float32:
             values = with_stored(values, stored(values).astype(np.float64))
-        return replace(block, values=values, replaced=replaced)
+        return replace(block, values=values, replaced=replaced, filled=self._filled(replaced))
+
+    def _filled(self, replaced: Mapping[tuple[int, int], Replaced]) -> NDArray[np.int64] | None:
+        """Return how many values of every column of a block were missing; None without any, or of mixed columns."""
+        if self.counts != "filled" or not replaced:
+            return None
+        filled = np.zeros(self.matrix.shape[1], dtype=np.int64)
+        for i, step in enumerate(self.prepare):
+            for column, entries in ((column, entries) for (place, column), entries in replaced.items() if place == i):
+                filled[column] += entries.n_rows
+            if step.encodes == "text":
+                widths = np.ones(filled.size, dtype=np.int64)
+                widths[step.value("places")] = step.value("n_outputs")
+                filled = np.repeat(filled, widths)
+            elif step.acts_on == "columns" and not step.is_by_column:
+                return None
+        return filled if self.columns is None else filled[list(self.columns)]
 
     def _refuse(self, nonfinite: tuple[int, int, int, int], start: int, stop: int) -> None:
         """Raise `NotFinite`, unless all of them are NaN and count as missing values."""

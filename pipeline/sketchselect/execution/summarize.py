@@ -44,7 +44,8 @@ class SummariseBlock:
     def __call__(self, block: Block) -> Summary[Any]:
         """Return the summary of one block."""
         position = self.start + block.position
-        return self.description.from_block(block.values, block.target, start=position, sample_weight=block.weight)
+        summary = self.description.from_block(block.values, block.target, start=position, sample_weight=block.weight)
+        return summary if block.filled is None else summary.with_filled(block.filled.tolist())
 
 
 def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
@@ -82,7 +83,8 @@ def source_for(source: Source, description: Summary[Any]) -> Source:
         raise BadParameter(
             "give the description of a summary (for example FrequentDirections(size=64)), not one of data"
         )
-    return replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
+    takes_missing, takes_sparse = description.accepts_missing, description.accepts_sparse
+    return replace(source, takes_missing=takes_missing, takes_sparse=takes_sparse, counts="filled")
 
 
 def summary_reduction(

@@ -179,6 +179,7 @@ def apply_steps(
     position: int | Array = 0,
     address: str | None = None,
     names: tuple[str, ...] | None = None,
+    counted: Collection[int] = (),
     replaced: dict[tuple[int, int], Replaced] | None = None,
 ) -> Block:
     """Return the block after the steps, in order; the input is not changed.
@@ -195,8 +196,9 @@ def apply_steps(
         Where the rows are from, for messages.
     names : tuple of str, optional
         Names of the columns before the steps, for messages.
-    replaced : dict, optional
-        Gets what each step takes for something else, by the step's place in the list and the column before the step.
+    counted, replaced : collection of int and dict, optional
+        Places of steps in the list, and what gets the entries that these take for something else, by the step's place
+        and the column before it.
 
     Raises
     ------
@@ -207,7 +209,7 @@ def apply_steps(
     """
     n_columns = block.shape[1]
     for i, step in enumerate(steps):
-        if replaced is not None:
+        if replaced is not None and i in counted:
             for place, entries in step.replaced(block).items():
                 rows = {code: _row(position, row) for code, row in entries.levels.items()}
                 replaced[i, place] = Replaced(entries.n_rows, rows)

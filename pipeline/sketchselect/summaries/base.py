@@ -173,11 +173,15 @@ class Context:
         Names of the columns, if known.
     rows : ranges or None
         Global indices of the rows, if known, of a summary whose draws depend on them; no part of its value.
+    filled : tuple of int or None
+        Values of every column that were missing and that a prepare step filled; None without any, or where they were
+        not counted; no part of its value.
     """
 
     prepare: tuple[str, ...] = ()
     feature_names: tuple[str, ...] | None = None
     rows: Ranges | None = field(default=None, compare=False)
+    filled: tuple[int, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,8 @@ class Summary(ABC, Generic[R]):
     record_type: ClassVar[type]
     later_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that the format did not have at first -> what their absence means; files leave out that value."""
+    keeps_filled: ClassVar[bool] = False
+    """Whether the context has the number of filled missing values, which `drift` allows for."""
     takes_groups: ClassVar[bool] = False
     """Whether the groups of rows, which may come with their targets, are for this kind."""
     of_columns: ClassVar[bool] = False
@@ -360,7 +366,7 @@ class Summary(ABC, Generic[R]):
 
     def empty(self, n_features: int, n_targets: int = 0) -> Self:
         """Return the summary of zero rows of `n_features` columns: the identity of `merge`."""
-        return self._with(self._empty(int(n_features), int(n_targets)), replace(self.context, rows=None))
+        return self._with(self._empty(int(n_features), int(n_targets)), replace(self.context, rows=None, filled=None))
 
     def from_block(
         self, X: ArrayLike, y: Any = None, *, start: int | Array = 0, sample_weight: ArrayLike | None = None
@@ -425,7 +431,9 @@ class Summary(ABC, Generic[R]):
         """
         self.require_mergeable(other)
         names = other.context if self.context.feature_names is None else self.context
-        context = replace(names, rows=union(self.context.rows, other.context.rows))
+        counts = [one.context.filled for one in (self, other) if one.context.filled is not None]
+        filled = tuple(map(sum, zip(*counts, strict=True))) or None
+        context = replace(names, rows=union(self.context.rows, other.context.rows), filled=filled)
         left, right = self.record, other.record
         if not cast(Any, right).n_rows:
             return self._with(left, context)
@@ -476,7 +484,13 @@ class Summary(ABC, Generic[R]):
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary with the prepare steps and feature names of its source."""
         names = None if feature_names is None else tuple(feature_names)
-        return self._with(self._record, Context(tuple(prepare), names, self.context.rows))
+        return self._with(self._record, replace(self.context, prepare=tuple(prepare), feature_names=names))
+
+    def with_filled(self, filled: Sequence[int]) -> Self:
+        """Return this summary with the number of values of every column that a step filled, if it keeps that."""
+        if not self.keeps_filled:
+            return self
+        return self._with(self._record, replace(self.context, filled=tuple(filled)))
 
     def with_rows(self, rows: Ranges | None) -> Self:
         """Return this summary with the global indices of its rows, if its draws depend on them."""

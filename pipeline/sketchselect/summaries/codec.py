@@ -3,7 +3,7 @@
 Layout, all integers little-endian::
 
     bytes 0-7     magic  89 'S' 'K' 'S' 0D 0A 1A 0A   (survives no text-mode transfer unnoticed)
-    bytes 8-11    container version (1, or 2 where a header has rows)
+    bytes 8-11    container version (1; 2 where a header has rows; 3 where one has filled)
     bytes 12-15   reserved, zero
     bytes 16-23   length of the header in bytes
     header        UTF-8 JSON: kind, format_version, parameters, prepare, feature_names, arrays; members of a bundle;
@@ -43,13 +43,23 @@ from sketchselect.summaries.frequent_directions import DirectionsRecord, Frequen
 T = TypeVar("T")
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
-CONTAINER_VERSION = 2
+CONTAINER_VERSION = 3
 # Types of fields that are stored as arrays without dimensions; a module's annotations may be types or their text.
 _SCALARS = {"int", "float", "bool", "int | None", int, float, bool, int | None}
 _ALIGN = 64
 _DIGEST = 32
 _FIXED = 24
-_HEADER_KEYS = {"kind", "format_version", "parameters", "prepare", "feature_names", "arrays", "members", "rows"}
+_HEADER_KEYS = {
+    "kind",
+    "format_version",
+    "parameters",
+    "prepare",
+    "feature_names",
+    "arrays",
+    "members",
+    "rows",
+    "filled",
+}
 
 
 class _Writer:
@@ -100,6 +110,8 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     header["feature_names"] = None if names is None else list(names)
     if summary.context.rows is not None:
         header["rows"] = summary.context.rows
+    if summary.context.filled is not None:
+        header["filled"] = summary.context.filled
     # Not `record`, for which a sketch in panels is put together.
     record: Any = summary._record
     if isinstance(record, MembersRecord):
@@ -123,8 +135,10 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     return header
 
 
-def _has_rows(header: Mapping[str, Any]) -> bool:
-    return "rows" in header or any(map(_has_rows, header.get("members", {}).values()))
+def _container_version(header: Mapping[str, Any]) -> int:
+    """Return the first version that has the keys of a header and of its members."""
+    own = 3 if "filled" in header else 2 if "rows" in header else 1
+    return max([own, *map(_container_version, header.get("members", {}).values())])
 
 
 def encode(summary: Summary[Any]) -> bytes:
@@ -144,7 +158,7 @@ def encoded_parts(summary: Summary[Any]) -> Iterator[bytes | memoryview]:
         raise NoData(f"a {summary.kind} description has no data to save; use from_block or sketchselect.summarize")
     writer = _Writer()
     described = _describe(summary, writer)
-    return writer.file(described, CONTAINER_VERSION if _has_rows(described) else 1)
+    return writer.file(described, _container_version(described))
 
 
 def file_digest(summary: Summary[Any]) -> str:
@@ -266,7 +280,8 @@ def _rebuild(
         )
     names = header["feature_names"]
     rows = None if "rows" not in header else union((), tuple((int(a), int(b)) for a, b in header["rows"]))
-    context = Context(tuple(header["prepare"]), None if names is None else tuple(names), rows)
+    filled = None if "filled" not in header else tuple(map(int, header["filled"]))
+    context = Context(tuple(header["prepare"]), None if names is None else tuple(names), rows, filled)
     if issubclass(cls, Container):
         members = {key: _rebuild(part, body, name, in_panels) for key, part in header["members"].items()}
         members = {
@@ -288,6 +303,8 @@ def _rebuild(
         arrays = {**arrays, "rows": {**entry, "shape": [0, n_columns]}}
     record = cls.record_type(**_fields(cls.record_type, arrays, body, name))
     _check_shapes(summary, record, name)
+    if filled is not None and (len(filled) != cast(Any, record).n_features or min(filled) < 0):
+        raise DamagedFile(f"{name}: {kind} has another number of filled values than columns, or negative ones")
     if edges is not None:
         assert in_panels is not None
         sketch, in_file = cast(FrequentDirections, summary), cast(Any, in_panels(record, edges, height, offset))

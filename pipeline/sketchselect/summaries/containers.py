@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
@@ -46,6 +46,11 @@ class Container(Summary[MembersRecord]):
             k: m.with_context(prepare=prepare, feature_names=feature_names) for k, m in self.record.members.items()
         }
         return renamed._with(replace(self.record, members=members), renamed.context)
+
+    def with_filled(self, filled: Sequence[int]) -> Self:
+        """Return this summary, whose members have the number of values of every column that a step filled."""
+        members = {k: m.with_filled(filled) for k, m in self.record.members.items()}
+        return self._with(replace(self.record, members=members), self.context)
 
     def into_mutable(self) -> Self:
         """Return this summary, of whose members the next `merge` may use up the memory."""

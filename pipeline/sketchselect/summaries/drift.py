@@ -39,6 +39,7 @@ _NEARLY_BEST = 0.9  # Of the standard errors of the best number of directions; t
 _ROWS_A_DIRECTION = 10  # Fewer rows for each direction do not determine them
 _EDGE = 1.1  # Allowance for the largest and the smallest eigenvalue, which scatter about the edges of the law's
 _EXACT = 1e-6  # Width of bounds that is rounding
+_SAID_RISE = 1e-4  # Of the share by filled values, from which on it is said
 _SAMPLED_ROWS = 100  # Fewer rows of a sample say too little of the tails
 _KINDS = (FrequentDirections.kind, Moments.kind, DecayedDirections.kind, DecayedMoments.kind)
 
@@ -72,6 +73,10 @@ class Drift:
         Probability of an alarm without drift: 1 % in 200 days, half of it for the share and half for the shift.
     gaussian : bool
         Whether the sampling errors are those of Gaussian rows; False where a sample of the base's rows measured them.
+    filled, base_filled : float
+        Shares of the values that were missing and that a prepare step filled, in the new rows and in the base.
+    filled_rise : float
+        How much the other share of filled values raises the share of rows of the base's law; the threshold has it.
 
     Examples
     --------
@@ -99,6 +104,9 @@ class Drift:
     base_rows: float
     level: float
     gaussian: bool
+    filled: float = 0.0
+    base_filled: float = 0.0
+    filled_rise: float = 0.0
 
     @property
     def shifted(self) -> bool:
@@ -132,7 +140,14 @@ class Drift:
             f"The mean moved by {self.shift:.3g} of the base's standard deviation"
         )
         limit = "" if self.shift_threshold is None else f"; the threshold is {self.shift_threshold:.3g}"
-        return f"{text}{limit}."
+        text += f"{limit}."
+        if self.filled_rise >= _SAID_RISE:
+            text += (
+                f" Of the new values {_percent(self.filled)} were missing and filled, of the base's "
+                f"{_percent(self.base_filled)}: that alone raises the share by {_percent(self.filled_rise)}"
+            )
+            text += ", which the threshold allows for." if self.shift_threshold is not None else "."
+        return text
 
 
 def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions: int | None = None) -> Drift:
@@ -180,6 +195,10 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
     least 100 rows in the base replaces the Gaussian variance by that of its rows: take one for counts and other heavy
     tails (``summarize --sample 2000``). Rows that depend on one another, or have unequal weights in a sketch, are not
     covered. The shift's threshold is that of a chi-squared variable of matched moments, by the central limit theorem.
+    Where new rows have other shares m_j of filled missing values than the base, with ``r_j`` the quotient of the shares
+    that were there, rows of the base's law have ``r_j r_k S_jk`` off the diagonal of their scatter and ``r_j S_jj`` on
+    it, if values are missing independently; the share of that is added to the threshold if it is larger, and its
+    sampling error. Of values that are missing together it is too large, which hides small drifts and gives no alarm.
     A change of scale that is the same in all directions shows in neither number.
     Cost: the eigenvectors of the base once; 2 l k p flops for the new rows.
     Source: Satterthwaite 1946; Anderson 1963 (the errors of principal directions).
@@ -202,6 +221,8 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
     base_rows, n_rows = _effective_rows(old), _effective_rows(new)
     with one_blas_thread():
         law = _Law.of(old, base_rows, n_directions)
+        rates = [_filled_shares(one) for one in (old, new)]
+        rise, spread = _rise_of_filled(old, law.k, *rates)
         vectors = old.centered_directions.vectors[: law.k]
         lowest, highest, inside, outside = _measured(new, vectors)
         tails = _tails(base, old, vectors, law)
@@ -209,7 +230,7 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
     half, scale = (highest - lowest) / 2, 1.0 if tails is None else tails
     both, level = 1 / (1 / n_rows + 1 / base_rows), LEVEL / QUIET_DAYS
     if threshold is None:
-        limit = law.above_share(scale * both, 1 - level / 2)
+        limit = law.above_share(scale * both, 1 - level / 2, rise, spread)
         share_limit, shift_limit = min(limit + half + rounding, 1.0), law.above_shift(both, level / 2)
     else:
         share_limit, shift_limit = threshold, None
@@ -231,6 +252,9 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
         base_rows=base_rows,
         level=level,
         gaussian=tails is None,
+        filled=float(rates[1].mean()),
+        base_filled=float(rates[0].mean()),
+        filled_rise=rise,
     )
 
 
@@ -331,18 +355,54 @@ class _Law:
             k = int(ks[np.argmax(complete)])
         return cls(values, counts, k, float(upper[k - 1]), float(optimism[k - 1]))
 
-    def above_share(self, n_rows: float, probability: float) -> float:
-        """Return the share that n rows are below with this probability."""
+    def above_share(self, n_rows: float, probability: float, rise: float, spread: float) -> float:
+        """Return the share that n rows are below with this probability.
+
+        `rise`, `spread`: Of the share by filled values, and the relative variance of a row's part of that.
+        """
         inside, outside = self.values[: self.k], self.values[self.k :]
         weights = self.counts[self.k :]
-        center = min(self.share + self.optimism, 1.0)
+        center = min(self.share + self.optimism + rise, 1.0)
         degrees = [_degrees(weights, outside), _degrees(np.ones(self.k), inside)]
+        if rise > 0:
+            own = float(weights @ outside)
+            variance = 2 * own**2 / degrees[0] + rise**2 * max(spread, 2 / degrees[0])
+            degrees[0] = 2 * (own + rise) ** 2 / variance
         return _times_odds(center, float(scipy.special.fdtri(*(n_rows * d for d in degrees), probability)))
 
     def above_shift(self, n_rows: float, probability: float) -> float:
         """Return the shift that n rows are above with this probability."""
         degrees = _degrees(self.counts, self.values)
         return float(np.sqrt(scipy.special.chdtri(degrees, probability) / degrees / n_rows))
+
+
+def _filled_shares(summary: Any) -> Floats:
+    """Return the share of every column's values that were missing and that a prepare step filled."""
+    filled = summary.context.filled
+    return np.zeros(summary.n_features) if filled is None else np.asarray(filled) / summary.n_rows
+
+
+def _rise_of_filled(base: Any, k: int, before: Floats, after: Floats) -> tuple[float, float]:
+    """Return the rise of the share of rows of the base's law by filled values, and its relative variance for a row.
+
+    `before`, `after`: Shares of filled values of every column, in the base and in the new rows.
+    """
+    there = np.divide(1 - after, 1 - before, out=np.ones_like(after), where=before < 1)
+    if (there == 1).all():
+        return 0.0, 0.0
+    directions, total = base.centered_directions, base.centered_squared_norm
+    vectors, squares = directions.vectors, directions.squares
+    inner = vectors[:k]
+    rest = max(total - float(squares.sum()), 0.0) / base.n_features  # What a sketch lost, evenly
+    diagonal = squares @ vectors**2 + rest
+    inside = float((squares @ ((vectors * there) @ inner.T) ** 2).sum()) + rest * float(((inner * there) ** 2).sum())
+    inside += float((there - there**2) * diagonal @ (inner**2).sum(axis=0))
+    rise = (float(squares[:k].sum()) + rest * k) / total - inside / float(there @ diagonal)
+    if rise <= 0:
+        return 0.0, 0.0
+    # Of a filled Gaussian value the square is lost, and fourth moments are three times squared variances.
+    lost = np.maximum(1 - there, 0.0)
+    return rise, 3 * float(lost @ diagonal**2) / float(lost @ diagonal) ** 2
 
 
 def _eigenvalues(squares: Floats, total: float, shrinkage: float, n_columns: int) -> tuple[Floats, Floats]:

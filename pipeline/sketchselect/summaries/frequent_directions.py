@@ -130,6 +130,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     format_version = 2
     record_type = DirectionsRecord
     accepts_sparse = True
+    keeps_filled = True
 
     def __init__(self, size: int, half_life: float | None = None, decay: float | None = None) -> None:
         self.size = require_positive("size", size, 2)

@@ -150,6 +150,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     decayed_kind = "decayed-moments"
     format_version = 4
     record_type = MomentsRecord
+    keeps_filled = True
     later_parameters: ClassVar[Mapping[str, Any]] = {"products": True}
 
     # The form of moments with a decay, whose files hold neither

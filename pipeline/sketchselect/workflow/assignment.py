@@ -150,7 +150,7 @@ class AssignBlock:
             labels = with_dropped(block, nearest.astype(np.int32), -1)
         if self.model is not None:
             outputs = with_dropped(block, outputs_of(self.model, block.values), np.nan)
-        return Assigned(labels, outputs, block.replaced or {})
+        return Assigned(labels, outputs, block.replaced)
 
 
 def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
