@@ -509,6 +509,11 @@ def test_a_series_goes_by_the_cells_of_a_file_and_not_against_a_frame_of_dask(tm
     lazy = dd.from_pandas(pd.DataFrame(rows, index=names, columns=list("abc")), 2)
     with pytest.raises(SourceError, match="its index has the rows in another order"):
         sks.LassoPath().fit(lazy, pd.Series(VALUES, index=names).iloc[ORDER])
+    shuffled = dd.from_pandas(pd.Series(VALUES, index=names).iloc[ORDER], npartitions=2, sort=False)
+    for X in (lazy, lazy.compute()):
+        with pytest.raises(SourceError, match="another order"):
+            sks.LassoPath().fit(X, shuffled)
+    sks.LassoPath().fit(lazy, dd.from_pandas(pd.Series(VALUES, index=names), npartitions=2))
     sks.LassoPath().fit(lazy, pd.Series(VALUES, index=names))
 
 
@@ -700,3 +705,22 @@ def test_names_that_match_none_of_a_column_left_out_are_warned_of(tmp_path: Path
     for title, theirs in (("dose", np.arange(N) + 500), ("bottle", NAMES)):
         path = str(table(tmp_path / f"y.{ending}", title, theirs, order=None))
         assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_whole_numbers_that_are_floats_name_the_rows(tmp_path: Path, ending: str) -> None:
+    rows, ids = (
+        pd.DataFrame(np.random.default_rng(0).standard_normal((N, 2)), columns=list("ab")),
+        np.arange(N) * 3.0 + 7,
+    )
+    rows.assign(patient=ids).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-patient")
+    path = str(table(tmp_path / f"y.{ending}", "patient", ids))
+    assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+    with pytest.raises(SourceError, match=r"'number' has the names of .* call it 'patient'"):
+        open_vector(str(table(tmp_path / f"y.{ending}", "number", ids)), N, matrix=matrix)
+    for other in (ids + 0.5, np.where(np.arange(N) == 3, np.nan, ids)):
+        rows.assign(patient=other).to_parquet(tmp_path / "rows.parquet")
+        matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-patient")
+        path = str(table(tmp_path / f"y.{ending}", "patient", other))
+        assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES[ORDER].tolist()

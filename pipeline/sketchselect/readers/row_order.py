@@ -25,6 +25,7 @@ _PIECE_ROWS = 1 << 18
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _SPACE = re.compile(r"[\x00-\x20\x7f]+")
+_NAMING = "iufU"  # Types of columns that may name rows: a table with a missing entry once has whole numbers as floats
 _BESIDE_NAMES = ("labels", "target", "clusters", "groups", "cv_groups")
 _DISARMED = re.compile(r"'(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])")
 
@@ -111,13 +112,15 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
     shared = {title: column for title in vector.beside if (column := columns.get(title)) is not None}
     for title, column in sorted(shared.items(), key=lambda pair: pair[1].dtype.kind != "U"):
         is_text = column.dtype.kind == "U"
-        if column.dtype.kind not in "iuU":
+        if column.dtype.kind not in _NAMING:
             continue
         with missing_entries():
             texts = [row_texts(one, 0, one.n_rows) for one in (column, vector.beside[title])]
             if any(len(set(entries)) < len(entries) for entries in texts):
                 continue
             ours, theirs = map(set, _compared(*texts))
+            if column.dtype.kind == "f" and not all(map(_WHOLE.fullmatch, ours)):
+                continue
             if len(ours & theirs) >= min(len(ours), len(theirs)) / (2 if is_text else 1):
                 named = ArrayVector(column.read(0, column.n_rows), column.address)
                 named.name = title
@@ -160,7 +163,7 @@ def require_titled(vector: Vector, matrix: Any, row_names: Any, name: str) -> No
     sources = {own: row_names} if row_names is not None else getattr(matrix, "unread_columns", {})
     if own in vector.beside:
         return
-    columns = {title: column for title, column in vector.beside.items() if column.dtype.kind in "iuU"}
+    columns = {title: column for title, column in vector.beside.items() if column.dtype.kind in _NAMING}
     others: list[tuple[str, list[str]]] = []
     is_in_order = False
     for own, names in sources.items() if columns else ():
@@ -335,7 +338,8 @@ def same_names(ours: Array, theirs: Array) -> bool:
 def require_row_order(source: Any, vectors: Any) -> None:
     """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
 
-    Entries belong to rows by place, as in scikit-learn. An index that pandas numbered names no rows: there is a
+    Entries belong to rows by place, as in scikit-learn. A Series and a data frame of Dask with the same divisions, or
+    both without, are taken to be in the same order. An index that pandas numbered names no rows: there is a
     warning if the Series has its numbers in another order.
 
     `vectors`: The Series and others by name.
@@ -343,6 +347,10 @@ def require_row_order(source: Any, vectors: Any) -> None:
     index: Any = getattr(source, "obs_names" if hasattr(source, "obs_names") else "index", None)
     for name, values in vectors.items() if isinstance(vectors, Mapping) else ():
         other: Any = getattr(values, "index", None)
+        if hasattr(other, "compute"):  # of a Series of Dask
+            if getattr(source, "divisions", None) == values.divisions:
+                continue
+            other = other.compute()
         if hasattr(index, "compute") and hasattr(other, "equals") and not _is_count(other):
             index = index.compute()  # of a data frame of Dask
         if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
