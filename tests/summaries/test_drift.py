@@ -250,6 +250,13 @@ def test_no_direction_outside_is_no_drift():
     assert measure(base, Moments().from_block(rng.standard_normal((40, 12)))).exceeded
 
 
+def test_a_base_of_far_fewer_rows_is_said_to_be_rather_the_new_rows():
+    rng = np.random.default_rng(12)
+    year, day = (FrequentDirections(3).from_block(gaussian(rng, n_rows)) for n_rows in (2000, 150))
+    assert "give the earlier rows first" in measure(day, year).sentence()
+    assert "give the earlier rows first" not in measure(year, day).sentence()
+
+
 def test_the_record_says_share_interval_and_threshold():
     rng = np.random.default_rng(12)
     base = FrequentDirections(3).from_block(gaussian(rng, 2000))

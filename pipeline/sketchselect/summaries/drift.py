@@ -40,6 +40,7 @@ _ROWS_A_DIRECTION = 10  # Fewer rows for each direction do not determine them
 _EDGE = 1.1  # Allowance for the largest and the smallest eigenvalue, which scatter about the edges of the law's
 _EXACT = 1e-6  # Width of bounds that is rounding
 _SAID_RISE = 1e-4  # Of the share by filled values, from which on it is said
+_MANY_MORE = 10  # Times the rows of the base: more new rows were rather meant as the base
 _SAMPLED_ROWS = 100  # Fewer rows of a sample say too little of the tails
 _KINDS = (FrequentDirections.kind, Moments.kind, DecayedDirections.kind, DecayedMoments.kind)
 
@@ -147,6 +148,8 @@ class Drift:
                 f"{_percent(self.base_filled)}: that alone raises the share by {_percent(self.filled_rise)}"
             )
             text += ", which the threshold allows for." if self.shift_threshold is not None else "."
+        if self.n_rows > _MANY_MORE * self.base_rows:
+            text += f" The base has {self.base_rows:,.6g} rows, far fewer: give the earlier rows first."
         return text
 
 

@@ -443,7 +443,11 @@ def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
     floor = rounding**2 * float(sums.cluster_weights.sum())  # For rows that lie on their centres
     same = not rests or largest <= rounding
     same = same and math.isclose(inertia, was, rel_tol=ROUNDING, abs_tol=floor)
-    why = "" if largest <= rounding else ", because k-means stopped at tol or max_iter before the centres settled"
+    why = (
+        ""
+        if largest <= rounding or not same
+        else ", because k-means stopped at tol or max_iter before the centres settled"
+    )
     return same, f"means of the labels differ by {largest:.3g}{why}; inertia {inertia:.12g}, in the manifest {was:.12g}"
 
 
