@@ -303,6 +303,31 @@ def test_iterations_are_those_of_the_first_rows_and_sizes_are_stated(tmp_path: P
     assert memory["limit_bytes_total"] == memory["limit_bytes_per_worker"]
 
 
+def test_iterations_are_timed_on_most_of_a_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call takes whatever its rows, counted for every 256 of them, had made 20 s of a half."""
+    from sketchselect.workflow.plan import forecast
+
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.standard_normal((20_000, 8)).astype(np.float32))
+    n_rows = []
+
+    def fit(source: Source, *words: Any) -> Any:
+        n_rows.append(source.n_rows)
+        return fit_kmeans(source, *words)
+
+    monkeypatch.setattr(forecast, "fit_kmeans", fit)
+    forecast_job(
+        {
+            "input": {"url": str(tmp_path / "x.npy")},
+            "select": {"method": "variance", "n_features": 4},
+            "cluster": {"n_clusters": 3},
+            "execution": {"cluster": "serial"},
+            "output": {"dir": str(tmp_path / "out")},
+        }
+    )
+    assert min(n_rows) > 10_000
+
+
 def test_columns_after_the_steps_are_stated(job_file: Path, tmp_path: Path) -> None:
     table = pd.DataFrame({"x": np.arange(60) ** 0.5, "kind": list("abc") * 20})
     table.to_parquet(tmp_path / "t.parquet")

@@ -340,7 +340,7 @@ class _Trial:
         few = self.last_of_few
         with one_blas_thread():
             if isinstance(source, CachedSource):
-                block, _ = timed(lambda: source.blocks[next(iter(source.blocks))])
+                block = _largest(source)
                 value, _ = timed(lambda: self.work.context.reduction.leaf(block))
                 if self.engine.seconds:
                     # Again, now that everything is compiled and loaded.
@@ -406,6 +406,11 @@ class _Trial:
         """Return the rows that are decoded for some rows: whole chunks."""
         height = self.work.source.matrix.chunk_rows
         return max(1, -(-stop // height) * height - start // height * height)
+
+
+def _largest(source: CachedSource) -> Block:
+    """Return the block of most rows: what a call takes whatever its rows, counted for every few, would look slow."""
+    return max(source.blocks.values(), key=lambda block: block.stop - block.start)
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
@@ -520,7 +525,7 @@ def _forecast_run(iterated: Iterated, source: Source, name: str, given: Floats |
 def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOptions) -> None:
     """Put number and time of iterations, measured on some rows, into the plan: bounds make most iterations cheap."""
     settings, engine = iterated.settings, iterated.engine
-    block = next(iter(rows.blocks.values()))
+    block = _largest(rows)
     parameters = KMeansParameters(
         settings.n_clusters, settings.seeding, 1, settings.max_iter, settings.tol, settings.random_state
     )
