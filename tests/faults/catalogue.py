@@ -86,6 +86,8 @@ FAULTS = (
         "deploy/test_network_namespaces.py::test_job_goes_on_without_the_worker_whose_cable_is_cut", CHAOS),
     row("worker", "frozen for good", "named within 20 seconds; replaced within 60 on a cluster of our own, after `worker_ttl` or a stall elsewhere",
         SILENT + "a_worker_that_freezes_is_named_and_replaced"),
+    row("worker", "all frozen when they are asked whether they can write to the output", "waited for as in a pass, then exit code 75; not called unable",
+        SILENT + "workers_that_are_all_frozen_are_not_said_to_be_unable_to_write"),
     row("worker", "killed for memory, and none comes back", "the error says memory and limit, not how to start a worker",
         SILENT + "a_cluster_of_our_own_that_is_empty_says_why"),
     row("worker", "native code that never returns", "values that make LAPACK hang never reach it; the stall timeout for others",

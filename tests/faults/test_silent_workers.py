@@ -2,15 +2,17 @@
 
 import os
 import signal
+import threading
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from tests.execution.on_dask import Slowly, run, spans
 from tests.passing import Recorder
 
-from sketchselect.errors import NoWorkers, Stalled
-from sketchselect.execution import Source, local_cluster, watch
+from sketchselect.errors import ClusterLost, NoWorkers, Stalled
+from sketchselect.execution import Source, dask_engine, local_cluster, watch
 from sketchselect.execution.clusters import connect
 from sketchselect.readers import open_matrix
 
@@ -49,6 +51,27 @@ def test_a_worker_that_freezes_is_named_and_replaced(source, elsewhere, worker_t
     assert reduced.stats.worker_deaths == 1
     assert any(f"nothing heard from worker {frozen}" in note for note in freezer.notes), freezer.notes
     assert any(f"worker {frozen} is given up" in note for note in freezer.notes), freezer.notes
+
+
+def test_workers_that_are_all_frozen_are_not_said_to_be_unable_to_write(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 1.0)
+    with (
+        local_cluster(1, worker_ttl=3600.0) as own,
+        connect(own.client.scheduler.address, worker_timeout=25.0) as other,
+    ):
+        worker = psutil.Process(own.nannies[0].pid)
+        worker.suspend()
+        try:
+            with pytest.raises(
+                ClusterLost, match=r"no worker has said in 25 s whether it can write .* silent\); .* again"
+            ):
+                other.can_write(tmp_path)
+            thaw = threading.Timer(3.0, worker.resume)
+            thaw.start()
+            assert own.can_write(tmp_path)
+            thaw.join()
+        finally:
+            worker.resume()
 
 
 def test_a_cluster_of_our_own_that_is_empty_says_why(source):

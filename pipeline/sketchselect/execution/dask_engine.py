@@ -14,6 +14,7 @@ import ipaddress
 import os
 import platform
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -132,8 +133,8 @@ def ask_workers(client: Any, question: Any) -> list[Any]:
     return []
 
 
-def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool:
-    """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
+def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool | None:
+    """Return whether all workers can write files in a folder (or URL) that this process sees; None if silent."""
     folder = location_of(directory)
 
     def write() -> str | None:
@@ -154,7 +155,7 @@ def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool:
             with contextlib.suppress(Exception):
                 folder.join(name).remove()
                 seen += 1
-    return seen == len(answers) > 0
+    return seen == len(answers) if answers else None
 
 
 T = TypeVar("T")
@@ -690,7 +691,7 @@ class DaskEngine(Engine):
             raise BadCluster(f"the client is {client.status}; make a new one")
         self.client = client
         self.worker_timeout, self.worker_ttl, self.nannies = worker_timeout, worker_ttl, nannies
-        self._address = str(client.scheduler.address)
+        self._address, self._progress = str(client.scheduler.address), progress or Progress()
         with self._connected(progress=progress):
             builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
@@ -766,9 +767,27 @@ class DaskEngine(Engine):
         """Return whether every worker can write in a folder what this process can read."""
         with self._connected():  # a cluster that is scaled by its work may have no worker by now
             able = probe_folder(self.client, directory)
-        if self.client.status != "running":  # its silence says nothing of the folder
+            if able is None and self.client.status == "running":
+                able = self._probe_again(directory)
+        if able is None:
             raise self._lost()
         return able
+
+    def _probe_again(self, directory: str | os.PathLike[str]) -> bool:
+        """Return what workers say of a folder that gave no answer at first; silent ones are given up meanwhile."""
+        limits = self.worker_timeout, self.worker_ttl, self.nannies
+        watch = ClusterWatch(self.client, f"{directory}", Plan.stall_timeout, self._progress, *limits)
+        deadline = time.monotonic() + self.worker_timeout
+        with contextlib.closing(watch):
+            while (able := probe_folder(self.client, directory)) is None and time.monotonic() < deadline:
+                watch.check()
+                time.sleep(POLL_SECONDS)
+            if able is None and watch.is_silent:
+                raise ClusterLost(
+                    f"{directory}: no worker has said in {format_seconds(self.worker_timeout)} whether it can write "
+                    f"there ({watch.table()}); running the same command again resumes"
+                )
+        return bool(able)  # workers may forbid to be asked
 
     def trim(self) -> None:
         """Let this process, and workers that it started, give back to the system what they have freed."""

@@ -121,6 +121,11 @@ class ClusterWatch:
         self._last_progress = self._clock.now()
         self._reprieved = False
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no worker gives a sign of life."""
+        return self._quiet.issuperset(self._workers)
+
     def arriving(self) -> None:
         """Results are on their way: however long that takes is no standstill, unless a worker is silent."""
         if not self._quiet:
