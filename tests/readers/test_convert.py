@@ -423,6 +423,13 @@ def test_eight_times_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypat
     assert peaks[1] < 2 * peaks[0]  # other objects of this process are in it
 
 
+def test_a_line_of_units_under_the_names_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,length,weight\n-,m,kg\na,1,2\nb,3,4\n")
+    with pytest.raises(SourceError, match=r"line 2 has no number, as 'm' in 'length', and line 3 has 2; .*skiprows"):
+        convert(path, tmp_path / "t.zarr")
+
+
 def test_folders_and_patterns_of_text_files_are_refused_with_what_to_do(tmp_path):
     folder = tmp_path / "tables"
     folder.mkdir()

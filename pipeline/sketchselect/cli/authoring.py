@@ -32,7 +32,7 @@ JOB = """\
 url = {url}
 {key}{target}
 {labels} # known classes, never used, only compared with at the end
-{row_names}{columns}
+{only_text}{row_names}{columns}
 [prepare]
 {prepare}
 [select]
@@ -182,6 +182,7 @@ def init(
         + (f"feature_names = {json.dumps(_for_job(feature_names, output))}\n" if feature_names else ""),
         labels=f"# labels = {json.dumps(label)}".ljust(32),
         columns=label_line,
+        only_text=_only_text(matrix, label) if ENCODINGS["text"] in steps else "",
         row_names=""
         if row_names is None
         else f"row_names = {json.dumps(row_names, ensure_ascii=False)}".ljust(32)
@@ -514,6 +515,13 @@ def _labels(
     unlike = [name for name, texts in entries.items() if texts and len(set(texts)) == len(texts)]
     labels = next((name for name, texts in entries.items() if texts and name not in unlike), few[0])
     return labels, f"# the {listed}: {', '.join(few)}{', ...' * (len(obs) > len(few))}\n"
+
+
+def _only_text(matrix: Matrix, label: str) -> str:
+    """Return a line that says what labels change that are the only column of text, which is a feature else."""
+    if [(matrix.feature_names or ())[j] for j in matrix.text_columns] != [label.rpartition("/")[2]]:
+        return ""
+    return "# until these are the labels they are a feature; then steps have no 'one-hot'\n"
 
 
 def _texts(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> list[str]:

@@ -206,9 +206,12 @@ class CsvRows:
         self.measured = sorted(apart - {0, *text})
         text = sorted(apart.union(text))
         self._numbers = [j for j in range(self._width) if j not in (*text, *no_column)]
+        has_preamble = lines[0].startswith(("#", "sep="))
+        if not has_preamble:
+            self._refuse_units()
         if not self._numbers:
             cure = "encode the columns as numbers first"
-            if lines[0].startswith(("#", "sep=")):
+            if has_preamble:
                 cure = "remove the lines before that of the column names"
             elif self._look_like_numbers:
                 cure = "write numbers with a decimal point, and without separators and units"
@@ -229,6 +232,24 @@ class CsvRows:
         self.nearly_numbers = {
             name: NumberCount() for name, j in self.texts.items() if j not in apart and not (is_index and j == 0)
         }
+
+    def _refuse_units(self) -> None:
+        """Raise `SourceError` if the first line under the names has no number, and most of the next are numbers."""
+        if self._header is None or self.n_rows < 2:
+            return
+        with _opened(self._location) as file:
+            rest = itertools.islice(file, self._n_lines_of_names, None)
+            lines = list(itertools.islice(rest, _LINES_OF_HEAD))
+            records = [fields for _, fields, _ in self._records(lines, rest, self._n_lines_of_names)][:2]
+        numbers = [sum(map(is_number, fields)) for fields in records]
+        if len(numbers) == 2 and numbers[0] == 0 and 2 * numbers[1] > self._width:
+            units = [field.strip() for field in records[0]]
+            column = next(j for j, field in enumerate(records[1]) if is_number(field))
+            raise SourceError(
+                f"{self.address}: line {self._n_lines_of_names + 1} has no number, as {units[column]!r:.40} in "
+                f"{self._header[column]!r:.80}, and line {self._n_lines_of_names + 2} has {numbers[1]}; if it has the "
+                "units, remove it: pandas.read_csv(..., skiprows=[1])"
+            )
 
     def _refuse_commas(self, apart: Collection[int]) -> None:
         """Raise `SourceError` if most of the columns that are read begin with a number with a comma.
