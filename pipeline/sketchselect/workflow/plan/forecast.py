@@ -410,7 +410,8 @@ class _Trial:
 
 def _largest(source: CachedSource) -> Block:
     """Return the block of most rows: what a call takes whatever its rows, counted for every few, would look slow."""
-    return max(source.blocks.values(), key=lambda block: block.stop - block.start)
+    blocks: list[Block] = list(source.blocks.values())
+    return max(blocks, key=lambda block: block.stop - block.start)
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
