@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import sketchselect as sks
-from sketchselect.errors import ChunkReadError, SourceError
+from sketchselect.errors import ChunkReadError, SketchSelectError, SourceError
 from sketchselect.readers import open_vector
 from sketchselect.readers.parquet import ParquetVector
 
@@ -49,6 +49,18 @@ def test_entries_come_in_the_order_of_the_rows(source: Path, tmp_path: Path, end
     for order in (ORDER, None):
         vector = open_vector(str(table(tmp_path / f"y.{ending}", order=order)), N, matrix=matrix)
         assert vector.read(0, N).tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"), [("12x", "'12x' of row 7, 'w7', is no number"), ("", "first at row 7, 'w7'")]
+)
+@pytest.mark.parametrize("selector", [sks.LassoPath, sks.selectors.TargetAutoSelector])
+def test_a_bad_entry_is_named_by_its_row(source: Path, tmp_path: Path, entry: str, says: str, selector: Any) -> None:
+    values = pd.Series(0.5 + np.arange(N), dtype=str)
+    values[7] = entry
+    pd.DataFrame({"wine": NAMES, "target": values}).iloc[ORDER].to_csv(tmp_path / "y.csv", index=False)
+    with pytest.raises(SketchSelectError, match=says):
+        selector().fit(str(source), str(tmp_path / "y.csv"))
 
 
 def test_names_under_another_title_are_refused_in_another_order(source: Path, tmp_path: Path) -> None:

@@ -527,6 +527,8 @@ class Vector(ABC):
         The other columns of a file that is opened for this one, of which one may name the rows.
     ordered_by : str or None
         The column of the file by which the entries were brought into the order of the rows.
+    ordered_names : sequence of str
+        The names of the rows where the entries were brought into their order.
     """
 
     shape: tuple[int, ...]
@@ -537,6 +539,11 @@ class Vector(ABC):
     holds_fields: bool = False
     beside: Mapping[str, Vector] = MappingProxyType({})
     ordered_by: str | None = None
+    ordered_names: Sequence[str] = ()
+
+    def row_in_words(self, row: int) -> str:
+        """Return which row this is: also by its name, where its entry was at another place in the file."""
+        return f"row {row}, {self.ordered_names[row]!r:.80}" if len(self.ordered_names) else f"row {row}"
 
     @property
     def n_rows(self) -> int:

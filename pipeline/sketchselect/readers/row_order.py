@@ -89,6 +89,7 @@ def _ordered(vector: Vector, column: Vector, which: str, row_names: Any, name: s
         )
     ordered = ArrayVector(vector.read(0, n_rows)[[places[text] for text in ours]], vector.address)
     ordered.name, ordered.holds_fields, ordered.ordered_by = vector.name, vector.holds_fields, title
+    ordered.ordered_names = names
     return ordered
 
 

@@ -194,7 +194,7 @@ class Labels(Vector):
     def __init__(self, fields: Vector) -> None:
         self.fields = fields
         self.shape, self.dtype, self.address, self.name = fields.shape, fields.dtype, fields.address, fields.name
-        self.in_memory, self.ordered_by = fields.in_memory, fields.ordered_by
+        self.in_memory, self.ordered_by, self.ordered_names = fields.in_memory, fields.ordered_by, fields.ordered_names
 
     def _entries(self, start: int, stop: int) -> Array:
         entries = self.fields.read(start, stop)

@@ -20,6 +20,8 @@ from sketchselect.readers import Matrix, Vector
 from sketchselect.readers.base import GroupedTarget, are_missing, as_entries, is_absent, missing_in_words
 from sketchselect.readers.opening import grouped
 from sketchselect.readers.results import target_names
+from sketchselect.readers.tables import is_missing_field
+from sketchselect.readers.text import is_number
 from sketchselect.summaries.partitioned import fold_numbers
 
 Task = Literal["regression", "classification"]
@@ -29,6 +31,7 @@ MAX_CLASSES = 1000
 """More distinct values are numbers, not classes: their summary would not fit in memory either."""
 
 _RUN = 1 << 20
+_FEW_TEXTS = 0.1  # Share of a target's values up to which text among numbers is a mistake
 _MOST_WHOLE = 2.0**53
 """Beyond, floats are whole numbers, but not every whole number is one."""
 _FEW_ROWS = 20
@@ -72,14 +75,33 @@ def check_target(y: Vector) -> None:
             distinct.update(texts.tolist())
             if len(distinct) > MAX_CLASSES:
                 raise _names_rows(y)
-        raise BadParameter(f'target {y.address} is text; set task="classification" to use it as classes')
+        raise _no_number(y) or BadParameter(
+            f'target {y.address} is text; set task="classification" to use it as classes'
+        )
     if y.in_memory and y.dtype.kind == "f":
         _require_finite(y, y.read(0, y.n_rows), 0)
 
 
+def _no_number(y: Vector) -> BadParameter | None:
+    """Return the error of a few values that are text among numbers; None of other text."""
+    others: list[tuple[int, str]] = []
+    for start in range(0, y.n_rows, _RUN):
+        texts = np.ravel(y.read(start, min(start + _RUN, y.n_rows))).tolist()
+        others += [(start + i, text) for i, text in enumerate(texts) if not (is_number(text) or is_missing_field(text))]
+        if len(others) > _FEW_TEXTS * y.n_rows:
+            return None
+    if not others:
+        return None
+    row, text = others[0]
+    return BadParameter(
+        f"target {y.address}: {text!r:.40} of {y.row_in_words(row)}, is no number ({len(others)} of {y.n_rows:,} "
+        "values); correct it, or leave out its row"
+    )
+
+
 def _names_rows(y: Vector) -> BadParameter:
     """Return the error of a text with more distinct values than there are classes."""
-    return BadParameter(
+    return _no_number(y) or BadParameter(
         f"target {y.address}: Unknown label type: it is text with more than {MAX_CLASSES} distinct values, as names of "
         "rows are, and neither numbers nor classes; give another target"
     )
@@ -92,8 +114,8 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
     """Return the distinct labels of a target, ascending, as Python values, and the number of rows that have each.
 
     `numbers` is the advice for those who pass numbers.
-    Raises `BadParameter` for a table of targets, more than 1,000 labels, or floats that are no labels; `NotFinite`
-    naming the first row without a label.
+    Raises `BadParameter` for a table of targets, more than 1,000 labels, floats that are no labels, or a few texts
+    among more than 20 numbers; `NotFinite` naming the first row without a label.
     """
     if len(y.shape) == 2 and y.shape[1] != 1:
         raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")
@@ -120,6 +142,8 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
                 f"target {y.address}: Unknown label type: it has more than {MAX_CLASSES} distinct values, and "
                 f"continuous numbers are no classes; {numbers}"
             )
+    if distinct.dtype.kind == "U" and distinct.size > MAX_AUTO_CLASSES and (error := _no_number(y)) is not None:
+        raise error
     if distinct.dtype.kind == "f":
         if (distinct != np.round(distinct)).any():
             raise BadParameter(
@@ -163,7 +187,7 @@ def _require_finite(y: Vector, values: Array, start: int) -> None:
     if bad.any():
         row = start + int(np.argwhere(bad)[0, 0])
         raise NotFinite(
-            f"target {y.address}: NaN or infinity in {int(bad.sum())} entries, the first at row {row}; "
+            f"target {y.address}: NaN or infinity in {int(bad.sum())} entries, the first at {y.row_in_words(row)}; "
             "leave these rows out of matrix and target"
         )
 
