@@ -241,3 +241,10 @@ def test_what_cannot_be_tested_is_refused(classes: Any) -> None:
         UnivariateSelector().fit_summary(summarize(X, Moments()))
     with pytest.raises(Incompatible, match="Groups"):
         UnivariateSelector("t-test").fit_summary(summarize(X, Moments(), y=labels.astype(float)))
+
+
+@pytest.mark.parametrize("score", ["t-test", "chi2", "wilcoxon"])
+def test_numbers_for_a_score_of_classes_are_told_which_scores_take_them(score: str) -> None:
+    X = np.random.default_rng(0).poisson(3.0, (60, 3)).astype(float)
+    with pytest.raises(BadParameter, match=r'continuous numbers are no classes; take score="f", "correlation" or'):
+        UnivariateSelector(score).fit(X, np.arange(60) + 0.5)

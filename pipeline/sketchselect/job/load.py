@@ -130,7 +130,7 @@ def parameter_problems(text: JobText) -> list[str]:
                 problems.append(at_key(text, path, clash))
         elif name not in hints:
             methods = [other for other in selectors.METHODS if name in method_parameters(other)]
-            owners = f"; it is a parameter of {', '.join(methods[:6])}" if methods else ""
+            owners = f"; it is a parameter of {', '.join(methods[:10])}" if methods else ""
             problems.append(at_key(text, path, f"unknown key{suggestion(path, known)}{owners}"))
         elif not allows(hints[name], None if value is False and takes_none(hints[name]) else value):
             expected = f"expected {in_words(hints[name], none='false')}, got {describe(value)}{yaml_note(text, value)}"

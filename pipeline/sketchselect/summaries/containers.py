@@ -232,7 +232,7 @@ def pick(source: Any, *kinds: str) -> Summary[Any]:
             if candidate.kind == kind:
                 return candidate
     present = ", ".join(sorted({c.kind for c in candidates})) or "none"
-    raise Incompatible(f"this needs a summary of kind {' or '.join(kinds)}; given: {present}")
+    raise Incompatible(f"this needs a summary of kind {' or '.join(dict.fromkeys(kinds))}; given: {present}")
 
 
 SPECTRAL_KINDS = (FrequentDirections.kind, Moments.kind)

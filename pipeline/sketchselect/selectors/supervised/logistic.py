@@ -199,8 +199,6 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     fits_model: ClassVar[bool] = True
     automatic: ClassVar[dict[str, Any] | None] = {"cv": 5, "cv_rule": "1se"}
 
-    numbers_advice: ClassVar[str] = 'set family="poisson" for counts, take another method for other numbers'
-
     _expansion = None
 
     def __init__(
@@ -235,6 +233,11 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         self.max_passes = max_passes
         self.tol = tol
         self.random_state = random_state
+
+    @property
+    def numbers_advice(self) -> str:
+        """What to do about numbers that are no classes, for messages."""
+        return 'set family="poisson" for counts, take another method for other numbers'
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""

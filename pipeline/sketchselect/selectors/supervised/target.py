@@ -246,10 +246,12 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
 
     needs_target: ClassVar[bool] = True
     needs_double: ClassVar[bool] = True
-    numbers_advice: ClassVar[str] = _NUMBERS
-    """What to do about numbers that are no classes."""
-
     task: Any
+
+    @property
+    def numbers_advice(self) -> str:
+        """What to do about numbers that are no classes, for messages."""
+        return _NUMBERS
 
     @property
     def target_task(self) -> Task:

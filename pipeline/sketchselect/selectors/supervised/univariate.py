@@ -483,6 +483,13 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
         return tasks.get(self.score)
 
     @property
+    def numbers_advice(self) -> str:
+        """What to do about numbers that are no classes, for messages."""
+        if self._implied_task == "classification":
+            return 'take score="f", "correlation" or "mutual-information"'
+        return super().numbers_advice
+
+    @property
     def _is_binned(self) -> bool:
         return self.score in ("mutual-information", "wilcoxon")
 
