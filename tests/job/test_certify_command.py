@@ -180,6 +180,29 @@ def test_options_that_cannot_be_meant(digits: Path, words: tuple[str, ...], mess
     assert message in told.stderr
 
 
+def test_labels_are_certified_in_the_units_of_other_statistics(digits: Path) -> None:
+    rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
+    statistics = sks.fit_prepare(7.0 * rows[::2] + 3.0, ["scale"]).statistics
+    sks.save(statistics, digits / "units.sks")
+    words = (
+        "certify",
+        digits / "rows.npy",
+        "--labels",
+        digits / "labels.npy",
+        "--n-clusters",
+        10,
+        "--prepare",
+        "scale",
+    )
+    own, other = (
+        json.loads(works(*words, *more, "--json").stdout) for more in ((), ("--fitted", digits / "units.sks"))
+    )
+    units = np.where((sd := (7.0 * rows[::2]).std(axis=0)) > 0, sd, 1.0)
+    apart = [rows[labels == c] / units - (rows[labels == c] / units).mean(axis=0) for c in range(10)]
+    assert other["objective"] == pytest.approx(sum(float(np.square(each).sum()) for each in apart))
+    assert own["objective"] != pytest.approx(other["objective"], rel=0.1)
+
+
 def test_job_keys_choose_the_blocks(job: Callable[..., dict[str, Any]]) -> None:
     table = {"method": "blocks", "block_rows": 30, "confidence": 0.9, "fraction": 0.5}
     result = sks.run(job(cluster={"n_clusters": 6, "certificate": table}))

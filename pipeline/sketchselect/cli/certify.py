@@ -9,6 +9,7 @@ import typer
 
 from sketchselect.cli.shell import (
     CLUSTER_HELP,
+    Fitted,
     Key,
     MaxDropped,
     OpenCluster,
@@ -64,6 +65,7 @@ def certify(
     ] = None,
     random_state: Annotated[int | None, typer.Option("--random-state", min=0, help="Seed of the blocks.")] = None,
     prepare: Prepare = None,
+    fitted: Fitted = None,
     key: Key = None,
     nonfinite: Annotated[
         str | None, typer.Option("--nonfinite", metavar="error|drop_rows", help="Rows with NaN.")
@@ -81,12 +83,13 @@ def certify(
     from sketchselect.cluster import certify as certify_rows
     from sketchselect.cluster import certify_labels
     from sketchselect.errors import ConfigError
-    from sketchselect.execution import Source, make_progress
+    from sketchselect.execution import LocalEngine, PassOptions, Source, fit_steps, make_progress
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
     from sketchselect.prepare import encodings, resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
+    from sketchselect.summaries import load
     from sketchselect.workflow.folder import MARKER
     from sketchselect.workflow.session import ON_THREADS, engine_for, settled
     from sketchselect.workflow.verify import certify_folder, certify_summary, refuse
@@ -105,13 +108,13 @@ def certify(
             "--inertia": inertia,
             "--weight": weight,
         }
-        of_runs |= {"--prepare": prepare, **{f"--{name}": value for name, value in inputs.items()}}
+        of_runs |= {"--prepare": prepare, "--fitted": fitted, **{f"--{name}": value for name, value in inputs.items()}}
         refuse("a run's folder has its own", of_runs)
         return _outcome(certify_folder(path, bound, runs_on, options, progress=True))
     if clusters is None:
         raise ConfigError("--n-clusters: missing; say how many clusters the clustering has")
     if path.suffix == ".sks":
-        rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
+        rows = {"--labels": labels, "--weight": weight, "--fitted": fitted} | {f"--{n}": v for n, v in inputs.items()}
         refuse("a summary file holds no rows", rows)
         if inertia is None:
             raise ConfigError("--inertia: missing; a summary file holds no labels (kmeans_objective in Python sums it)")
@@ -123,10 +126,14 @@ def certify(
     vector = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
     weights = None if weight is None else vector(weight, name="sample_weight")
     progress, asked = make_progress(True), ExecutionSettings(**runs_on)
-    if (execution := settled(asked, Source(matrix, None, weights, resolve(prepare)))) is not asked:
+    steps = resolve(prepare)
+    if fitted is not None:
+        unfitted, serial = Source(matrix, prepare=steps), PassOptions(LocalEngine(kind="serial"))
+        steps = fit_steps(unfitted, serial, statistics=load(fitted)).steps
+    if (execution := settled(asked, Source(matrix, None, weights, steps))) is not asked:
         give_detail(progress, ON_THREADS)
     with engine_for(execution, progress=progress) as engine:
-        common = {"sample_weight": weights, "prepare": prepare, "client": engine, "progress": progress, **bound}
+        common = {"sample_weight": weights, "prepare": steps, "client": engine, "progress": progress, **bound}
         if labels is not None:
             certificate = certify_labels(matrix, vector(labels, name="labels"), clusters, **common)
         else:
