@@ -99,6 +99,8 @@ def test_folders_that_are_not_ours(job_file: Callable[..., Path], tmp_path: Path
     for arguments in (["run", job_file()], ["run", job_file(), "--fresh"], ["demo", "--output", tmp_path / "out"]):
         refused(cli(*arguments), 1, str(tmp_path / "out"), "not made by sketchselect")
     refused(cli("report", tmp_path / "out"), 1, "not an output folder")
+    (tmp_path / "job.toml").write_text("")
+    refused(cli("report", tmp_path / "job.toml"), 1, "not an output folder of sketchselect; give the folder that")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious.txt"]
 
 

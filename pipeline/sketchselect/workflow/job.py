@@ -478,7 +478,7 @@ def render_folder(path: Path) -> Path:
 
     Raises `NotOurFolder` or `SourceError` or `DamagedFile` if there is nothing to draw it from.
     """
-    if not path.is_dir():
+    if not path.exists():
         raise SourceError(f"{path}: no such folder")
     if not (path / MARKER).is_file():
         raise NotOurFolder(f"{path}: not an output folder of sketchselect; give the folder that a run wrote")
