@@ -430,6 +430,16 @@ def test_a_line_of_units_under_the_names_is_refused_with_what_to_do(tmp_path):
         convert(path, tmp_path / "t.zarr")
 
 
+@pytest.mark.parametrize("first", ["NA,NA,NA", "a,,", "a,NA,<0.1"])
+def test_a_first_line_of_missing_values_is_no_line_of_units(tmp_path, first):
+    path = tmp_path / "t.csv"
+    path.write_text(f"id,x,y\n{first}\nb,2,3\nc,5,6\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        convert(path, tmp_path / "t.zarr")
+    assert open_matrix(tmp_path / "t.zarr").shape[0] == 3
+
+
 def test_folders_and_patterns_of_text_files_are_refused_with_what_to_do(tmp_path):
     folder = tmp_path / "tables"
     folder.mkdir()

@@ -234,21 +234,25 @@ class CsvRows:
         }
 
     def _refuse_units(self) -> None:
-        """Raise `SourceError` if the first line under the names has no number, and most of the next are numbers."""
+        """Raise `SourceError` if the first line under the names has text where the next has numbers, and no number."""
         if self._header is None or self.n_rows < 2:
             return
         with _opened(self._location) as file:
             rest = itertools.islice(file, self._n_lines_of_names, None)
             lines = list(itertools.islice(rest, _LINES_OF_HEAD))
             records = [fields for _, fields, _ in self._records(lines, rest, self._n_lines_of_names)][:2]
-        numbers = [sum(map(is_number, fields)) for fields in records]
-        if len(numbers) == 2 and numbers[0] == 0 and 2 * numbers[1] > self._width:
-            units = [field.strip() for field in records[0]]
-            column = next(j for j, field in enumerate(records[1]) if is_number(field))
+        if len(records) < 2 or any(map(is_number, records[0])):
+            return
+        units = [field.strip() for field in records[0]]
+        numbers = [j for j, field in enumerate(records[1]) if is_number(field)]
+        # Of missing values, with which tables of differences begin, the line may be one of the table.
+        texts = [j for j in numbers if j < len(units) and not is_missing_field(units[j])]
+        if 2 * len(numbers) > self._width and 2 * len(texts) > len(numbers):
+            field, name = units[texts[0]], self._header[texts[0]]
             raise SourceError(
-                f"{self.address}: line {self._n_lines_of_names + 1} has no number, as {units[column]!r:.40} in "
-                f"{self._header[column]!r:.80}, and line {self._n_lines_of_names + 2} has {numbers[1]}; if it has the "
-                "units, remove it: pandas.read_csv(..., skiprows=[1])"
+                f"{self.address}: line {self._n_lines_of_names + 1} has no number, as {field!r:.40} in {name!r:.80}, "
+                f"and line {self._n_lines_of_names + 2} has {len(numbers)}; if it has the units, remove it: "
+                "pandas.read_csv(..., skiprows=[1])"
             )
 
     def _refuse_commas(self, apart: Collection[int]) -> None:
