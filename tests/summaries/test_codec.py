@@ -12,7 +12,7 @@ from tests.summaries import oracles
 
 import sketchselect as sks
 from sketchselect.errors import DamagedFile, Incompatible, NoData, SourceError
-from sketchselect.summaries import KINDS, FrequentDirections, Moments, codec
+from sketchselect.summaries import KINDS, Folds, FrequentDirections, Moments, codec
 
 _spec = importlib.util.spec_from_file_location("golden_make", Path(__file__).parent / "golden" / "make.py")
 golden = importlib.util.module_from_spec(_spec)
@@ -140,6 +140,9 @@ def test_filled_values_are_kept_where_there_are_some():
     some = sks.summarize(np.nan_to_num(X), kinds, prepare=steps, client="serial")
     assert some["a"].context.filled is None
     assert codec.encode(some)[8] == 1
+    # Of parts with other rows each the counts of a block say nothing.
+    folds = sks.summarize(X, {"cv": Folds(sks.Moments(), 2)}, prepare=steps, client="serial")["cv"]
+    assert [part.context.filled for part in (*folds, folds.total)] == [None] * 3
     # Columns of levels stand in the place of their text.
     table = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(d=X[:, 1])
     table.insert(1, "kind", ["x", "y", "z", None] * 10)

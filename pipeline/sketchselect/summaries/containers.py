@@ -47,11 +47,6 @@ class Container(Summary[MembersRecord]):
         }
         return renamed._with(replace(self.record, members=members), renamed.context)
 
-    def with_filled(self, filled: Sequence[int]) -> Self:
-        """Return this summary, whose members have the number of values of every column that a step filled."""
-        members = {k: m.with_filled(filled) for k, m in self.record.members.items()}
-        return self._with(replace(self.record, members=members), self.context)
-
     def into_mutable(self) -> Self:
         """Return this summary, of whose members the next `merge` may use up the memory."""
         for member in self.record.members.values():
@@ -194,6 +189,11 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
     def with_rows(self, rows: Ranges | None) -> Self:
         """Return this bundle, its members with the global indices of the rows."""
         members = {k: m.with_rows(rows) for k, m in self.record.members.items()}
+        return self._with(replace(self.record, members=members), self.context)
+
+    def with_filled(self, filled: Sequence[int]) -> Self:
+        """Return this bundle, whose members have the number of values of every column that a step filled."""
+        members = {k: m.with_filled(filled) for k, m in self.record.members.items()}
         return self._with(replace(self.record, members=members), self.context)
 
     def __getitem__(self, name: str) -> Summary[Any]:
