@@ -1,5 +1,6 @@
 """Drift against the rows themselves: its share, its bounds, planted rotations, and quiet days."""
 
+import re
 import sys
 from functools import partial
 
@@ -226,7 +227,7 @@ def test_filled_values_alone_are_no_drift_and_hide_none(kind, before, after):
         )
         assert quiet[0].base_filled == pytest.approx(before, abs=0.005)
         assert quiet[0].filled == pytest.approx(np.mean(np.broadcast_to(shares, 24)), abs=0.02)
-        assert "were missing and filled" in quiet[0].sentence()
+        assert re.search(r"were missing and filled, .* percentage points, which", quiet[0].sentence())
         assert quiet[0].to_dict()["filled_rise"] > 0
     same = measure(base, summarize(rows(300, loadings, 0.0), kind))
     assert same.filled_rise == 0

@@ -145,7 +145,8 @@ class Drift:
         if self.filled_rise >= _SAID_RISE:
             text += (
                 f" Of the new values {_percent(self.filled)} were missing and filled, of the base's "
-                f"{_percent(self.base_filled)}: that alone raises the share by {_percent(self.filled_rise)}"
+                f"{_percent(self.base_filled)}: that alone raises the share by "
+                f"{100 * self.filled_rise:.3g} percentage points"
             )
             text += ", which the threshold allows for." if self.shift_threshold is not None else "."
         if self.n_rows > _MANY_MORE * self.base_rows:
