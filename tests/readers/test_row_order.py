@@ -52,7 +52,7 @@ def test_entries_come_in_the_order_of_the_rows(source: Path, tmp_path: Path, end
 
 
 @pytest.mark.parametrize(
-    ("entry", "says"), [("12x", "'12x' of row 7, 'w7', is no number"), ("", "first at row 7, 'w7'")]
+    ("entry", "says"), [("12x", r"'12x' of row 7 \('w7'\) is no number"), ("", r"first at row 7 \('w7'\)")]
 )
 @pytest.mark.parametrize("selector", [sks.LassoPath, sks.selectors.TargetAutoSelector])
 def test_a_bad_entry_is_named_by_its_row(source: Path, tmp_path: Path, entry: str, says: str, selector: Any) -> None:

@@ -13,7 +13,7 @@ from tests.selectors.conftest import linear
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, NotFinite, SketchSelectError
-from sketchselect.selectors import LogisticPath
+from sketchselect.selectors import LogisticPath, UnivariateSelector
 
 ALL = [
     sks.ThresholdedOLS(),
@@ -311,3 +311,16 @@ def test_text_of_too_many_values_is_no_target(task) -> None:
         sks.LassoPath(task=task).fit(np.ones((1200, 2)), names)
     with pytest.raises(BadParameter, match=r"neither numbers nor classes"):
         sks.selectors.TargetAutoSelector().fit(np.ones((1200, 2)), names)
+
+
+@pytest.mark.parametrize("task", ["auto", "classification"])
+def test_codes_of_which_few_have_letters_are_classes(task):
+    """Of chromosomes 1 to 22, X and Y few are text, and they are more than 20."""
+    rng = np.random.default_rng(0)
+    codes = np.array([*map(str, range(1, 23)), "X", "Y"])
+    y = codes[np.arange(480) % 24]
+    selector = UnivariateSelector(task=task).fit(rng.normal(size=(480, 4)), y)
+    assert selector.target_task == "classification"
+    y = np.where(np.arange(480) == 7, "7b", np.arange(480).astype(str))
+    with pytest.raises(BadParameter, match=r"'7b' of row 7 is no number \(1 of 480 values\)"):
+        UnivariateSelector(task=task).fit(rng.normal(size=(480, 4)), y)

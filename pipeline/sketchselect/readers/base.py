@@ -543,7 +543,7 @@ class Vector(ABC):
 
     def row_in_words(self, row: int) -> str:
         """Return which row this is: also by its name, where its entry was at another place in the file."""
-        return f"row {row}, {self.ordered_names[row]!r:.80}" if len(self.ordered_names) else f"row {row}"
+        return f"row {row} ({self.ordered_names[row]!r:.80})" if len(self.ordered_names) else f"row {row}"
 
     @property
     def n_rows(self) -> int:

@@ -94,9 +94,15 @@ def _no_number(y: Vector) -> BadParameter | None:
         return None
     row, text = others[0]
     return BadParameter(
-        f"target {y.address}: {text!r:.40} of {y.row_in_words(row)}, is no number ({len(others)} of {y.n_rows:,} "
+        f"target {y.address}: {text!r:.40} of {y.row_in_words(row)} is no number ({len(others)} of {y.n_rows:,} "
         "values); correct it, or leave out its row"
     )
+
+
+def _are_codes(levels: Array, n_rows: int) -> bool:
+    """Return whether the numbers among some levels are whole and repeat, as those of chromosomes 1 to 22, X and Y."""
+    numbers = [text for text in levels.tolist() if is_number(text)]
+    return 2 * levels.size <= n_rows and all(text.strip().lstrip("+-").isdecimal() for text in numbers)
 
 
 def _names_rows(y: Vector) -> BadParameter:
@@ -115,7 +121,7 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
 
     `numbers` is the advice for those who pass numbers.
     Raises `BadParameter` for a table of targets, more than 1,000 labels, floats that are no labels, or a few texts
-    among more than 20 numbers; `NotFinite` naming the first row without a label.
+    among more than 20 numbers that are no codes; `NotFinite` naming the first row without a label.
     """
     if len(y.shape) == 2 and y.shape[1] != 1:
         raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")
@@ -142,7 +148,8 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
                 f"target {y.address}: Unknown label type: it has more than {MAX_CLASSES} distinct values, and "
                 f"continuous numbers are no classes; {numbers}"
             )
-    if distinct.dtype.kind == "U" and distinct.size > MAX_AUTO_CLASSES and (error := _no_number(y)) is not None:
+    may_be_numbers = distinct.dtype.kind == "U" and distinct.size > MAX_AUTO_CLASSES
+    if may_be_numbers and not _are_codes(distinct, y.n_rows) and (error := _no_number(y)) is not None:
         raise error
     if distinct.dtype.kind == "f":
         if (distinct != np.round(distinct)).any():
