@@ -74,6 +74,18 @@ def test_t_test_of_two_classes_is_welchs(classes: Any) -> None:
     assert np.isnan(selector.pvalues_[5])
 
 
+@pytest.mark.parametrize("shift", [1e-6, 1e-3, 0.1, 0.3])
+def test_p_values_of_small_and_large_t_keep_their_digits(shift: float) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(4000) < 1500
+    X = rng.standard_normal((4000, 1))
+    X[y] -= X[y].mean() - shift
+    X[~y] -= X[~y].mean()
+    expected = stats.ttest_ind(X[y], X[~y], equal_var=False)
+    p = UnivariateSelector("t-test").fit(X, y).pvalues_
+    np.testing.assert_allclose(p, expected.pvalue, rtol=1e-12)
+
+
 def test_t_test_of_several_classes_is_that_of_the_best_class_corrected(classes: Any) -> None:
     X, labels = classes
     selector = UnivariateSelector("t-test").fit(X, labels)

@@ -114,8 +114,20 @@ def welch(weights: Floats, means: Floats, scatters: Floats, *, as_many: bool = F
         freedom = error**2 / (shares**2 / (counts - 1.0)).sum(axis=0)
         log = _log_tail(t * t, np.ones_like(t), freedom)
         # Two constant groups that differ do so beyond doubt.
-        p = np.where(np.isinf(t), 0.0, scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + t * t)))
+        p = np.where(np.isinf(t), 0.0, _two_sided(t * t, freedom))
     return ColumnTests(t, *_joined(p, log))
+
+
+def _two_sided(squares: Floats, freedom: Floats) -> Floats:
+    """Return the probability that Student's t has a larger square."""
+    # Each from the smaller of two shares that add up to 1: the larger one is rounded to too few digits of the smaller.
+    total = freedom + squares
+    p: Floats = np.where(
+        squares < freedom,
+        scipy.special.betaincc(0.5, freedom / 2, squares / total),
+        scipy.special.betainc(freedom / 2, 0.5, freedom / total),
+    )
+    return p
 
 
 def others(group: int, weights: Floats, means: Floats, scatters: Floats) -> tuple[Floats, Floats, Floats]:
