@@ -1,5 +1,6 @@
 """The output folder: ours or not touched, one process at a time, whole files or none."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -216,6 +217,55 @@ def test_a_folder_that_goes_away_is_not_made_again(tmp_path: Path, what: str) ->
         with pytest.raises(NotOurFolder, match="out: moved or deleted"):
             folder.write("manifest.json", "two")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_folder_of_another_run_at_the_same_place_is_left_alone(tmp_path: Path, is_over: bool) -> None:
+    lock = tmp_path / "out" / LOCK
+
+    def run(others: contextlib.ExitStack) -> None:
+        with open_folder(tmp_path / "out") as folder:
+            folder.path.rename(tmp_path / "elsewhere")
+            others.enter_context(open_folder(tmp_path / "out")).write("manifest.json", "of the other")
+            lock.write_text(lock.read_text().replace(str(os.getpid()), "1"))
+            if is_over:
+                lock.unlink()
+            folder.write("manifest.json", "two")
+
+    with contextlib.ExitStack() as others:
+        with pytest.raises(NotOurFolder, match="out: moved or deleted"):
+            run(others)
+        assert (tmp_path / "out" / "manifest.json").read_text() == "of the other"
+        assert is_over or lock.exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoints/nodes/ab/a.sks", "thesis/chapter1.tex"])
+def test_what_tasks_made_where_a_folder_was_is_removed_and_nothing_else(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "out" / name
+
+    def run() -> None:
+        with open_folder(tmp_path / "out") as folder:
+            folder.path.rename(tmp_path / "elsewhere")
+            file.parent.mkdir(parents=True)
+            file.write_text("")
+            raise FileNotFoundError("what a task says of the file that it was writing")
+
+    with pytest.raises(NotOurFolder, match="out: moved or deleted"):
+        run()
+    assert file.exists() == name.startswith("thesis")
+    assert {path.name for path in tmp_path.rglob("out/*")} <= {"thesis"}
+
+
+def test_a_lock_that_is_deleted_ends_no_run(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "out") as folder:
+        (tmp_path / "out" / LOCK).unlink()
+        folder.write("manifest.json", "one")
+
+
+def test_a_link_to_nothing_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "scratch")
+    with pytest.raises(NotOurFolder, match="out: a link to a folder that is not there"), open_folder(tmp_path / "out"):
+        pass
 
 
 @pytest.mark.slow

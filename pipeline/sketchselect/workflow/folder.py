@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -121,6 +122,24 @@ class OutputFolder:
         # Of this run alone: a task of an earlier one, on a worker that was away, may still write to that one's.
         self._staging = self.checkpoints / "staging" / uuid.uuid4().hex[:8]
         self._log = self.checkpoints / "stages.json"
+        self._lock: _Lock | None = None
+
+    def is_there(self) -> bool:
+        """Return whether what is at the path is the folder that was opened, and not another run's in its place."""
+        return (self.path / MARKER).exists() if self._lock is None else self._lock.is_there()
+
+    def gone(self) -> NotOurFolder:
+        """Return the error for a folder that is not there any more."""
+        return NotOurFolder(
+            f"{self.path}: moved or deleted while the run was writing to it; put it back, or remove what is there "
+            "now, and run the same command again"
+        )
+
+    def remove_remains(self) -> None:
+        """Remove what tasks have made at the path since the folder went away, where nothing else is there."""
+        with contextlib.suppress(OSError):
+            if {*os.listdir(self.path)} == {"checkpoints"} and {*os.listdir(self.checkpoints)} <= {"nodes", "staging"}:
+                _remove(self.path)
 
     # --- publishing --------------------------------------------------------------------------------------------
 
@@ -129,11 +148,8 @@ class OutputFolder:
 
         Raises `NotOurFolder` if the folder was moved or deleted since it was opened: none is made in its place.
         """
-        if not ((self.path / MARKER).exists() or (self.path / LOCK).exists()):
-            raise NotOurFolder(
-                f"{self.path}: moved or deleted while the run was writing to it; put it back, or remove what is there "
-                "now, and run the same command again"
-            )
+        if not self.is_there():
+            raise self.gone()
         self._staging.mkdir(parents=True, exist_ok=True)
         path = self._staging / name
         _remove(path)
@@ -238,20 +254,27 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
 
     `fresh` discards the files of earlier runs (only ours).
     Raises `NotOurFolder` if there is something at `path` that we did not make, or links; `RunInProgress` if a live
-    process holds the lock; a dead one's lock is taken over.
+    process holds the lock; a dead one's lock is taken over. An error inside becomes `NotOurFolder` where the folder
+    was moved or deleted meanwhile.
     """
     folder = OutputFolder(Path(os.path.abspath(path)))
     claim(folder.path)
     require_plain(folder.path)
     require_kinds(folder.path)
-    with locked(folder.path):
+    with locked(folder.path) as folder._lock:
         if fresh:
             folder.discard()
         _remove(folder.checkpoints / "staging")  # what a run that was killed was building
         nodes = (folder.checkpoints / "nodes").rglob("*.sks")
         # It began here, and left neither a finished stage nor a part of one.
         folder.was_stopped_early = folder.checkpoints.is_dir() and not folder._entries() and not any(nodes)
-        yield folder
+        try:
+            yield folder
+        except Exception as error:
+            if folder.is_there():
+                raise
+            folder.remove_remains()
+            raise folder.gone() from error
         _remove(folder.checkpoints / "staging")
         with contextlib.suppress(OSError):
             folder.checkpoints.rmdir()  # Empty where files were put in place, and no stage was begun
@@ -265,7 +288,8 @@ def claim(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise NotOurFolder(f"{path}: is a file; choose another output folder") from None
+        what = "is a file;" if path.exists() else "a link to a folder that is not there; make that, or"
+        raise NotOurFolder(f"{path}: {what} choose another output folder") from None
     except OSError as error:
         raise SketchSelectError(f"{path}: the output folder cannot be made: {error.strerror}") from None
     try:
@@ -308,12 +332,28 @@ def require_kinds(path: Path) -> None:
             raise NotOurFolder(f"{file}: a file where a folder belongs; move it, or choose another output folder")
 
 
+@dataclass(frozen=True)
+class _Lock:
+    """A lock file that this process has open and locked, and what it says."""
+
+    path: Path
+    stream: TextIO
+    holder: dict[str, Any]
+
+    def is_there(self) -> bool:
+        """Return whether the folder is where it was locked; its lock file may have been deleted."""
+        if self.path.exists():
+            return _holder(self.path) in (None, self.holder)
+        # A file that has a name elsewhere was moved with its folder, and what is here now is another's.
+        return os.fstat(self.stream.fileno()).st_nlink == 0 and (self.path.parent / MARKER).exists()
+
+
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[_Lock]:
     """Hold the folder's lock file, with a heartbeat, as long as the context is open."""
     lock = path / LOCK
     try:
-        handle = _acquire(lock)
+        ours = _acquire(lock)
     except OSError as error:  # of another user, or of a file system that is read-only
         raise SketchSelectError(
             f"{path}: cannot be written: {error.strerror}; make it writable, give a copy of it, or choose another "
@@ -329,15 +369,17 @@ def locked(path: Path) -> Iterator[None]:
     heart = threading.Thread(target=beat, name="sketchselect-lock", daemon=True)
     heart.start()
     try:
-        yield
+        yield ours
     finally:
         stop.set()
         heart.join()
-        with contextlib.suppress(OSError), handle, _guard(lock):  # closed also where the guard cannot be
-            lock.unlink()
+        with contextlib.suppress(OSError), ours.stream:  # closed also where the guard cannot be
+            if ours.is_there():
+                with _guard(lock):
+                    lock.unlink()
 
 
-def _acquire(lock: Path) -> TextIO:
+def _acquire(lock: Path) -> _Lock:
     """Return the lock file, open and locked by this process; the operating system lets go of it when the process ends.
 
     Times of processes are not compared: they move with the clock of the machine.
@@ -357,7 +399,7 @@ def _acquire(lock: Path) -> TextIO:
         json.dump(me, handle)
         handle.flush()
         on_failure.pop_all()
-        return handle
+        return _Lock(lock, handle, me)
 
 
 @contextlib.contextmanager
