@@ -3,6 +3,7 @@
 import contextlib
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from tests.data_sets import data_set
@@ -347,8 +348,12 @@ def test_scanpy_agrees_on_the_mouse_bladder(batched):
 def test_negative_values_are_refused_by_column():
     X = counts().astype(float)
     X[7, 42] = -1
-    with pytest.raises(BadBlock, match=r"Negative values in data.*column 42"):
+    with pytest.raises(BadBlock, match=r"Negative values in data.*column 42 has"):
         hvg().fit(X)
+    frame = pd.DataFrame(X, columns=[f"gene{j}" for j in range(X.shape[1])])
+    for batch in (None, np.arange(len(X)) % 2):
+        with pytest.raises(BadBlock, match=r"column 42 \(gene42\) has"):
+            hvg(batches=batch is not None).fit(frame, batch)
 
 
 def test_missing_values_are_refused_by_the_summary():

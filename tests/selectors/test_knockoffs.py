@@ -84,6 +84,8 @@ def test_weights_are_inverse_variances_and_each_row_of_positive_weight_is_one_ro
         fixed = KnockoffSelector(knockoffs="fixed").fit(X, y, sample_weight=weights)
         auto = KnockoffSelector().fit(X, y, sample_weight=weights)
         np.testing.assert_array_equal(auto.statistics_, fixed.statistics_)
+        said = "inverse to the weights of the rows;" if weights is w else "Gaussian errors of one variance;"
+        assert said in fixed.selection_.diagnostics["choice"]
     np.testing.assert_array_equal(auto.support_, plain.support_)
     without = np.arange(110) >= 10
     zeros = KnockoffSelector().fit(X, y, sample_weight=np.where(without, w, 0.0))

@@ -183,7 +183,9 @@ def residual_columns(
     stats, total = _stats(matrix, codes, n_batches, [], client)
     negative = np.flatnonzero(np.min([part.minimum for part in stats], axis=0) < 0)
     if negative.size:
-        raise BadBlock(f"pearson_residuals needs raw counts, but gene {int(negative[0])} has negative values")
+        j = int(negative[0])
+        name = "" if total.feature_names is None else f" ({total.feature_names[j]})"
+        raise BadBlock(f"pearson_residuals needs raw counts, but gene {j}{name} has negative values")
     totals = np.array([part.mean * part.n_rows for part in stats])
     clip = float(np.sqrt(stats[0].n_rows))
     nbytes = 16 * totals.size

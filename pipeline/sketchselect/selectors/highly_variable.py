@@ -62,9 +62,10 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     n_rows = float(summary.weight.max(initial=0.0))
     negative = np.flatnonzero(summary.minimum < 0)
     if negative.size:
+        j = int(negative[0])
+        name = "" if summary.feature_names is None else f" ({summary.feature_names[j]})"
         raise BadBlock(
-            f"Negative values in data passed to HighlyVariableGenes: column {int(negative[0])} has some; counts are "
-            "needed"
+            f"Negative values in data passed to HighlyVariableGenes: column {j}{name} has some; counts are needed"
         )
     scatter = summary.centered_column_squared_norms
     out = np.zeros(scatter.size)

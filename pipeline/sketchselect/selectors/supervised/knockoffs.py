@@ -180,6 +180,8 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
                 f"of {'this column' if support.size == 1 else f'these {support.size} columns'} at most {fdr:.3%}"
                 f" are expected to be false, {_CONDITIONS[kind]}"
             ).replace(".000%", " %")
+            if kind == "fixed" and moments.n_effective < n * (1 - 1e-9):
+                choice = choice.replace("of one variance", "whose variances are inverse to the weights of the rows")
         drawn = f"{counted(int(self.draws), 'draw')}, random_state = {int(self.random_state)}"
         choice += f"; knockoffs are drawn at random ({drawn}), and another seed may select "
         choice += "other columns" if self.draws == 1 else "a few others"
