@@ -295,6 +295,19 @@ def test_other_libraries_are_said_and_their_bits_not_compared(out: Path, monkeyp
     assert checks["selection"]["holds"] is checks["objective"]["holds"] is True
 
 
+def test_a_run_of_an_earlier_version_that_did_not_count_filled_values_holds(
+    job: Job, tmp_path: Path, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.where(np.random.default_rng(0).random(rows.shape) < 0.1, np.nan, rows))
+    given = job(input={"url": str(tmp_path / "x.npy"), "nonfinite": "missing"}, prepare={"steps": ["impute"]})
+    with monkeypatch.context() as earlier:
+        earlier.setattr(sks.FrequentDirections, "keeps_filled", False)
+        result = sks.run(given)
+    code, checks = verified(result.folder)
+    assert code == 0, checks
+    assert checks["summary.sks"]["holds"]
+
+
 def test_mistakes_are_one_line(out: Path, tmp_path: Path) -> None:
     refused(cli("verify", tmp_path / "nowhere"), 1, "nowhere", "no such folder")
     refused(cli("verify", tmp_path / "nowhere", "--seal"), 2, "nowhere: no such store")

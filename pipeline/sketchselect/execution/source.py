@@ -177,15 +177,15 @@ class Source:
     def _prepared(self, block: Block) -> Block:
         """Return the block prepared, with the chosen columns."""
         replaced: dict[tuple[int, int], Replaced] = {}
-        counted = [i for i, step in enumerate(self.prepare) if step.fills_missing or self.counts == "replaced"]
+        filled: dict[int, Array] = {}
         values = prepare.apply_steps(
             self.prepare,
             block.values,
             position=block.position,
             address=self.matrix.address,
             names=self.matrix.feature_names,
-            counted=counted if self.counts is not None else (),
-            replaced=replaced,
+            replaced=replaced if self.counts == "replaced" else None,
+            filled=filled if self.counts == "filled" else None,
         )
         sparse = is_csr(values)
         if self.columns is not None:
@@ -197,16 +197,16 @@ class Source:
             values = densify(values)
         if self.in_double and values.dtype == np.float32:
             values = with_stored(values, stored(values).astype(np.float64))
-        return replace(block, values=values, replaced=replaced, filled=self._filled(replaced))
+        return replace(block, values=values, replaced=replaced, filled=self._filled(filled))
 
-    def _filled(self, replaced: Mapping[tuple[int, int], Replaced]) -> NDArray[np.int64] | None:
+    def _filled(self, by_step: Mapping[int, Array]) -> NDArray[np.int64] | None:
         """Return how many values of every column of a block were missing; None without any, or of mixed columns."""
-        if self.counts != "filled" or not replaced:
+        if not any(counts.any() for counts in by_step.values()):
             return None
         filled = np.zeros(self.matrix.shape[1], dtype=np.int64)
         for i, step in enumerate(self.prepare):
-            for column, entries in ((column, entries) for (place, column), entries in replaced.items() if place == i):
-                filled[column] += entries.n_rows
+            if i in by_step:
+                filled += by_step[i]
             if step.encodes == "text":
                 widths = np.ones(filled.size, dtype=np.int64)
                 widths[step.value("places")] = step.value("n_outputs")

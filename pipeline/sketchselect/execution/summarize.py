@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -84,7 +84,8 @@ def source_for(source: Source, description: Summary[Any]) -> Source:
             "give the description of a summary (for example FrequentDirections(size=64)), not one of data"
         )
     takes_missing, takes_sparse = description.accepts_missing, description.accepts_sparse
-    return replace(source, takes_missing=takes_missing, takes_sparse=takes_sparse, counts="filled")
+    counts: Literal["filled"] | None = "filled" if description.keeps_filled else None
+    return replace(source, takes_missing=takes_missing, takes_sparse=takes_sparse, counts=counts)
 
 
 def summary_reduction(

@@ -179,8 +179,8 @@ def apply_steps(
     position: int | Array = 0,
     address: str | None = None,
     names: tuple[str, ...] | None = None,
-    counted: Collection[int] = (),
     replaced: dict[tuple[int, int], Replaced] | None = None,
+    filled: dict[int, Array] | None = None,
 ) -> Block:
     """Return the block after the steps, in order; the input is not changed.
 
@@ -196,9 +196,10 @@ def apply_steps(
         Where the rows are from, for messages.
     names : tuple of str, optional
         Names of the columns before the steps, for messages.
-    counted, replaced : collection of int and dict, optional
-        Places of steps in the list, and what gets the entries that these take for something else, by the step's place
-        and the column before it.
+    replaced : dict, optional
+        Gets the entries that steps take for something else, by the step's place and the column before it.
+    filled : dict, optional
+        Gets the number of values of every column that a step fills, by the step's place.
 
     Raises
     ------
@@ -209,7 +210,9 @@ def apply_steps(
     """
     n_columns = block.shape[1]
     for i, step in enumerate(steps):
-        if replaced is not None and i in counted:
+        if filled is not None and step.fills_missing:
+            filled[i] = step.n_filled(block)
+        if replaced is not None:
             for place, entries in step.replaced(block).items():
                 rows = {code: _row(position, row) for code, row in entries.levels.items()}
                 replaced[i, place] = Replaced(entries.n_rows, rows)

@@ -404,13 +404,16 @@ class Impute(Step):
         self.require_width(block, value.size)
         return _filled(block, value)
 
-    def replaced(self, block: Block) -> dict[int, Replaced]:
-        """Return the number of missing values of every column that has some."""
+    def n_filled(self, block: Block) -> Array:
+        """Return the number of missing values of every column."""
         is_missing = np.isnan(stored(block))
         if is_csr(block):
-            counts = np.bincount(block.indices[is_missing], minlength=block.shape[1])
-        else:
-            counts = is_missing.sum(axis=0)
+            return np.bincount(block.indices[is_missing], minlength=block.shape[1])
+        return np.asarray(np.count_nonzero(is_missing, axis=0))
+
+    def replaced(self, block: Block) -> dict[int, Replaced]:
+        """Return the number of missing values of every column that has some."""
+        counts = self.n_filled(block)
         return {j: Replaced(int(counts[j])) for j in np.flatnonzero(counts).tolist()}
 
 

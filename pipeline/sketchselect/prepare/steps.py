@@ -147,6 +147,10 @@ class Step(ABC):
         """Return what the step takes for something else, by column; rows are those of the block."""
         return {}
 
+    def n_filled(self, block: Block) -> Array:
+        """Return how many values of every column are missing and will be filled."""
+        return np.zeros(block.shape[1], dtype=np.int64)
+
     def notes(self, names: Sequence[str] | None = None) -> list[str]:
         """Return notes for the user on the fitted values; `names` are those of the columns of the source."""
         return []

@@ -220,8 +220,6 @@ class Summary(ABC, Generic[R]):
     record_type: ClassVar[type]
     later_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that the format did not have at first -> what their absence means; files leave out that value."""
-    keeps_filled: ClassVar[bool] = False
-    """Whether the context has the number of filled missing values, which `drift` allows for."""
     takes_groups: ClassVar[bool] = False
     """Whether the groups of rows, which may come with their targets, are for this kind."""
     of_columns: ClassVar[bool] = False
@@ -274,6 +272,11 @@ class Summary(ABC, Generic[R]):
     def sparse_limit(self) -> float:
         """Density above which a CSR block is made dense, some rows at a time."""
         return SPARSE_LIMIT
+
+    @property
+    def keeps_filled(self) -> bool:
+        """Whether the context has the number of filled missing values, which `drift` allows for."""
+        return False
 
     @property
     def accepts_missing(self) -> bool:
@@ -487,10 +490,13 @@ class Summary(ABC, Generic[R]):
         return self._with(self._record, replace(self.context, prepare=tuple(prepare), feature_names=names))
 
     def with_filled(self, filled: Sequence[int]) -> Self:
-        """Return this summary with the number of values of every column that a step filled, if it keeps that."""
+        """Return this summary with the number of values of every column that a step filled, if it keeps that.
+
+        Empty: they were not counted.
+        """
         if not self.keeps_filled:
             return self
-        return self._with(self._record, replace(self.context, filled=tuple(filled)))
+        return self._with(self._record, replace(self.context, filled=tuple(filled) or None))
 
     def with_rows(self, rows: Ranges | None) -> Self:
         """Return this summary with the global indices of its rows, if its draws depend on them."""

@@ -142,6 +142,11 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         return all(m.accepts_sparse for m in self.members.values())
 
     @property
+    def keeps_filled(self) -> bool:
+        """Whether a member keeps the number of filled missing values."""
+        return any(member.keeps_filled for member in self.members.values())
+
+    @property
     def accepts_missing(self) -> bool:
         """Whether every member accepts missing values."""
         return all(m.accepts_missing for m in self.members.values())
