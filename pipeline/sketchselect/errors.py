@@ -69,6 +69,10 @@ class SourceError(SketchSelectError, ValueError):
     """A data source that cannot be opened, or is not a numeric matrix."""
 
 
+class SourceMissing(SourceError):
+    """Nothing is where a data source was looked for."""
+
+
 class MissingChunks(SourceError):
     """Chunks that the metadata of a store requires and that do not exist."""
 

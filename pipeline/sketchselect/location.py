@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from sketchselect._text import did_you_mean, without_credentials
-from sketchselect.errors import BadParameter, SourceChanged, SourceError
+from sketchselect.errors import BadParameter, SourceChanged, SourceError, SourceMissing
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 """URL schemes that are opened; http and https need ``storage_options={"allow_http": True}``."""
@@ -288,26 +288,28 @@ class Location:
                 f"{self.address}: the file was rewritten after it was opened; start again when nothing writes to it"
             )
 
-    def not_found(self) -> SourceError:
+    def not_found(self) -> SourceMissing:
         """Return the error for a location where nothing is, with the closest name in the same folder."""
         hint = "; check the path"
         if (typed := _NEARLY_URL.search(self.url)) is not None:
-            return SourceError(f"{self.address}: no such file or folder; did you mean {typed[1]}://{typed[2]}?")
+            return SourceMissing(f"{self.address}: no such file or folder; did you mean {typed[1]}://{typed[2]}?")
         if self.is_local:
             if "*" in self.url:
-                return SourceError(f"{self.address}: no such file; patterns are not read: give the folder of the files")
+                return SourceMissing(
+                    f"{self.address}: no such file; patterns are not read: give the folder of the files"
+                )
             if os.path.islink(self.url):
-                return SourceError(f"{self.address}: a link that leads to nothing, or to itself; correct the link")
+                return SourceMissing(f"{self.address}: a link that leads to nothing, or to itself; correct the link")
             above = Path(self.url).parent
             try:
                 names = sorted(os.listdir(above))
             except OSError:
-                return SourceError(f"{self.address}: no such file or folder, nor the folder {above}; check the path")
+                return SourceMissing(f"{self.address}: no such file or folder, nor the folder {above}; check the path")
             # Two names that share little but their ending are not alike.
             stem = Path(self.name).stem
             near = [name for name in names if difflib.SequenceMatcher(None, stem, Path(name).stem).ratio() > 0.6]
             hint = did_you_mean(self.name, near, hint)
-        return SourceError(f"{self.address}: no such file or folder{hint}")
+        return SourceMissing(f"{self.address}: no such file or folder{hint}")
 
 
 def is_url(text: str) -> bool:

@@ -106,6 +106,8 @@ FAULTS = (
         OPERATORS + "a_worker_of_other_libraries_that_joins_late_is_named"),
     row("worker", "other files than the job's process has at the path of the source, or with other times", "refused: the source is named, and what gives all the same",
         OPERATORS + "a_worker_with_files_of_its_own_is_refused"),
+    row("worker", "a worker that does not see the source, or the output, joins before or during a run", "one line that names the worker; nothing of it is in the result",
+        OPERATORS + "a_worker_without_the_files_is_named"),
     row("worker", "away while its run was killed, and awake in the next one, of other columns", "the features are those of the next one",
         OPERATORS + "a_task_of_an_earlier_run_that_goes_on_late_changes_no_features"),
     row("worker", "`SystemExit` or `KeyboardInterrupt` in a task", "an ordinary error; no worker dies",

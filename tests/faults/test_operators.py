@@ -27,7 +27,7 @@ from tests.passing import Recorder, dask_cluster
 
 from sketchselect.cli.shell import plain_errors
 from sketchselect.cluster.kmeans.passes import LOAD_ROWS
-from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, SourceChanged, Stalled
+from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, SourceChanged, SourceError, Stalled
 from sketchselect.execution import (
     Checkpoint,
     PassOptions,
@@ -185,6 +185,22 @@ def test_a_worker_with_files_of_its_own_is_refused(factor, tmp_path, monkeypatch
             source = Source(open_matrix(f"/proc/self/cwd/{name}.zarr"))
             with pytest.raises(SourceChanged, match=rf"/proc/self/cwd/{name}\.zarr: .*other files there .* rsync -a"):
                 read(source, PassOptions(engine, 60_000))
+
+
+def written(source, options):
+    write_features(source, (0,), "/proc/self/cwd/features.zarr", None, 0, options)
+
+
+@pytest.mark.parametrize("read", [summarized, written])
+def test_a_worker_without_the_files_is_named(read, source, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    convert(np.ones((600, 9)), "dense.zarr", chunks=(8, 9))
+    with local_cluster(1) as engine:
+        (address,) = engine.client.run(os.chdir, str(tmp_path))
+        missing = Source(open_matrix("/proc/self/cwd/dense.zarr"))
+        with pytest.raises((SourceError, PartitionFailed), match=f"; worker {address} does not see it: .* rsync -a"):
+            read(missing if read is summarized else source, PassOptions(engine, 6_000))
 
 
 def test_a_task_of_an_earlier_run_that_goes_on_late_changes_no_features(tmp_path):

@@ -16,7 +16,7 @@ import zarr
 
 from sketchselect import Moments, open_matrix, summarize
 from sketchselect.cluster import KMeans
-from sketchselect.errors import BadParameter, EmptyInput, SketchSelectError, SourceError
+from sketchselect.errors import BadParameter, EmptyInput, SketchSelectError, SourceError, SourceMissing
 from sketchselect.readers import open_vector
 from sketchselect.readers.zarr import metadata as zarr_metadata
 from sketchselect.selectors import GreedySelector
@@ -182,16 +182,16 @@ def misplaced(folder):
 
 
 CASES = [
-    ("missing path", lambda d: d / "no-such.zarr", {}, SourceError, ["no-such.zarr", "no such file"]),
-    ("missing folder", lambda d: d / "nowhere" / "x.zarr", {}, SourceError, ["nowhere", "nor the folder"]),
-    ("misspelt path", near, {}, SourceError, ["a.zar:", "did you mean 'a.zarr'?"]),
+    ("missing path", lambda d: d / "no-such.zarr", {}, SourceMissing, ["no-such.zarr", "no such file"]),
+    ("missing folder", lambda d: d / "nowhere" / "x.zarr", {}, SourceMissing, ["nowhere", "nor the folder"]),
+    ("misspelt path", near, {}, SourceMissing, ["a.zar:", "did you mean 'a.zarr'?"]),
     ("not zarr", lambda d: d, {}, SourceError, ["not a Zarr array", "nor a Parquet file; give a file such as"]),
     ("a text file", text(b"hello", "a.bin"), {}, SourceError, ["a.bin", "not a Zarr array", "known by this ending; write it as"]),
     ("feather", text(b"ARROW1", "a.feather"), {}, SourceError, ["a.feather", "not read in place; write it as Parquet", "read_feather('a.feather').to_parquet("]),
     ("arrow", text(b"ARROW1", "a.arrow"), {}, SourceError, ["a.arrow", "not read in place; write it as Parquet"]),
     ("csv", text(b"1,2\n", "a.csv"), {}, SourceError, ["sketchselect convert a.csv"]),
     ("hdf5", text(b"\x89HDF", "a.h5ad"), {"key": "X"}, SourceError, ["a.h5ad", "not an HDF5 file"]),
-    ("missing csv", lambda d: d / "b.csv", {}, SourceError, ["no such file"]),
+    ("missing csv", lambda d: d / "b.csv", {}, SourceMissing, ["no such file"]),
     ("1-D store", store(np.arange(5)), {}, SourceError, ["a.zarr", "two dimensions", "has 1 (shape 5)", "X[:, None]"]),
     ("3-D store", store(np.zeros((2, 3, 4))), {}, SourceError, ["has 3 (shape 2 x 3 x 4)"]),
     ("no rows", store(np.zeros((0, 3))), {}, EmptyInput, ["a.zarr", "0 x 3", "no rows"]),
@@ -236,8 +236,8 @@ CASES = [
     ("npy of 1e12 rows", huge_npy, {}, SourceError, ["a.npy"]),
     ("npy 1-D", npy(np.arange(3)), {}, SourceError, ["has 1"]),
     ("npy with key", npy(GOOD), {"key": "X"}, BadParameter, ["leave key out"]),
-    ("npy missing", lambda d: d / "q.npy", {}, SourceError, ["q.npy", "no such file"]),
-    ("npz missing", lambda d: d / "q.npz", {}, SourceError, ["q.npz", "no such file"]),
+    ("npy missing", lambda d: d / "q.npy", {}, SourceMissing, ["q.npy", "no such file"]),
+    ("npz missing", lambda d: d / "q.npz", {}, SourceMissing, ["q.npz", "no such file"]),
     ("npz not a zip", text(b"PK", "a.npz"), {}, SourceError, ["a.npz", "not a NumPy archive"]),
     ("npz two matrices", npz(**TWO), {}, SourceError, ["several arrays", "A (4 x 3 float64)", "key="]),
     ("npz no matrix", npz(a=np.arange(3)), {}, SourceError, ["no array", "a (3 int64)"]),
@@ -276,7 +276,7 @@ CASES = [
     ("scheme of code", lambda d: "python://os", {}, SourceError, ["python://"]),
     ("http", lambda d: "http://host/x", {}, SourceError, ["--storage-option allow_http=true", '{"allow_http": True}']),
     ("https", lambda d: "HTTPS://host/x", {}, SourceError, ["allow_http"]),
-    ("one slash", lambda d: "s3:/bucket/x.zarr", {}, SourceError, ["did you mean s3://bucket/x.zarr?"]),
+    ("one slash", lambda d: "s3:/bucket/x.zarr", {}, SourceMissing, ["did you mean s3://bucket/x.zarr?"]),
     ("chained", lambda d: "simplecache::s3://b/x", {}, SourceError, ["chained URLs"]),
     ("chained path", lambda d: "zip::/etc/passwd", {}, SourceError, ["chained URLs"]),
     ("control", lambda d: "a\0b", {}, SourceError, ["control characters"]),
@@ -296,8 +296,8 @@ CASES = [
     ("128 bits", lambda d: pl.DataFrame({"a": [1]}, schema={"a": pl.Int128}), {}, SourceError, ["column 'a'", "Int128"]),
     ("frame of arrays", lambda d: pl.DataFrame({"e": GOOD}, schema={"e": pl.Array(pl.Float64, 3)}), {}, SourceError, ["column 'e'"]),
     *((f"pipe {name}", pipe(name), {}, SourceError, [name, "pipe", "to a file first"]) for name in ("a.npy", "a.npz", "a.h5", "a.mtx", "a.svm", "a.parquet", "a")),
-    *((f"file is a link to {to}", link(to), {}, SourceError, ["a.npy", "a link that leads to nothing"]) for to in ("a.npy", "b.npy")),
-    ("text too long for a path", lambda d: f"{d}/" + 300 * "x" + ".npy", {}, SourceError, ["no such file"]),
+    *((f"file is a link to {to}", link(to), {}, SourceMissing, ["a.npy", "a link that leads to nothing"]) for to in ("a.npy", "b.npy")),
+    ("text too long for a path", lambda d: f"{d}/" + 300 * "x" + ".npy", {}, SourceMissing, ["no such file"]),
     ("remote npy", lambda d: "memory://a.npy", {}, SourceError, ["local disks only"]),
     ("zarr group object", lambda d: zarr.open_group(str(group(d)), mode="r"), {}, SourceError, ["this is a group", "counts"]),
 ]  # fmt: skip

@@ -6,6 +6,7 @@ Pure functions that read, reduce and merge; an error names the partition and its
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from sketchselect.errors import (
     PartitionFailed,
     SketchSelectError,
     SourceChanged,
+    SourceMissing,
     is_out_of_threads,
 )
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
@@ -208,11 +210,26 @@ def naming(source: Source, what: str, start: int, stop: int) -> Iterator[None]:
     except SketchSelectError as error:
         # Readers begin with the address too; once is enough.
         message = str(error).removeprefix(f"{source.matrix.address}: ")
-        raise type(error)(f"{where}: {message}") from error
+        raise type(error)(f"{where}: {message}{_missing_where(error)}") from error
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # a real Ctrl-C: signals reach the main thread only
-        raise PartitionFailed(f"{where}: {_without_values(error)}") from error
+        raise PartitionFailed(f"{where}: {_without_values(error)}{_missing_where(error)}") from error
+
+
+def _missing_where(error: BaseException) -> str:
+    """Return which worker of a cluster has no such file, in words: the others, and this job's user, may see it."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None or not isinstance(error, (SourceMissing, FileNotFoundError)):
+        return ""
+    try:
+        address = distributed.get_worker().address
+    except ValueError:  # not in a task of Dask
+        return ""
+    return (
+        f"; worker {address} does not see it: give workers the files of the process that runs the job (a shared disk, "
+        "or copies with their times: rsync -a), or stop that one, and run again"
+    )
 
 
 def _without_values(error: BaseException) -> str:
