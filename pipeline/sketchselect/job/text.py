@@ -23,6 +23,7 @@ KeyPath = tuple[str, ...]
 
 _TABLE = re.compile(r"^\s*\[\s*([A-Za-z0-9_.\-\"' ]+?)\s*\]\s*(#.*)?$")
 _KEY = re.compile(r"^\s*([A-Za-z0-9_.\-\"']+)\s*=")
+_BARE_FRACTION = re.compile(r"[+-]?\.[0-9]+([eE][+-]?[0-9]+)?")
 _YAML_ODD_INT = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-5]?[0-9])+)")
 
 
@@ -111,11 +112,22 @@ def with_overrides(text: JobText, overrides: Sequence[str]) -> JobText:
 
 
 def toml_value(text: str) -> Any:
-    """Return `text` read as a TOML value, or `text` itself if it is not one."""
+    """Return `text` read as a TOML value, or `text` itself if it is not one.
+
+    Numbers may begin with the decimal point, which TOML does not allow.
+
+    Examples
+    --------
+    >>> toml_value("0.5"), toml_value("-.5"), toml_value("greedy")
+    (0.5, -0.5, 'greedy')
+    """
+    stripped = text.strip()
+    if _BARE_FRACTION.fullmatch(stripped):
+        return float(stripped)
     try:
-        return tomllib.loads(f"value = {text.strip()}")["value"] if "\n" not in text else text
+        return tomllib.loads(f"value = {stripped}")["value"] if "\n" not in text else text
     except (tomllib.TOMLDecodeError, RecursionError):
-        return text.strip()
+        return stripped
 
 
 def write_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
