@@ -100,7 +100,8 @@ def test_folders_that_are_not_ours(job_file: Callable[..., Path], tmp_path: Path
         refused(cli(*arguments), 1, str(tmp_path / "out"), "not made by sketchselect")
     refused(cli("report", tmp_path / "out"), 1, "not an output folder")
     (tmp_path / "job.toml").write_text("")
-    refused(cli("report", tmp_path / "job.toml"), 1, "not an output folder of sketchselect; give the folder that")
+    for command in ("report", "verify"):
+        refused(cli(command, tmp_path / "job.toml"), 1, "not an output folder of sketchselect; give the")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious.txt"]
 
 

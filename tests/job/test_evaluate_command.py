@@ -150,3 +150,18 @@ def test_numbers_with_missing_entries_and_the_noise_of_dbscan(tmp_path: Path) ->
     as_json = json.loads(shell(tmp_path / "clusters.csv", "--labels", tmp_path / "known.csv", "--json").stdout)
     assert as_json["classes"] == [-1, 0, 1]
     assert as_json["matching"] == [["0", "2"], ["1", "3"]]
+
+
+def test_whole_numbers_that_named_the_rows_of_a_run_name_those_of_its_labels(
+    rows: np.ndarray, job: Job, tmp_path: Path
+) -> None:
+    order, ids = np.random.default_rng(0).permutation(len(rows)), 1000 + 7 * np.arange(len(rows))
+    frame = pd.DataFrame(rows, columns=[f"x{j}" for j in range(rows.shape[1])]).assign(norad=ids)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    known = pd.DataFrame({"norad": ids, "labels": np.arange(len(rows)) % 3}).iloc[order]
+    known.to_csv(tmp_path / "known.csv", index=False)
+    inputs = {"url": str(tmp_path / "rows.parquet"), "row_names": "norad", "labels": str(tmp_path / "known.csv")}
+    result = sks.run(job(input=inputs, execution={"partition_bytes": "1MiB"}))
+    done = shell(result.folder, "--labels", tmp_path / "known.csv")
+    assert done.exit_code == 0, done.stderr
+    assert "'norad'" in done.stdout

@@ -138,6 +138,35 @@ def test_a_column_that_is_no_feature_names_the_rows(tmp_path: Path, title: str, 
             assert grouped.target.read(0, N).tolist() == VALUES.tolist()
 
 
+def test_whole_numbers_of_a_column_left_out_that_mostly_agree_are_names(tmp_path: Path) -> None:
+    ids = 1000 + 7 * np.arange(N)
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    rows.assign(bird=ids).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-bird")
+    for wrong in (1, 1000 + 7 * N):
+        typed = np.where(np.arange(N) == 4, wrong, ids)
+        with pytest.raises(SourceError, match=r"'bird' names other rows than the source, whose row '1028' is missing"):
+            open_vector(str(table(tmp_path / "y.csv", "bird", typed)), N, matrix=matrix)
+        # In the order of the rows nothing shows that they are names.
+        in_place = open_vector(str(table(tmp_path / "y.csv", "bird", typed, order=None)), N, matrix=matrix)
+        assert in_place.read(0, N).tolist() == VALUES.tolist()
+    # Numbers that count the rows of two tables, from 0 and from 1.
+    rows.assign(bird=np.arange(N)).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-bird")
+    by_place = open_vector(str(table(tmp_path / "y.csv", "bird", 1 + np.arange(N), order=None)), N, matrix=matrix)
+    assert by_place.read(0, N).tolist() == VALUES.tolist()
+
+
+def test_identifiers_written_as_floats_name_the_rows_of_a_file_of_two_columns(tmp_path: Path) -> None:
+    ids = 1000 + 7 * np.arange(N)
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    rows.assign(bird_id=ids).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-bird_id")
+    frame = pd.DataFrame({"bird_id": ids.astype(float), "weight (g)": VALUES}).iloc[ORDER]
+    frame.to_csv(tmp_path / "y.csv", index=False)
+    assert open_vector(str(tmp_path / "y.csv"), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+
+
 def test_columns_that_may_not_name_the_rows_refuse_nothing(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((N, 3))
     missing = np.array([None if i == 3 else f"n{i}" for i in range(N)], dtype=object)

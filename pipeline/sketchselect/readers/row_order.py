@@ -104,7 +104,8 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
     """Return the names of the rows of a matrix: those of its source, else a column of both files.
 
     That column is no feature of the matrix, has the same title in both files, and in each no entry twice. It is text,
-    of which half is in both, or whole numbers, the same ones in both.
+    of which half is in both, or whole numbers: the same ones in both, or half of them in another order, unless they
+    count the rows.
     """
     names = getattr(matrix, "row_names", None)
     if names is not None and getattr(names, "name", None) in vector.beside:
@@ -119,10 +120,14 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
             texts = [row_texts(one, 0, one.n_rows) for one in (column, vector.beside[title])]
             if any(len(set(entries)) < len(entries) for entries in texts):
                 continue
-            ours, theirs = map(set, _compared(*texts))
+            ours, theirs = _compared(*texts)
             if column.dtype.kind == "f" and not all(map(_WHOLE.fullmatch, ours)):
                 continue
-            if len(ours & theirs) >= min(len(ours), len(theirs)) / (2 if is_text else 1):
+            known = set(ours)
+            share = len(known & set(theirs)) / min(len(ours), len(theirs))
+            in_order = not any(a != b and b in known for a, b in zip(ours, theirs, strict=False))
+            may_count = in_order or (_fill_a_range(ours) and _fill_a_range(theirs))
+            if share == 1 or (share >= 0.5 and (is_text or not may_count)):
                 named = ArrayVector(column.read(0, column.n_rows), column.address)
                 named.name = title
                 return named
@@ -217,6 +222,14 @@ def require_no_identifier(vector: Vector, matrix: Any, name: str) -> None:
             )
 
 
+def _fill_a_range(texts: Sequence[str]) -> bool:
+    """Return whether different texts are the whole numbers of a range."""
+    if not all(map(_WHOLE.fullmatch, texts)):
+        return False
+    numbers = list(map(int, texts))
+    return max(numbers) - min(numbers) + 1 == len(numbers)
+
+
 def counts_rows(texts: Sequence[str]) -> bool:
     """Return whether names only count the rows, from 0 or 1."""
     return list(texts) in ([str(i + first) for i in range(len(texts))] for first in (0, 1))
@@ -295,7 +308,8 @@ def are_names(title: str, entries: Array) -> bool:
     if not 1 < len(texts) == len(set(texts)):
         return False
     is_text = entries.dtype.kind == "U" and not any(map(_NUMBER.fullmatch, texts))
-    return is_text or (may_be_identifier(title) and all(map(_WHOLE.fullmatch, texts)))
+    # A table with a missing entry once has whole numbers as 12.0.
+    return is_text or (may_be_identifier(title) and all(_WHOLE.fullmatch(text.removesuffix(".0")) for text in texts))
 
 
 def second_of_two(name: str, titles: Sequence[str], entries: Sequence[Array]) -> bool:

@@ -183,8 +183,9 @@ def evaluate_target(
     matrix: Matrix | str | None = store
     if store is not None:
         with contextlib.suppress(SketchSelectError):  # the source may be gone, or have columns that a step encodes
+            vectors = {name: inputs.get(name) for name in ("target", "cv_groups", "labels", "row_names")}
             matrix = open_matrix(
-                store, key=inputs.get("key"), encode=("text", "dates"), storage_options=storage_options
+                store, key=inputs.get("key"), vectors=vectors, encode=("text", "dates"), storage_options=storage_options
             )
     n_rows = matrix.shape[0] if isinstance(matrix, Matrix) else None
     known = open_vector(

@@ -456,9 +456,9 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
             words = f"of format {content['format']}, and this version reads up to {FORMAT}; install a newer one"
             raise Incompatible(f"{path / 'manifest.json'}: {words}")
         return use(content)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if not (path / MARKER).is_file():
-            words = "not an output folder of sketchselect" if path.is_dir() else "no such folder"
+            words = "not an output folder of sketchselect" if path.exists() else "no such folder"
             raise NotOurFolder(f"{path}: {words}; give the output folder of a run") from None
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
     except (DamagedFile, Incompatible):
