@@ -459,7 +459,8 @@ def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
     pd.DataFrame({"wine": days.index.strftime("%d.%m.%Y"), "target": target.to_numpy()}).to_csv(
         tmp_path / "d.csv", index=False
     )
-    assert sks.summarize(days, sks.Moments(), y=str(tmp_path / "d.csv")).n_rows == N
+    with pytest.warns(UserWarning, match="'wine' has none of the names of .* such as '2025-01-01'; .* by place"):
+        assert sks.summarize(days, sks.Moments(), y=str(tmp_path / "d.csv")).n_rows == N
     # Rows that pandas numbered have no names.
     shuffled = sks.summarize(X.reset_index(drop=True), sks.Moments(), y=str(tmp_path / "y.csv"))
     assert shuffled.xy[0, 0] != pytest.approx(sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-3)
@@ -765,3 +766,99 @@ def test_whole_numbers_that_are_floats_name_the_rows(tmp_path: Path, ending: str
         matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-patient")
         path = str(table(tmp_path / f"y.{ending}", "patient", other))
         assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES[ORDER].tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_dates_name_the_rows(tmp_path: Path, ending: str) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    days, hours = (pd.date_range("2025-01-01 00:00", periods=N, freq=freq, name="time") for freq in ("D", "h"))
+    for dates, forms in ((days, ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", None]), (hours, ["%Y-%m-%d %H:%M", None])):
+        indexed, column = tmp_path / "indexed.parquet", tmp_path / "column.parquet"
+        rows.set_axis(dates).to_parquet(indexed)
+        rows.assign(time=dates).to_parquet(column)
+        sources = [
+            sks.open_matrix(str(indexed)),
+            sks.open_matrix(str(column), key="-time"),
+            sks.open_matrix(rows.set_axis(dates)),
+        ]
+        for form, matrix in ((form, matrix) for form in forms for matrix in sources):
+            written = dates if form is None else dates.strftime(form)
+            path = str(table(tmp_path / f"y.{ending}", "time", written))
+            assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+            with pytest.raises(SourceError, match=r"names other rows than the source, whose row '2025-01-01 00:00:00'"):
+                open_vector(str(table(tmp_path / f"y.{ending}", "time", [written[1], *written[1:]])), N, matrix=matrix)
+            with pytest.raises(SourceError, match=r"'day' has the names of .* call it 'time'"):
+                open_vector(str(table(tmp_path / f"y.{ending}", "day", written)), N, matrix=matrix)
+            # Other dates of the same rows have many of the same days.
+            later = dates.shift(3) if form is None else dates.shift(3).strftime(form)
+            path = str(table(tmp_path / f"y.{ending}", "until", later, order=None))
+            assert open_vector(path, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+        series = pd.Series(VALUES, index=dates).iloc[ORDER]
+        for matrix in sources[:2]:
+            assert open_vector(series, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("names", [NAMES, np.arange(N) * 7 + 1, np.arange(N)], ids=["text", "numbers", "range"])
+def test_a_name_that_is_there_twice_or_missing_is_refused_in_another_order(
+    tmp_path: Path, ending: str, names: Any
+) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    rows.assign(wine=names).to_parquet(tmp_path / "rows.parquet")
+    matrix = sks.open_matrix(str(tmp_path / "rows.parquet"), key="-wine")
+    twice = np.where(np.arange(N) == 4, names[9], names)
+    missing = pd.array(names, dtype="string" if isinstance(names, list) else "Int64")
+    missing[4] = pd.NA
+    for bad, says in (
+        (twice, r"'wine' names other rows than the source, whose row '\w+' is missing"),
+        (missing, "is missing"),
+    ):
+        path = tmp_path / f"y.{ending}"
+        pd.DataFrame({"wine": bad, "target": VALUES}).iloc[ORDER].to_csv(path, index=False)
+        if ending == "parquet":
+            pd.DataFrame({"wine": bad, "target": VALUES}).iloc[ORDER].to_parquet(path)
+        with pytest.raises(SourceError, match=says):
+            open_vector(str(path), N, matrix=matrix)
+
+
+def test_a_series_with_a_wrong_name_or_floats_goes_not_by_place(tmp_path: Path) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    numbers = np.arange(N) * 7 + 1
+    for names in (NAMES, numbers, numbers.astype(float)):
+        index = pd.Index(names, name="wine")
+        rows.assign(wine=names).to_parquet(tmp_path / "column.parquet")
+        rows.set_axis(index).to_parquet(tmp_path / "indexed.parquet")
+        for matrix in (
+            sks.open_matrix(str(tmp_path / "column.parquet"), key="-wine"),
+            sks.open_matrix(str(tmp_path / "indexed.parquet")),
+        ):
+            for given in (index, index.rename(None), index.astype(float) if names is numbers else index):
+                series = pd.Series(VALUES, index=given).iloc[ORDER]
+                assert open_vector(series, N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
+            wrong = "w99" if names is NAMES else 9999
+            with pytest.raises(SourceError, match="its index names other rows than the source"):
+                open_vector(pd.Series(VALUES, index=index).iloc[ORDER].rename({names[4]: wrong}), N, matrix=matrix)
+
+
+def test_accents_and_names_of_which_some_are_numbers(tmp_path: Path) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"))
+    rows.set_axis(pd.Index([f"Zo\u00eb {i}" for i in range(N)], name="wine")).to_parquet(tmp_path / "rows.parquet")
+    path = table(tmp_path / "y.csv", names=[f"Zoe\u0308 {i}" for i in range(N)])
+    vector = open_vector(str(path), N, matrix=sks.open_matrix(str(tmp_path / "rows.parquet")))
+    assert vector.read(0, N).tolist() == VALUES.tolist()
+    names = [str(i) if i % 3 else f"{i}a" for i in range(N)]
+    rows.set_axis(pd.Index(names, name="wine")).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(SourceError, match=r"'plot' has the names of .* call it 'wine'"):
+        open_vector(
+            str(table(tmp_path / "y.csv", "plot", names)), N, matrix=sks.open_matrix(str(tmp_path / "rows.parquet"))
+        )
+
+
+def test_a_shorter_file_beside_a_data_frame_names_the_row_that_is_missing(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((N, 3))
+    frame = pd.DataFrame(rows, columns=list("abc"), index=pd.Index(NAMES, name="wine"))
+    pd.DataFrame({"wine": NAMES, "target": VALUES})[1:].to_csv(tmp_path / "y.csv", index=False)
+    with pytest.raises(SourceError, match="1 row of the source has no entry, such as 'w0'"):
+        sks.LassoPath(cv=2).fit(frame, str(tmp_path / "y.csv"))
+    with pytest.raises(SourceError, match="call it 'wine', to go by it"):
+        sks.LassoPath(cv=2).fit(frame, str(table(tmp_path / "y.csv", "bottle")))

@@ -230,7 +230,7 @@ def frame_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str] = ()
     if is_pandas(source):
         table = encoded(source, encode)
         matrix = _pandas_matrix(table.frame, nonfinite, encode)
-        matrix.row_names = frame_index(source)
+        matrix.row_names, matrix.unread_columns = frame_index(source), unread_index(source)
         table.name_levels(matrix, list(source.columns))
         return _doubted(matrix)
     if isinstance(source, (np.ndarray, list, tuple)):
@@ -246,6 +246,11 @@ class FrameIndex:
     index: Any
     name: str | None
 
+    @property
+    def n_rows(self) -> int:
+        """Return how many rows there are."""
+        return len(self.index)
+
     def read(self, start: int, stop: int) -> Array:
         """Return the names of rows `start` to `stop`."""
         return np.array([str(value) for value in self.index[start:stop]])
@@ -254,11 +259,25 @@ class FrameIndex:
 def frame_index(frame: Any) -> FrameIndex | None:
     """Return the names of the rows of a data frame: text or whole numbers, unless pandas numbered the rows."""
     index = frame.index
-    # A date can be written in many ways.
+    # A date can be written in many ways, see `unread_index`.
     is_numbered = type(index).__name__ == "RangeIndex" and index.name is None
     if is_numbered or getattr(index, "inferred_type", None) not in ("string", "integer"):
         return None
     return FrameIndex(index, None if index.name is None else str(index.name))
+
+
+def unread_index(frame: Any) -> dict[str, ArrayVector]:
+    """Return an index of dates or floats by its title; it names the rows for a file with such a column, not in outputs.
+
+    Whole numbers of a table with a missing entry once are floats.
+    """
+    index = frame.index
+    kind = getattr(index, "inferred_type", None)
+    if index.name is None or kind not in ("datetime64", "datetime", "date", "floating"):
+        return {}
+    return {
+        str(index.name): ArrayVector(np.asarray(index, dtype=np.float64 if kind == "floating" else "datetime64[us]"))
+    }
 
 
 def _doubted(matrix: ArrayMatrix) -> ArrayMatrix:

@@ -37,6 +37,7 @@ from sketchselect.readers.arrays import (
     is_pandas,
     is_xarray,
     require_numbers,
+    unread_index,
     unwrapped,
     without_columns,
     xarray_matrix,
@@ -947,7 +948,8 @@ def open_features(
             require_finite(estimator, values, allows_nan=finite == "allow-nan")
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
-        matrix.row_names = frame_index(X) if is_pandas(X) else None
+        if is_pandas(X):
+            matrix.row_names, matrix.unread_columns = frame_index(X), unread_index(X)
         if table is not None:
             if encode:
                 table.name_levels(matrix, columns)

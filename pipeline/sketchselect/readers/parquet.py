@@ -869,9 +869,9 @@ class _UnreadColumns(Mapping[str, ParquetVector]):
 
 
 def _vectors(footers: Footers, columns: Set[str]) -> dict[str, ParquetVector]:
-    """Return those of some columns that are numbers or text, in the order of the file."""
+    """Return those of some columns that are numbers, text or dates, in the order of the file."""
     kinds = {name: _entry_type(footers, name) for name in footers.schema.names if name in columns}
-    return {name: _vector(footers, name) for name, kind in kinds.items() if kind and kind.kind in "biufU"}
+    return {name: _vector(footers, name) for name, kind in kinds.items() if kind and kind.kind in "biufUM"}
 
 
 def parquet_column(location: Location, column: str) -> ParquetVector | None:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from sketchselect.errors import SourceError, warn
 from sketchselect.linalg.validation import Array
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Matrix, Vector, row_texts
-from sketchselect.readers.tables import LEAST_COUNTED, may_be_identifier, numbers_rows
+from sketchselect.readers.tables import LEAST_COUNTED, is_missing_field, may_be_identifier, numbers_rows
 
 _FIRST_ROWS = 2048
 """Rows that tell most columns which name no rows from those that do."""
@@ -25,7 +26,10 @@ _PIECE_ROWS = 1 << 18
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _SPACE = re.compile(r"[\x00-\x20\x7f]+")
-_NAMING = "iufU"  # Types of columns that may name rows: a table with a missing entry once has whole numbers as floats
+_DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(?::(\d\d(?:\.\d+)?))?)?")
+_NAMING = "iufUM"  # Types of columns that may name rows: a table with a missing entry once has whole numbers as floats
+_KINDS_OF_TEXT = ("string", "mixed", "mixed-integer", "date", "datetime", "datetime64")  # of an index of pandas
+_KINDS_OF_NUMBERS = ("integer", "floating")
 _BESIDE_NAMES = ("labels", "target", "clusters", "groups", "cv_groups")
 _DISARMED = re.compile(r"'(?=[=+\-@|\uff5c\uff1d\uff0b\uff0d\uff20])")
 
@@ -47,18 +51,20 @@ def in_row_order(vector: Vector, row_names: Any, name: str) -> Vector:
 def series_in_row_order(vector: Vector, index: Any, row_names: Any, name: str) -> Vector:
     """Return the entries of a pandas Series in the order of the rows, where its index names them, as `in_row_order`.
 
-    An index of whole numbers, which pandas sets too, does if it has those of all rows.
+    An index of whole numbers, which pandas sets too, does if it has those of all rows, or most of them in another order
+    under the title of the names.
     """
     if index.inferred_type == "categorical":
         index = index.astype(index.categories.dtype)
     kind = index.inferred_type
-    if kind not in ("string", "integer") or _is_count(index):
+    if kind not in (*_KINDS_OF_TEXT, *_KINDS_OF_NUMBERS) or _is_count(index):
         return vector
     column = ArrayVector(np.asarray(index, dtype=str))
-    if kind == "integer" and not _have_same(
-        row_texts(row_names, 0, vector.n_rows), row_texts(column, 0, vector.n_rows)
-    ):
-        return vector
+    if kind in _KINDS_OF_NUMBERS:
+        texts = _compared(*(row_texts(names, 0, vector.n_rows) for names in (row_names, column)))
+        has_title = index.name is not None and str(index.name) == getattr(row_names, "name", None)
+        if not (_have_same(*texts) or (has_title and _name_rows(*texts, are_text=False))):
+            return vector
     return _ordered(vector, column, "index", row_names, name, "index")
 
 
@@ -103,9 +109,9 @@ def _warn_of_others(vector: Vector, which: str, names: Sequence[str], name: str)
 def names_of_rows(matrix: Any, vector: Vector) -> Any:
     """Return the names of the rows of a matrix: those of its source, else a column of both files.
 
-    That column is no feature of the matrix, has the same title in both files, and in each no entry twice. It is text,
-    of which half is in both, or whole numbers: the same ones in both, or half of them in another order, unless they
-    count the rows.
+    That column is no feature of the matrix, has the same title in both files, and in the source no entry twice. It is
+    text or dates, of which half are in both, or whole numbers: the same ones in both, or half of them in another order,
+    unless they count the rows.
     """
     names = getattr(matrix, "row_names", None)
     if names is not None and getattr(names, "name", None) in vector.beside:
@@ -113,42 +119,67 @@ def names_of_rows(matrix: Any, vector: Vector) -> Any:
     columns = getattr(matrix, "unread_columns", {})
     shared = {title: column for title in vector.beside if (column := columns.get(title)) is not None}
     for title, column in sorted(shared.items(), key=lambda pair: pair[1].dtype.kind != "U"):
-        is_text = column.dtype.kind == "U"
         if column.dtype.kind not in _NAMING:
             continue
         with missing_entries():
-            texts = [row_texts(one, 0, one.n_rows) for one in (column, vector.beside[title])]
-            if any(len(set(entries)) < len(entries) for entries in texts):
-                continue
-            ours, theirs = _compared(*texts)
+            ours, theirs = _compared(row_texts(column, 0, column.n_rows), _with_missing(vector.beside[title]))
             if column.dtype.kind == "f" and not all(map(_WHOLE.fullmatch, ours)):
                 continue
-            known = set(ours)
-            share = len(known & set(theirs)) / min(len(ours), len(theirs))
-            in_order = not any(a != b and b in known for a, b in zip(ours, theirs, strict=False))
-            may_count = in_order or (_fill_a_range(ours) and _fill_a_range(theirs))
-            if share == 1 or (share >= 0.5 and (is_text or not may_count)):
+            if _name_rows(ours, theirs, are_text=column.dtype.kind in "UM"):
                 named = ArrayVector(column.read(0, column.n_rows), column.address)
                 named.name = title
                 return named
     return names
 
 
+def _name_rows(ours: Sequence[str], theirs: Sequence[str], *, are_text: bool) -> bool:
+    """Return whether the entries of a source, as they are compared, are names, by those of a file with the same title.
+
+    Of a file some entries may be there twice, by mistake.
+    """
+    known, others = set(ours), set(theirs)
+    if len(known) < len(ours) or 4 * len(others) < 3 * len(theirs):
+        return False
+    share = len(known & others) / max(min(len(ours), len(theirs)), 1)
+    in_order = not any(a != b and b in known for a, b in zip(ours, theirs, strict=False))
+    may_count = in_order or (_fill_a_range(ours) and _fill_a_range(theirs))
+    return share == 1 or (share >= 0.5 and (are_text or not may_count))
+
+
+def _are_same_numbers(ours: list[str], theirs: list[str]) -> bool:
+    """Return whether two columns have the same whole numbers, each once, and not those of a range."""
+    is_each_once = len(set(ours)) == len(ours) and all(map(_WHOLE.fullmatch, ours))
+    return is_each_once and _have_same(ours, theirs) and not _fill_a_range(ours)
+
+
+def _with_missing(column: Any) -> list[str]:
+    """Return the entries of a column as text, empty where one is missing."""
+    with missing_entries():
+        return row_texts(column, 0, column.n_rows)
+    return [text or "" for text in column.texts(0, column.n_rows)]
+
+
 def names_in_unread(matrix: Any, index: Any = None) -> Vector | None:
     """Return the column of a file that is no feature and names the rows; None where there is none.
 
-    `index`: Of a pandas Series: the column has its entries, and its title if these are numbers. Without it, the first
-        with no entry twice in the first rows: text, or whole numbers under the title of an identifier.
+    `index`: Of a pandas Series: the column has its entries or most of them; where they are numbers it has its title, or
+        all of them, and they count nothing. Without it, the first with no entry twice in the first rows: text, or whole
+        numbers under the title of an identifier.
     """
     for title, column in getattr(matrix, "unread_columns", {}).items():
         is_text, n_rows = column.dtype.kind == "U", column.n_rows
-        if not is_text and not (column.dtype.kind in "iu" and (index is None or title == index.name)):
+        if index is None and not (is_text or column.dtype.kind in "iu"):
+            continue
+        is_text |= column.dtype.kind == "M"
+        if column.dtype.kind not in _NAMING:
             continue
         with missing_entries():
             if index is not None:
                 named = ArrayVector(column.read(0, n_rows), column.address)
                 named.name = title
-                if _have_same(row_texts(named, 0, n_rows), np.asarray(index, dtype=str).tolist()):
+                texts = _compared(row_texts(named, 0, n_rows), np.asarray(index, dtype=str).tolist())
+                is_titled = is_text or title == index.name
+                if _name_rows(*texts, are_text=is_text) if is_titled else _are_same_numbers(*texts):
                     return named
             elif are_names(title, column.read(0, min(_FIRST_ROWS, n_rows))):
                 for start in range(_FIRST_ROWS, n_rows, _PIECE_ROWS):
@@ -223,10 +254,10 @@ def require_no_identifier(vector: Vector, matrix: Any, name: str) -> None:
 
 
 def _fill_a_range(texts: Sequence[str]) -> bool:
-    """Return whether different texts are the whole numbers of a range."""
+    """Return whether texts are the whole numbers of a range."""
     if not all(map(_WHOLE.fullmatch, texts)):
         return False
-    numbers = list(map(int, texts))
+    numbers = set(map(int, texts))
     return max(numbers) - min(numbers) + 1 == len(numbers)
 
 
@@ -247,7 +278,7 @@ def _names_others(column: Any, known: set[str], may_be_numbers: bool) -> bool:
     """Return whether the first entries of a column are text, or perhaps numbers, each once, and none is known."""
     texts, size = set[str](), min(_FIRST_ROWS, column.n_rows)
     with missing_entries():
-        texts = set(row_texts(column, 0, size))
+        texts = set(map(_plain, row_texts(column, 0, size)))
     if not len(texts) == size > 1 or known & texts:
         return False
     return may_be_numbers or not any(map(_NUMBER.fullmatch, (min(texts), min(known))))
@@ -256,20 +287,23 @@ def _names_others(column: Any, known: set[str], may_be_numbers: bool) -> bool:
 def _different_texts(column: Any, known: set[str] | None = None) -> list[str]:
     """Return the entries of a column as text; none where entries are missing, or some occur twice.
 
-    None, too, where less than half of them are `known`, or of whole numbers not all. What the first rows tell is not
-    looked for in all.
+    None, too, where less than half of them are `known`, or of whole numbers and dates not all. What the first rows tell
+    is not looked for in all.
     """
     texts: list[str] = []
     for stop in (min(_FIRST_ROWS, column.n_rows), column.n_rows):
         texts = []
         with missing_entries():
             texts = row_texts(column, 0, stop)
-        are_numbers = any(map(_NUMBER.fullmatch, texts[:20]))
-        if are_numbers:  # as `_compared`: 7 may be written 007 or 7.0
-            texts = [_number(text) if _NUMBER.fullmatch(text) else text for text in texts]
-        if len(set(texts)) < len(texts) or (are_numbers and not all(map(_WHOLE.fullmatch, texts))):
+        texts = [_plain(text) for text in texts]
+        are_numbers = all(map(_NUMBER.fullmatch, texts))
+        if len(set(texts)) < len(texts) or any(map(is_missing_field, texts)):
             return []
-        if known is not None and len(known & set(texts)) < len(texts) / (1 if are_numbers else 2):
+        if are_numbers and not all(map(_WHOLE.fullmatch, texts)):
+            return []
+        # Dates of another kind, such as those a week later, have many of the same days.
+        are_many = are_numbers or all(map(_DAY.fullmatch, texts))
+        if known is not None and len(known & set(texts)) < len(texts) / (1 if are_many else 2):
             return []
     return texts
 
@@ -410,6 +444,19 @@ def _number(text: str) -> str:
         return str(float(text)).removesuffix(".0")
 
 
+def _plain(name: str) -> str:
+    """Return a name as it is compared, see `_compared`."""
+    text = normalize("NFC", _DISARMED.sub("", _SPACE.sub(" ", name).strip()))
+    if _NUMBER.fullmatch(text):
+        return _number(text)
+    if (day := _DAY.fullmatch(text)) is None:
+        return text
+    date, minute, second = day.groups(default="00")
+    if "." in second:
+        second = second.rstrip("0").rstrip(".")
+    return date if (minute, second) in (("00", "00"), ("00:00", "00")) else f"{date} {minute}:{second}"
+
+
 def _have_same(first: list[str], second: list[str]) -> bool:
     """Return whether two lists have the same texts as often."""
     return dict(Counter(first)) == dict(Counter(second))  # counters are compared text by text, ten times as slowly
@@ -418,18 +465,12 @@ def _have_same(first: list[str], second: list[str]) -> bool:
 def _compared(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
     """Return names as they are compared: 1 and 1.0 are equal, as are runs of blanks, and what `tables.disarmed` adds.
 
-    Where names that differ would be equal, they are compared as they stand.
+    So are a day with and without midnight, and an accent in one character or two. Where names that differ would be
+    equal, they are compared as they stand.
     """
-
-    def plain(names: list[str]) -> list[str]:
-        return [
-            _number(text) if _NUMBER.fullmatch(text) else text
-            for text in (_DISARMED.sub("", _SPACE.sub(" ", name).strip()) for name in names)
-        ]
-
     if _have_same(first, second):
         return first, second
-    changed = plain(first), plain(second)
+    changed = list(map(_plain, first)), list(map(_plain, second))
     if any(len(set(now)) < len(set(before)) for now, before in zip(changed, (first, second), strict=True)):
         return first, second
     return changed
