@@ -167,6 +167,18 @@ def test_identifiers_written_as_floats_name_the_rows_of_a_file_of_two_columns(tm
     assert open_vector(str(tmp_path / "y.csv"), N, matrix=matrix).read(0, N).tolist() == VALUES.tolist()
 
 
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+@pytest.mark.parametrize("as_objects", [False, True])
+@pytest.mark.parametrize("has_missing", [False, True])
+def test_an_index_of_dates_fits_whatever_they_are(zone: str | None, as_objects: bool, has_missing: bool) -> None:
+    days = pd.date_range("2024-01-01", periods=N, tz=zone, name="when")
+    index: Any = days.where(np.arange(N) > 0) if has_missing else days
+    if as_objects:
+        index = pd.Index(index.to_pydatetime(), dtype=object, name="when")
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 3)), columns=list("abc"), index=index)
+    assert sks.LassoPath(cv=3).fit(frame, 2 * frame["a"]).score(frame, 2 * frame["a"]) > 0.9
+
+
 def test_columns_that_may_not_name_the_rows_refuse_nothing(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((N, 3))
     missing = np.array([None if i == 3 else f"n{i}" for i in range(N)], dtype=object)

@@ -273,7 +273,9 @@ def unread_index(frame: Any) -> dict[str, ArrayVector]:
     """
     index = frame.index
     kind = getattr(index, "inferred_type", None)
-    if index.name is None or kind not in ("datetime64", "datetime", "date", "floating"):
+    if index.name is None or kind not in ("datetime64", "datetime", "date", "floating") or index.hasnans:
+        return {}
+    if kind == "datetime" and any(time.tzinfo is not None for time in index):
         return {}
     return {
         str(index.name): ArrayVector(np.asarray(index, dtype=np.float64 if kind == "floating" else "datetime64[us]"))
