@@ -216,6 +216,17 @@ def test_converted_to_a_store(path, table, tmp_path):
         convert(path, tmp_path / "p.zarr", key="-kind")
 
 
+def test_names_of_rows_that_a_store_does_not_have_are_said(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 2.0]}, index=pd.Index(["x", "z", "y"], name="wine"))
+    frame.to_parquet(tmp_path / "named.parquet")
+    with pytest.warns(
+        UserWarning, match=r"named\.parquet: the index 'wine', the names of the rows, is not in the store"
+    ):
+        convert(tmp_path / "named.parquet", tmp_path / "named.zarr")
+    frame.reset_index(drop=True).to_parquet(tmp_path / "plain.parquet")
+    convert(tmp_path / "plain.parquet", tmp_path / "plain.zarr")
+
+
 @pytest.mark.parametrize(
     ("entries", "levels"),
     [

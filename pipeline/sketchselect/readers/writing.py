@@ -462,6 +462,11 @@ def convert(
             f"{rows.address}: the columns left out are not in the store; a job that needs one as target, labels or row "
             "names can read the table itself, or a file with that column alone"
         )
+    if isinstance(rows, MatrixRows) and isinstance(title := getattr(rows.matrix.row_names, "name", None), str):
+        warn(
+            f"{rows.address}: the index {title!r:.80}, the names of the rows, is not in the store, so that targets and "
+            "labels of it go by place; a job that reads the table itself has the names"
+        )
     return _result(target)
 
 
