@@ -156,6 +156,7 @@ def _with_missing(column: Any) -> list[str]:
     """Return the entries of a column as text, empty where one is missing."""
     with missing_entries():
         return row_texts(column, 0, column.n_rows)
+    # Where an entry is missing, which the columns of text and Parquet files alone refuse.
     return [text or "" for text in column.texts(0, column.n_rows)]
 
 
