@@ -15,6 +15,7 @@ import sketchselect as sks
 from sketchselect import convert, open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, SourceChanged, SourceError
 from sketchselect.readers import open_vector, row_partitions
+from sketchselect.readers.base import row_texts
 from sketchselect.testing.readers import MatrixConformance
 
 
@@ -216,8 +217,20 @@ def test_converted_to_a_store(path, table, tmp_path):
         convert(path, tmp_path / "p.zarr", key="-kind")
 
 
+@pytest.mark.parametrize("names", [["x", "z", "y"], [7, 5, 6]])
+def test_a_store_has_the_names_of_the_rows_of_a_table(tmp_path, names):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 1.0, 2.0]}, index=pd.Index(names, name="wine"))
+    frame.to_parquet(tmp_path / "named.parquet")
+    frame["a"].rename("target")[::-1].to_csv(tmp_path / "y.csv")
+    for source in (tmp_path / "named.parquet", frame):
+        matrix = open_matrix(convert(source, tmp_path / "named.zarr"))
+        MatrixConformance(matrix, frame.to_numpy(), ("a", "b")).verify()
+        assert row_texts(matrix.row_names, 0, 3) == [str(name) for name in names]
+        assert open_vector(str(tmp_path / "y.csv"), 3, matrix=matrix).read(0, 3).tolist() == [1.0, 2.0, 4.0]
+
+
 def test_names_of_rows_that_a_store_does_not_have_are_said(tmp_path):
-    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 2.0]}, index=pd.Index(["x", "z", "y"], name="wine"))
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 2.0]}, index=pd.Index(["x", None, "y"], name="wine"))
     frame.to_parquet(tmp_path / "named.parquet")
     with pytest.warns(
         UserWarning, match=r"named\.parquet: the index 'wine', the names of the rows, is not in the store"

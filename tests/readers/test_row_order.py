@@ -473,6 +473,8 @@ def test_a_file_goes_by_the_index_of_a_data_frame(tmp_path: Path) -> None:
     )
     with pytest.warns(UserWarning, match="'wine' has none of the names of .* such as '2025-01-01'; .* by place"):
         assert sks.summarize(days, sks.Moments(), y=str(tmp_path / "d.csv")).n_rows == N
+    lazy = sks.summarize(dd.from_pandas(X, 3, sort=False), sks.Moments(), y=str(tmp_path / "y.csv"))
+    assert lazy.xy[0, 0] == pytest.approx(sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-12)
     # Rows that pandas numbered have no names.
     shuffled = sks.summarize(X.reset_index(drop=True), sks.Moments(), y=str(tmp_path / "y.csv"))
     assert shuffled.xy[0, 0] != pytest.approx(sks.summarize(X, sks.Moments(), y=target).xy[0, 0], rel=1e-3)

@@ -6,8 +6,10 @@ import contextlib
 import itertools
 import math
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
-from sketchselect.readers.arrays import in_scipy, not_numeric
+from sketchselect.readers.arrays import ArrayVector, in_scipy, not_numeric, unread_index
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix, warn_of_rounding
 from sketchselect.readers.tables import (
     EncodedFrame,
@@ -73,6 +75,38 @@ class LazyLevels:
         """Return the levels of these codes."""
         by_code = codes_of(self.column.drop_duplicates().compute().tolist())[1]
         return [by_code[code] for code in codes]
+
+
+class LazyIndex(Mapping[str, ArrayVector]):
+    """The index of a data frame of Dask by its title, computed when it is asked for; tasks need none, and get none."""
+
+    def __init__(self, frame: Any) -> None:
+        self._index = frame.index
+
+    @cached_property
+    def _columns(self) -> dict[str, ArrayVector]:
+        if self._index.name is None:
+            return {}
+        index = self._index.compute()
+        if index.inferred_type == "string":
+            return {str(index.name): ArrayVector(np.asarray(index, dtype=str), "index")}
+        if index.inferred_type == "integer":
+            return {str(index.name): ArrayVector(np.asarray(index), "index")}
+        return unread_index(SimpleNamespace(index=index))
+
+    def __getitem__(self, title: str) -> ArrayVector:
+        if title != str(self._index.name):
+            raise KeyError(title)
+        return self._columns[title]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return dict, ()
 
 
 def lazy_identifiers(frame: Any) -> list[str]:

@@ -57,6 +57,7 @@ from sketchselect.readers.base import (
 from sketchselect.readers.dask import (
     DaskMatrix,
     DaskVector,
+    LazyIndex,
     encoded_frame,
     frame_rows,
     is_dask,
@@ -518,6 +519,7 @@ def _open_object(
         lazy = encoded_frame(source, encode)
         matrix = DaskMatrix(frame_rows(lazy.frame), source_id, policy)
         matrix.feature_names = as_names(source.columns, matrix.shape[1])
+        matrix.unread_columns = LazyIndex(source)
         lazy.name_levels(matrix, list(source.columns))
         matrix.doubts = matrix.notes = doubts_of("data frame of Dask", (), lazy_identifiers(source), OF_FRAMES)
         return matrix

@@ -22,8 +22,16 @@ from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, S
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.validation import Array, is_csr
 from sketchselect.location import Location, is_url, is_within, locate
-from sketchselect.readers.base import ENTRY_NBYTES, Matrix, require_distinct, row_partitions, warn_of_rounding
+from sketchselect.readers.base import (
+    ENTRY_NBYTES,
+    Matrix,
+    require_distinct,
+    row_partitions,
+    row_texts,
+    warn_of_rounding,
+)
 from sketchselect.readers.opening import TEXT, format_by_ending, format_of, given_names, open_matrix, warn_of_doubts
+from sketchselect.readers.row_order import missing_entries
 from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, different_columns, doubts_of, rising_columns
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
@@ -358,7 +366,8 @@ def convert(
     Text columns of a ``.csv`` file are no features: the store becomes a group with the numbers in ``X`` and each such
     column in ``obs``, for a job's target or labels and the steps ``one-hot`` and ``dates``. So does every column left
     out by ``key="-id,outcome"``, which these steps do not take. The first column of the file, if it is text or left
-    out, names the rows. Empty fields and NA become NaN. A warning says so.
+    out, names the rows. Empty fields and NA become NaN. A warning says so. An index with a title, of a dense table of
+    Parquet or pandas, becomes the names of the rows too.
 
     Parameters
     ----------
@@ -462,10 +471,10 @@ def convert(
             f"{rows.address}: the columns left out are not in the store; a job that needs one as target, labels or row "
             "names can read the table itself, or a file with that column alone"
         )
-    if isinstance(rows, MatrixRows) and isinstance(title := getattr(rows.matrix.row_names, "name", None), str):
+    if isinstance(rows, MatrixRows) and not rows.has_row_names and getattr(rows.matrix.row_names, "name", None):
         warn(
-            f"{rows.address}: the index {title!r:.80}, the names of the rows, is not in the store, so that targets and "
-            "labels of it go by place; a job that reads the table itself has the names"
+            f"{rows.address}: the index {rows.matrix.row_names.name!r:.80}, the names of the rows, is not in the "
+            "store, so that targets and labels of it go by place; a job that reads the table itself has the names"
         )
     return _result(target)
 
@@ -540,7 +549,8 @@ class MatrixRows:
         self.names = matrix.feature_names
         self.chunk_rows = matrix.chunk_rows
         self.matrix = matrix
-        self.texts: dict[str, int] = {}
+        self.texts: dict[str, int] = {title: 0} if (title := _title_of_names(matrix)) else {}
+        self.has_row_names, self.measured, self.left_out = bool(self.texts), (), ()
         self._content = self._content_now()
 
     def _content_now(self) -> str | None:
@@ -560,8 +570,22 @@ class MatrixRows:
     def partitions(self, n_rows: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of `n_rows` rows, in order; the last may be shorter."""
         for start in range(0, self.n_rows, n_rows):
-            block = self.matrix.read_rows(start, min(start + n_rows, self.n_rows))
-            yield (densify(block) if is_csr(block) else block,)
+            stop = min(start + n_rows, self.n_rows)
+            block = self.matrix.read_rows(start, stop)
+            names = [np.array(row_texts(self.matrix.row_names, start, stop))] if self.has_row_names else []
+            yield (densify(block) if is_csr(block) else block, *names)
+
+
+def _title_of_names(matrix: Matrix) -> str | None:
+    """Return the title of the names of the rows; None where they have none, or a row has no name."""
+    title = getattr(matrix.row_names, "name", None)
+    if not title or not title.strip(".") or title.startswith("__") or "/" in title:
+        return None
+    with missing_entries():
+        for start in range(0, matrix.shape[0], TEXT_ROWS):
+            matrix.row_names.read(start, min(start + TEXT_ROWS, matrix.shape[0]))
+        return str(title)
+    return None
 
 
 def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | None) -> Any:
