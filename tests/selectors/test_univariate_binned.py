@@ -1,6 +1,7 @@
 """Mutual information and Wilcoxon's test by bins: SciPy and scikit-learn as oracles, relations without a trend."""
 
 import json
+from math import comb, log
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.job.commands import works
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg import fourfold
 from sketchselect.selectors import UnivariateSelector
 from sketchselect.selectors.supervised.binned import rank_sums
 from sketchselect.summaries import TargetHistogram
@@ -73,17 +75,46 @@ def test_rare_values_that_are_those_of_a_rare_class_are_selected() -> None:
     assert selector.support_.tolist() == [0]
 
 
-@pytest.mark.parametrize(("rare", "size", "both"), [(3, 20, 3), (5, 5, 5), (20, 20, 6), (50, 20, 12), (2, 2, 2)])
-def test_pvalues_of_rare_values_and_a_rare_class_are_near_those_of_the_exact_test(
-    rare: int, size: int, both: int
-) -> None:
+RARE = [(3, 20, 3), (5, 5, 5), (20, 20, 6), (50, 20, 12), (2, 2, 2)]
+
+
+def rare_values(rare: int, size: int, both: int) -> tuple[Any, Any]:
     X = np.zeros((100_000, 1))
     X[size - both : size - both + rare] = 1.0
-    selector = UnivariateSelector("mutual-information", mode="fpr").fit(X, np.arange(100_000) < size)
+    return X, np.arange(100_000) < size
+
+
+@pytest.mark.parametrize(("rare", "size", "both"), RARE)
+def test_pvalues_of_two_values_beside_two_classes_are_those_of_the_exact_test(rare: int, size: int, both: int) -> None:
+    selector = UnivariateSelector("mutual-information", mode="fpr").fit(*rare_values(rare, size, both))
+    # Tables without any such row are less far out.
+    exact = stats.hypergeom.sf(both - 1, 100_000, rare, size)
+    np.testing.assert_allclose(selector.pvalues_[0], exact, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(selector.log_pvalues_[0]), exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("rare", "size", "both"), RARE)
+def test_pvalues_of_rare_values_and_a_rare_class_are_near_those_of_the_exact_test(
+    rare: int, size: int, both: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By the law for tables of more cells.
+    monkeypatch.setattr(fourfold, "_LARGEST_VARIANCE", 0.0)
+    selector = UnivariateSelector("mutual-information", mode="fpr").fit(*rare_values(rare, size, both))
     exact = stats.hypergeom.sf(both - 1, 100_000, rare, size)
     # By the chi-squared distribution with three equal cumulants alone, too large by factors of 1e4 to 1e20.
     assert abs(selector.log_pvalues_[0] - np.log(exact)) < np.log(60)
     assert np.log(selector.pvalues_[0]) == pytest.approx(selector.log_pvalues_[0])
+
+
+@pytest.mark.parametrize("n_rows", [8, 10, 12, 60])
+def test_two_values_of_few_rows_without_information_are_selected_no_more_often_than_alpha_says(n_rows: int) -> None:
+    X = np.random.default_rng(n_rows).integers(0, 2, (n_rows, 4000)).astype(float)
+    for n_first in (n_rows // 2, 3):
+        for alpha in (0.05, 0.01):
+            selector = UnivariateSelector("mutual-information", mode="fpr", alpha=alpha)
+            selector.fit(X, np.arange(n_rows) < n_first)
+            # By three cumulants up to four times alpha.
+            assert selector.support_.size <= 4000 * alpha + 4 * np.sqrt(4000 * alpha)
 
 
 def test_information_with_numbers_is_that_of_both_binned() -> None:
@@ -170,16 +201,16 @@ def test_rank_sums_of_several_classes_are_those_of_the_best_class_corrected(coun
 def test_p_values_below_the_smallest_number_have_a_logarithm() -> None:
     labels = np.repeat([0, 1], 4000)
     X = np.column_stack([labels + 0.0, np.r_[np.zeros(3), labels[3:]]])
-    for score in ("wilcoxon", "mutual-information"):
-        selector = UnivariateSelector(score).fit(X, labels)
-        assert selector.pvalues_[0] == 0.0
-        squares = (
-            selector.scores_**2
-            if score == "wilcoxon"
-            else 16_000 * selector.summary_.weight / 8000 * np.array([mutual_info_score(x, labels) for x in X.T])
-        )
-        expected = np.log(2) + stats.norm.logsf(np.sqrt(squares))
-        np.testing.assert_allclose(selector.log_pvalues_, expected, rtol=1e-10)
+    selector = UnivariateSelector("wilcoxon").fit(X, labels)
+    assert selector.pvalues_[0] == 0.0
+    np.testing.assert_allclose(selector.log_pvalues_, np.log(2) + stats.norm.logsf(selector.scores_), rtol=1e-10)
+    selector = UnivariateSelector("mutual-information").fit(
+        np.column_stack([labels, np.repeat([0, 1, 2, 1], 2000)]), labels
+    )
+    np.testing.assert_array_equal(selector.pvalues_, 0.0)
+    # Two of the tables; of three bins chi-squared has two degrees of freedom.
+    g = 16_000 * mutual_info_score(labels, np.repeat([0, 1, 2, 1], 2000))
+    np.testing.assert_allclose(selector.log_pvalues_, [log(2) - log(comb(8000, 4000)), -g / 2], rtol=1e-10)
 
 
 def test_sites_merge_to_the_bits_of_one_pass(counts: Any, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from sketchselect.linalg.fourfold import fourfold_log_tail
 from sketchselect.linalg.independence import Cumulants, independence_cumulants
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
@@ -100,6 +101,25 @@ def mutual_information(counts: NDArray[np.int64]) -> Information:
                 all_columns[columns][varies] = values
     entropy = float(-scipy.special.xlogy(of_classes / n, of_classes / n).sum())
     return Information(plug_in, np.maximum(plug_in - bias, 0.0), np.maximum(variance, 0.0), of_chance, freedom, entropy)
+
+
+def fourfold_log_pvalues(counts: NDArray[np.int64]) -> Floats:
+    """Return the logarithm of the exact p-value of the information of every column that fills two bins.
+
+    `counts` as of `TargetHistogram`. NaN for other columns, where other than two classes have rows, and as of
+    `fourfold_log_tail`.
+    """
+    log = np.full(counts.shape[0], np.nan)
+    of_classes = counts[:1].sum(axis=(0, 1))
+    filled = np.flatnonzero(of_classes)
+    if filled.size != 2:
+        return log
+    of_bins = counts.sum(axis=2)
+    tables = np.flatnonzero(np.count_nonzero(of_bins, axis=1) == 2)
+    bins = np.argmax(of_bins[tables] > 0, axis=1)
+    margins = of_bins[tables, bins].astype(np.float64), np.full(tables.size, float(of_classes[filled[0]]))
+    log[tables] = fourfold_log_tail(counts[tables, bins, filled[0]], *margins, float(of_classes.sum()))
+    return log
 
 
 class RankSums(NamedTuple):
