@@ -249,22 +249,28 @@ def replaced_in_words(
 
     `absent`: Columns that the new rows lack.
     """
-    levels, filled = [], []
-    for (i, column), entries in sorted(replaced.items()):
-        names = names_after(steps[:i], matrix.feature_names, matrix.shape[1])
-        if names is not None and names[column] in absent:
-            continue
-        text = f"{column if names is None else repr(names[column])!s:.80} in {counted(entries.n_rows, 'row')}"
+    names = [names_after(steps[:i], matrix.feature_names, matrix.shape[1]) for i in range(len(steps))]
+
+    def text(key: tuple[int, int]) -> str:
+        (i, column), entries = key, replaced[key]
+        known = names[i]
+        words = f"{column if known is None else repr(known[column])!s:.80} in {counted(entries.n_rows, 'row')}"
         if not entries.levels:
-            filled.append(text)
-            continue
+            return words
         texts = [
             "missing" if code == MISSING_LEVEL else repr(matrix.levels[column].names([code], [row])[0])
             for code, row in entries.levels.items()
         ]
-        levels.append(f"{text} ({first_few(texts, LISTED_LEVELS - 1)})")
-    notes = [f"note: levels that the run did not have: {first_few(levels, 8)}"] if levels else []
-    return notes + ([f"note: missing values that were filled: {first_few(filled, 8)}"] if filled else [])
+        return f"{words} ({first_few(texts, LISTED_LEVELS - 1)})"
+
+    lacking = set(absent)
+    keys = [
+        (i, j) for i, j in sorted(replaced) if not lacking or (known := names[i]) is None or known[j] not in lacking
+    ]
+    levels = [key for key in keys if replaced[key].levels]
+    filled = [key for key in keys if not replaced[key].levels]
+    notes = [f"note: levels that the run did not have: {first_few(levels, 8, text)}"] if levels else []
+    return notes + ([f"note: missing values that were filled: {first_few(filled, 8, text)}"] if filled else [])
 
 
 def require_kinds_of_run(matrix: Matrix, rules: dict[str, Any]) -> None:
