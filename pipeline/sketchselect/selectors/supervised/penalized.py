@@ -72,8 +72,9 @@ class PenalizedPath(PathSelector):
         Regularisation strengths, scaled as in scikit-learn for standardised columns; by default `n_alphas`,
         geometric from the one where the first column enters down to `alpha_ratio` times it.
     n_features_to_select : int, optional
-        Take the last model with at most this number of columns, alpha refined between the grid's values. It may have
-        fewer: duplicated columns enter together, and along the path of a concave penalty others may too.
+        Take the last model before the path, from the largest alpha on, has more columns than this, alpha refined
+        between the grid's values. It may have fewer: duplicated columns enter together, and along the path of a concave
+        penalty others may too.
     alpha : float, optional
         Take the model at this alpha.
     n_alphas : int
@@ -262,8 +263,9 @@ class LassoPath(PenalizedPath):
     Parameters
     ----------
     n_features_to_select : int, optional
-        Take the model of exactly this number of columns and the least alpha, by the homotopy method (for several
-        targets, by refining alpha); with duplicated columns there may be fewer.
+        Take the last model before the path, from the largest alpha on, has more columns than this, by the homotopy
+        method (for several targets, by refining alpha); with duplicated columns there may be fewer. Where columns leave
+        the path again, a smaller alpha may give as many other columns with a smaller error: `cv` compares all models.
 
     Notes
     -----
