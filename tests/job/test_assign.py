@@ -137,6 +137,36 @@ def test_columns_are_matched_by_their_names(rows: np.ndarray, tmp_path: Path, en
         refused(cli("assign", *words), 1, "of the run's 9 columns these are not in it", f"'{name}'", "give them")
 
 
+def test_columns_that_the_run_left_out_may_be_of_any_type_and_its_labels_absent(
+    rows: np.ndarray, tmp_path: Path
+) -> None:
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)]).assign(
+        kind=["a", "b"] * 120, day=pd.date_range("2024-01-01", periods=240)
+    )
+    table.to_parquet(tmp_path / "rows.parquet")
+    whole = job(tmp_path)
+    whole["input"] = {"url": str(tmp_path / "rows.parquet"), "key": "-day", "labels": "kind"}
+    labels = sks.run(whole).labels.tolist()
+    table.drop(columns="kind").assign(note="seen").to_parquet(tmp_path / "new.parquet")
+    done = works(
+        "assign", tmp_path / "out", tmp_path / "new.parquet", "-o", tmp_path / "new.csv", "--cluster", "serial"
+    )
+    assert "2 columns that the run did not have are left out: 'day', 'note'" in done.stdout
+    with open(tmp_path / "new.csv", newline="") as stream:
+        assert [int(line["cluster"]) for line in csv.DictReader(stream)] == labels
+
+
+def test_a_unit_with_a_slash_stays_in_the_name_of_the_predictions(rows: np.ndarray, tmp_path: Path) -> None:
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
+    table["yield t/ha"], table["row/column"] = table.x2, [f"{i}/0" for i in range(len(rows))]
+    table.to_parquet(tmp_path / "rows.parquet")
+    whole = {**job(tmp_path, select={"method": "lasso", "alpha": 0.1}), "cluster": None}
+    whole["input"] = {"url": str(tmp_path / "rows.parquet"), "target": "yield t/ha", "row_names": "row/column"}
+    sks.run(whole)
+    works("assign", tmp_path / "out", tmp_path / "rows.parquet", "-o", tmp_path / "new.csv", "--cluster", "serial")
+    assert pd.read_csv(tmp_path / "new.csv").columns.tolist() == ["row/column", "yield t/ha"]
+
+
 @pytest.mark.parametrize("ending", ["parquet", "zarr"])
 @pytest.mark.filterwarnings("ignore:.*text and not used")
 def test_columns_that_nothing_uses_may_be_absent(rows: np.ndarray, tmp_path: Path, ending: str) -> None:

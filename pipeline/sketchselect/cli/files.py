@@ -536,6 +536,7 @@ def assign(
         assigned_csv,
         assigned_header,
         columns_of_run,
+        columns_to_read,
         names_of_rows,
         prediction_names,
         read_assignment,
@@ -550,7 +551,10 @@ def assign(
 
     options = storage_options(storage)
     rules = read_assignment(target)
-    vectors = (*rules["no_features"], row_names or rules.get("row_names"))
+    no_features, left_out = rules["no_features"], list[str]()
+    if key is None:
+        key, no_features, left_out = columns_to_read(source, rules, options)
+    vectors = (*no_features, row_names or rules.get("row_names"))
     entries = resolve(rules["prepare"])
     inputs: dict[str, Any] = {"key": key, "storage_options": options, "nonfinite": rules["nonfinite"]}
     matrix = open_matrix(source, **inputs, vectors=vectors, encode=encodings(entries))
@@ -558,6 +562,7 @@ def assign(
     header = assigned_header(rules, title)
     require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,", source=source)
     matrix, notes, absent = columns_of_run(matrix, rules, entries)
+    notes = [*left_out, *notes]
     require_kinds_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
     leaf = AssignBlock(

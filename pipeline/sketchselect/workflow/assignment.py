@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._text import counted, first_few, first_names
+from sketchselect._text import counted, first_few, first_names, name_list
 from sketchselect.cluster.kmeans.passes import weighted_points
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
@@ -28,13 +28,14 @@ from sketchselect.prepare.entries import names_after
 from sketchselect.prepare.steps import LISTED_LEVELS, Replaced
 from sketchselect.readers import Matrix, open_vector
 from sketchselect.readers.base import row_texts
-from sketchselect.readers.opening import ROW_NAMES
+from sketchselect.readers.opening import PARQUET, ROW_NAMES, format_of
+from sketchselect.readers.parquet import parquet_names
 from sketchselect.readers.row_order import names_in_unread
 from sketchselect.readers.views import ChosenColumns, WithConstants
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
 from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
-from sketchselect.workflow.tables import column_name, csv_text, disarmed, plain_value, row_title
+from sketchselect.workflow.tables import column_name, column_title, csv_text, disarmed, plain_value, row_title
 
 if TYPE_CHECKING:
     from sketchselect.prepare import Step
@@ -167,6 +168,30 @@ def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
     return outputs
 
 
+def columns_to_read(
+    source: str, rules: dict[str, Any], options: dict[str, Any] | None
+) -> tuple[str | None, Sequence[str], list[str]]:
+    """Return the key of a source of new rows, its columns that were targets or labels of the run, and notes.
+
+    A Parquet file that has every column of the run may have others, of any type, and may lack the labels.
+    """
+    place, names, others = locate(source, options), rules["feature_names"], rules["no_features"]
+    if names is None or format_of(place) is not PARQUET:
+        return None, others, []
+    columns = parquet_names(place)
+    if names[0].startswith("-") or not set(names) <= set(columns):
+        return None, others, []
+    known = {*names, *others, rules.get("row_names"), column_name(rules.get("row_names"))}
+    notes = _left_out([name for name in columns if name not in known])
+    return name_list(names), [name for name in others if name in columns], notes
+
+
+def _left_out(extra: Sequence[str]) -> list[str]:
+    are = "is" if len(extra) == 1 else "are"
+    text = f"note: {counted(len(extra), 'column')} that the run did not have {are} left out: {first_names(extra)}"
+    return [text] if extra else []
+
+
 def columns_of_run(
     matrix: Matrix, rules: dict[str, Any], entries: Sequence[Step]
 ) -> tuple[Matrix, list[str], list[str]]:
@@ -189,15 +214,13 @@ def columns_of_run(
     if any(times[name] for name in absent) or (absent and not _may_lack_columns(matrix, rules, entries)):
         raise _lacking(matrix, n_columns, absent)
     extra = [name for name in times if name not in places and name != column_name(rules.get("row_names"))]
-    are = "is" if len(extra) == 1 else "are"
-    note = f"note: {counted(len(extra), 'column')} that the run did not have {are} left out: {first_names(extra)}"
     if absent:
         text, dates = rules["text_columns"], rules["date_columns"]
         kinds = {j: kind for kind, columns in (("text", text), ("dates", dates)) for j in columns}
         held = {name: kinds.get(j, "numbers") for j, name in enumerate(names) if name in absent}
         matrix = WithConstants(matrix, held)
     places |= {name: index for index, name in enumerate(matrix.feature_names or ())}
-    return ChosenColumns(matrix, [places[name] for name in names]), [note] * bool(extra), absent
+    return ChosenColumns(matrix, [places[name] for name in names]), _left_out(extra), absent
 
 
 def _may_lack_columns(matrix: Matrix, rules: dict[str, Any], entries: Sequence[Step]) -> bool:
@@ -264,9 +287,7 @@ def replaced_in_words(
         return f"{words} ({first_few(texts, LISTED_LEVELS - 1)})"
 
     lacking = set(absent)
-    keys = [
-        (i, j) for i, j in sorted(replaced) if not lacking or (known := names[i]) is None or known[j] not in lacking
-    ]
+    keys = [(i, j) for i, j in sorted(replaced) if (known := names[i]) is None or known[j] not in lacking]
     levels = [key for key in keys if replaced[key].levels]
     filled = [key for key in keys if not replaced[key].levels]
     notes = [f"note: levels that the run did not have: {first_few(levels, 8, text)}"] if levels else []
@@ -302,12 +323,13 @@ def names_of_rows(
     """
     if given is None and (name := rules.get("row_names")) is not None and locate(name).version() is None:
         with contextlib.suppress(SourceError):
-            return open_vector(name, matrix.shape[0], matrix=matrix, name=ROW_NAMES), column_name(name)
+            column = open_vector(name, matrix.shape[0], matrix=matrix, name=ROW_NAMES)
+            return column, column_title(column, name)
     if given is None:
         own = matrix.row_names or names_in_unread(matrix)
         return own, getattr(own, "name", None)
     names = open_vector(given, matrix.shape[0], matrix=matrix, storage_options=options, name=ROW_NAMES)
-    return names, None if locate(given).version() is not None else column_name(given)
+    return names, None if locate(given).version() is not None else column_title(names, given)
 
 
 def prediction_names(model: dict[str, Any]) -> list[str]:

@@ -67,7 +67,7 @@ from sketchselect.readers.tables import ENCODINGS, different_columns, doubts_of,
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries import CentroidSums, RowSample, codec
 from sketchselect.workflow.folder import PUBLISHED, OutputFolder, open_folder
-from sketchselect.workflow.tables import column_name
+from sketchselect.workflow.tables import column_title
 
 if TYPE_CHECKING:
     from sketchselect.execution import Engine, PassOptions, Result, Source, Statistics
@@ -258,9 +258,8 @@ class Session:
 
     def target_name(self) -> str | None:
         """Return the name of the target: that of the column of the source, or of the file with several columns."""
-        name = column_name(self.config.input.target)
-        vector = self.vector("target")
-        return vector.name if name is None and vector is not None else name
+        vector, address = self.vector("target"), self.config.input.target
+        return None if vector is None else column_title(vector, address) or vector.name
 
     @cached_property
     def target(self) -> Vector | None:
@@ -361,7 +360,7 @@ class Session:
         """Return the names of the rows, of the job or of the source, and their title; None where there are none."""
         given = self.vector("row_names")
         if given is not None:
-            return given, column_name(self.config.input.row_names)
+            return given, column_title(given, self.config.input.row_names)
         names = self.matrix.row_names or self._naming_column
         return names, getattr(names, "name", None)
 

@@ -99,6 +99,12 @@ def column_name(address: str | None) -> str | None:
     return None if address is None or os.path.isabs(address) or is_url(address) else address.rpartition("/")[2]
 
 
+def column_title(vector: Any, address: str | None) -> str | None:
+    """Return the title of an opened column of the source, which may have a slash, as in t/ha; None for a file."""
+    name = column_name(address)
+    return name if name is None else vector.name or name
+
+
 def write_labels_csv(folder: OutputFolder, row_names: Any, title: str | None, labels: Array) -> None:
     """Publish ``labels.csv``: the name of every row, under the `title` of the names, and its cluster, -1 if dropped.
 
