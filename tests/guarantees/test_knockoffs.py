@@ -9,11 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.solvers.test_knockoffs import equicorrelated, statsmodels
 
 from sketchselect.execution import summarize
 from sketchselect.selectors import KnockoffSelector
 from sketchselect.solvers import standardize
-from sketchselect.solvers.knockoffs import Augmented, construct, entry_statistics, knockoff_threshold
+from sketchselect.solvers.knockoffs import (
+    Augmented,
+    construct,
+    draw_fixed,
+    entry_statistics,
+    knockoff_threshold,
+    ridge_statistics,
+)
 from sketchselect.summaries import Moments
 
 from .instances import NIGHTLY
@@ -115,6 +123,35 @@ def test_power_is_that_of_knockoffs_made_from_the_rows(setting: str) -> None:
     pairs = [(share_of_false(i, SETTINGS[setting])[1], power_of_rows(i, SETTINGS[setting])) for i in range(400)]
     differences = np.subtract(*np.transpose(pairs))
     assert abs(differences.mean()) <= 0.02 + 3 * differences.std() / np.sqrt(differences.size)
+
+
+def powers_beside_statsmodels(seed: int, setting: dict[str, Any]) -> tuple[float, float]:
+    """Return the shares of true columns that are selected by ridge coefficients: knockoffs drawn, and statsmodels'."""
+    RegressionFDR, ridge = statsmodels()
+    X, y, true, _ = problem(seed, setting)
+    X, y = X - X.mean(axis=0), y - y.mean()
+    peer = RegressionFDR(y, X, ridge(y.size), rng=[seed, 1])
+    allowed = peer.stats[(peer.stats > 0) & (peer.fdrp <= FDR)]
+    X /= np.linalg.norm(X, axis=0)
+    S, xy = X.T @ X, X.T @ y
+    rss = float(y @ y - xy @ np.linalg.solve(S, xy))
+    drawn = ridge_statistics(draw_fixed(equicorrelated(S), S, xy, rss, y.size - 1 - P, seed))
+    thresholds = knockoff_threshold(drawn, FDR), np.min(allowed, initial=np.inf)
+    chosen = (np.flatnonzero(least <= W) for W, least in zip((drawn, peer.stats), thresholds, strict=True))
+    ours, theirs = (float(np.isin(columns, true).sum() / N_TRUE) for columns in chosen)
+    return ours, theirs
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("setting", ["fixed", "correlated", "heavy tails"])
+def test_power_is_that_of_statsmodels_and_gaps_of_least_variance_have_no_less(setting: str) -> None:
+    options = SETTINGS[setting]
+    differences = np.subtract(*np.transpose([powers_beside_statsmodels(i, options) for i in range(400)]))
+    assert abs(differences.mean()) <= 0.02 + 3 * differences.std() / 20
+    ridge = {**options, "statistic": "ridge"}
+    gains = [share_of_false(i, ridge)[1] - powers_beside_statsmodels(i, options)[1] for i in range(400)]
+    assert np.mean(gains) >= -0.02 - 3 * np.std(gains) / 20
 
 
 @pytest.mark.share(4)

@@ -32,6 +32,76 @@ def knockoff_rows(X: Any, made: k.Construction, rng: Any) -> Any:
     return X @ made.mixing + complement @ made.root
 
 
+def equicorrelated(S: Any) -> k.Construction:
+    """Return the construction of equal gaps (Barber and Candes 2015, equation 2.4)."""
+    gaps = np.full(len(S), min(1.0, 2.0 * float(np.linalg.eigvalsh(S)[0])))
+    remainder = 2 * np.diag(gaps) - gaps[:, None] * np.linalg.inv(S) * gaps
+    values, vectors = np.linalg.eigh(remainder)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return k.Construction(gaps, np.eye(len(S)) - np.linalg.inv(S) * gaps, root)
+
+
+def statsmodels() -> Any:
+    """Return its class for knockoffs made from rows, and ridge coefficients with our penalty as its statistic."""
+    pytest.importorskip("statsmodels", minversion="0.15")
+    from statsmodels.regression.linear_model import OLS
+    from statsmodels.stats._knockoff import RegressionFDR
+    from statsmodels.stats.knockoff_regeffects import RegModelEffects
+
+    def ridge(n: int) -> Any:
+        return RegModelEffects(OLS, regularized=True, fit_kws={"L1_wt": 0.0, "alpha": 0.1 / n})
+
+    return RegressionFDR, ridge
+
+
+def test_knockoffs_of_statsmodels_have_the_same_products_and_statistics() -> None:
+    RegressionFDR, ridge = statsmodels()
+    X, y = rows()
+    S = X.T @ X
+    for seed in range(5):
+        peer = RegressionFDR(y, X, ridge(len(y)), rng=[seed, 1])
+        gram = k.draw_fixed(equicorrelated(S), S, X.T @ y, 1.0, 53, seed).gram
+        np.testing.assert_allclose(gram, peer.exog.T @ peer.exog, atol=1e-9)
+        xy = (peer.exog.T @ y)[:, None]
+        np.testing.assert_allclose(k.ridge_statistics(k.Augmented(gram, xy)), peer.stats, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_products_with_the_target_have_the_law_of_statsmodels() -> None:
+    RegressionFDR, ridge = statsmodels()
+    X, y = rows()
+    S = X.T @ X
+    made = equicorrelated(S)
+    rss = y @ y - y @ X @ np.linalg.inv(S) @ X.T @ y
+    rng = np.random.default_rng(1)
+    drawn = np.array([k.draw_fixed(made, S, X.T @ y, rss, len(y) - 1 - 6, seed).xy[6:, 0] for seed in range(400)])
+    of_peer = np.array([RegressionFDR(y, X, ridge(len(y)), rng=rng).exog2.T @ y for _ in range(400)])
+    assert min(stats.ks_2samp(*pair).pvalue for pair in zip(drawn.T, of_peer.T, strict=True)) > 1e-3
+    expected = np.cov(of_peer.T)
+    assert np.linalg.norm(np.cov(drawn.T) - expected) < 0.3 * np.linalg.norm(expected)
+
+
+def test_the_same_statistics_select_the_columns_of_statsmodels() -> None:
+    RegressionFDR, _ = statsmodels()
+    rng = np.random.default_rng(7)
+    sizes = set()
+    for _ in range(30):
+        W = rng.standard_normal(40) + 1.2 * (np.arange(40) < 20)
+
+        class Given:
+            def stats(self, parent: Any, W: Any = W) -> Any:
+                return W
+
+        peer = RegressionFDR(rng.standard_normal(90), rng.standard_normal((90, 40)), Given(), rng=0)
+        q = float(rng.choice([0.05, 0.1, 0.2, 0.3]))
+        allowed = W[(W > 0) & (peer.fdrp <= q)]
+        selected = np.flatnonzero(np.min(allowed, initial=np.inf) <= W)
+        np.testing.assert_array_equal(np.flatnonzero(k.knockoff_threshold(W, q) <= W), selected)
+        sizes.add(selected.size)
+    assert min(sizes) == 0
+    assert max(sizes) > 10
+
+
 @pytest.mark.share(1)
 @pytest.mark.parametrize("copies", [False, True])
 def test_knockoffs_of_rows_have_the_moments_of_a_draw(copies: bool) -> None:
