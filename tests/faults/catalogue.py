@@ -57,6 +57,7 @@ INSIDE = "faults/test_outputs_in_sources.py::test_"
 UNATTENDED = "faults/test_unattended.py::test_"
 OPERATORS = "faults/test_operators.py::test_"
 HTTP = "readers/test_http.py::test_"
+CERTIFICATES = "faults/test_certificates.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
 
 
@@ -133,6 +134,9 @@ FAULTS = (
         PROCESSES + "a_script_without_a_main_guard_is_told_the_cure"),
     row("cluster", "an orchestrator starts the task twice", "the second is refused, or reads the finished result",
         INTERRUPTED + "a_second_run_in_the_same_folder_is_refused", "job/test_rerun.py::test_a_second_run_repeats_nothing"),
+    row("cluster", "certificates that have expired, keys with a passphrase, TLS that only one side asks for", "one line that says which, and what to make anew; nobody is asked for a passphrase",
+        CERTIFICATES + "a_certificate_that_is_not_valid_now_is_said_to_be_so", CERTIFICATES + "a_key_with_a_passphrase_is_refused_and_nobody_is_asked",
+        CERTIFICATES + "a_scheduler_without_tls_where_tls_is_asked_for_is_not_called_out_of_reach"),
     row("cluster", "settings of the client have no effect on a scheduler elsewhere", "the manifest has those in effect there",
         CLUSTER + "describe_tells_the_settings_in_effect"),
     row("data", "chunk files are missing", "an error with their number and the first five; `missing_chunks = \"fill\"` reads on",
@@ -292,6 +296,8 @@ FAULTS = (
         INTERRUPTED + "a_second_run_in_the_same_folder_is_refused", FOLDER + "a_live_lock_is_respected",
         FOLDER + "of_many_newcomers_one_takes_a_dead_lock_over",
         FOLDER + "a_folder_that_another_run_claims_at_the_same_moment_is_ours"),
+    row("store", "a lock of another machine, with a time in the future", "taken over, unless a heartbeat comes",
+        FOLDER + "a_lock_of_another_host_with_a_time_in_the_future_is_watched_for_a_heartbeat"),
     row("store", "a file of metrics that would replace another file", "refused before anything is read",
         "job/test_workflow.py::test_metrics_replace_no_other_file"),
     row("store", "output, checkpoints or metrics inside the source, its Zarr store, or a link to it", "refused before anything is written",

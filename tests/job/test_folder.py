@@ -152,6 +152,23 @@ def test_a_lock_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
         assert json.loads(lock.read_text())["host"] == socket.gethostname()
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_lock_of_another_host_with_a_time_in_the_future_is_watched_for_a_heartbeat(
+    runs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out"
+    with open_folder(path):
+        pass
+    lock = path / LOCK
+    lock.write_text(lock_of(1, host="elsewhere"))
+    os.utime(lock, (4e9, 4e9))  # the clock of the file server was ahead
+    monkeypatch.setattr("sketchselect.workflow.folder.HEARTBEAT_SECONDS", 5.0)
+    monkeypatch.setattr("sketchselect.workflow.folder.time.sleep", lambda seconds: os.utime(lock) if runs else None)
+    refused = pytest.raises(RunInProgress, match="on elsewhere") if runs else contextlib.nullcontext()
+    with refused, open_folder(path):
+        assert json.loads(lock.read_text())["host"] == socket.gethostname()
+
+
 NEWCOMER = """
 import sys, time
 from sketchselect.errors import RunInProgress

@@ -45,6 +45,11 @@ HANDSHAKE_SECONDS = 3.0
 """Seconds to wait for a scheduler's first byte; the client waits for one that takes longer."""
 
 
+_NOT_NOW = (9, 10)
+"""OpenSSL's codes of certificates that are not valid yet, or not any more."""
+_RENEW = "make new certificates and start the cluster with them, or set the clock of this machine right"
+
+
 def require_understood(
     address: str, security: Any = None, timeout: float = 30.0, progress: Progress | None = None
 ) -> None:
@@ -78,13 +83,30 @@ def require_understood(
                 )
             plain.settimeout(timeout)
             plain.recv(1)
+        elif _must_be_encrypted(security):
+            raise BadCluster(
+                f"{address}: this scheduler has no TLS, which execution.tls_ca, or distributed.comm.require-encryption "
+                "of Dask's configuration, asks for; start it with SKETCHSELECT_TLS, or leave these keys out"
+            )
+
+
+def _must_be_encrypted(security: Any) -> bool:
+    from distributed.security import Security
+
+    return bool((security or Security()).require_encryption)
 
 
 def _context(address: str, security: Any) -> ssl.SSLContext:
     from distributed.security import Security
 
+    security = security or Security()
     try:
-        context = (security or Security()).get_connection_args("client").get("ssl_context")
+        if _is_locked(security.tls_client_key):
+            raise BadCluster(
+                f"{address}: {security.tls_client_key} is locked with a passphrase, which nobody is asked for; give "
+                "a key without one (openssl pkey -in LOCKED.pem -out key.pem)"
+            )
+        context = security.get_connection_args("client").get("ssl_context")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or type(error).__name__
         raise BadCluster(
@@ -96,12 +118,21 @@ def _context(address: str, security: Any) -> ssl.SSLContext:
     return context
 
 
+def _is_locked(key: str | None) -> bool:
+    """Return whether OpenSSL would ask the terminal for the passphrase of a key; Dask takes its text, too."""
+    return key is not None and "\n" not in key and b"ENCRYPTED" in Path(key).read_bytes()
+
+
 def _require_tls(address: str, plain: socket.socket, context: ssl.SSLContext) -> None:
     try:
         with context.wrap_socket(plain) as secure:
             # Only the first byte, which the scheduler sends, shows whether it accepted our certificate.
             secure.recv(1)
     except ssl.SSLCertVerificationError as error:
+        if error.verify_code in _NOT_NOW:
+            raise BadCluster(
+                f"{address}: the scheduler's certificate is not valid now ({error.verify_message}); {_RENEW}"
+            ) from error
         raise BadCluster(
             f"{address}: the scheduler's certificate is not one of execution.tls_ca ({error.verify_message}); use the "
             "ca.pem of its cluster"
@@ -109,7 +140,8 @@ def _require_tls(address: str, plain: socket.socket, context: ssl.SSLContext) ->
     except ssl.SSLError as error:
         reason = (error.reason or type(error).__name__).replace("_", " ").lower()
         if "alert" in reason:
-            text = f"the scheduler refuses our certificate ({reason}); use cert.pem and key.pem of its cluster"
+            cure = _RENEW if "expired" in reason else "use cert.pem and key.pem of its cluster, which are valid now"
+            text = f"the scheduler refuses our certificate ({reason}); {cure}"
         else:
             text = f"what listens there does not speak TLS ({reason}); write tcp://, or start it with SKETCHSELECT_TLS"
         raise BadCluster(f"{address}: {text}") from error
