@@ -27,8 +27,11 @@ from sketchselect.workflow.session import open_session
 from .commands import IN_PANELS, cli, refused, start, works
 
 
+@pytest.mark.parametrize(
+    ("words", "cure"), [((), "; execution.checkpoint_seconds = 0"), (("--set", "execution.checkpoint_seconds=0"), "")]
+)
 def test_a_full_disk_is_named_and_leaves_no_half_file(
-    job_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], cure: str, job_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sketchselect.workflow.folder import OutputFolder
 
@@ -43,9 +46,12 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(
     monkeypatch.setattr(OutputFolder, "write", full)
     refused(cli("run", job_file()), 1, str(tmp_path / "out"), "No space left on device", "summary.sks", "same command")
     assert not (tmp_path / "out" / "summary.sks").exists()
+    assert not (tmp_path / "out" / "checkpoints" / "staging").exists()
     monkeypatch.undo()
-    again = works("run", job_file())
-    assert again.stderr.count("ended before any part was saved") == 1
+    again = works("run", job_file(), *words)
+    (line,) = (line for line in again.stderr.splitlines() if "ended before any part was saved" in line)
+    assert line.partition("all rows are read again")[2].startswith(cure), line
+    assert bool(cure) == ("checkpoint_seconds" in line)
     other = cli("run", job_file(), "--set", f"output.dir={tmp_path / 'other'}")
     assert "ended before" not in cli("run", job_file()).stderr + other.stderr, "nothing was stopped"
 

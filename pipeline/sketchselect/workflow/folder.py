@@ -272,6 +272,8 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
             yield folder
         except Exception as error:
             if folder.is_there():
+                with contextlib.suppress(OSError):  # a task that goes on may write there still
+                    _remove(folder.checkpoints / "staging")  # on a full disk it is what takes the room
                 raise
             folder.remove_remains()
             raise folder.gone() from error

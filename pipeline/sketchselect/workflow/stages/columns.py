@@ -150,10 +150,11 @@ def summarize(session: Session) -> Summary[Any]:
                 f"{', '.join(more)}{meaning} is applied to the rows {where}here and in all later stages, because of "
                 "select.normalize; normalize = false in [select] leaves it out"
             )
-        if folder.was_stopped_early and session.config.execution.checkpoint == "auto":
+        execution = session.config.execution
+        if folder.was_stopped_early and execution.checkpoint == "auto":
+            cure = "; execution.checkpoint_seconds = 0 saves every part" * (execution.checkpoint_seconds != 0)
             session.progress.note(
-                "summarize: the run before ended before any part was saved, and all rows are read again; "
-                "execution.checkpoint_seconds = 0 saves every part"
+                f"summarize: the run before ended before any part was saved, and all rows are read again{cure}"
             )
         folder.checkpoints.mkdir(exist_ok=True)
         if session.config.output.features and not session.engine.can_write(str(folder.checkpoints)):
