@@ -931,7 +931,9 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:
         """Return the normalisation of a summary's rows, which may differ from this selector's."""
-        return next((s for s in summary.prepare if s in prepare.STEPS and prepare.STEPS[s].normalizes_rows), None)
+        # A fitted step scales no row by itself, and its label would be sought in every installed package.
+        steps = [label for label in summary.prepare if "#" not in label and label in prepare.STEPS]
+        return next((step for step in steps if prepare.STEPS[step].normalizes_rows), None)
 
     @property
     def _n_columns(self) -> int:
