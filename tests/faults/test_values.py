@@ -169,24 +169,24 @@ def test_folds_that_the_rows_or_groups_do_not_fill_are_refused_before_the_pass(
     cls: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(7)
-    rows = rng.standard_normal((60, 4))
+    rows = rng.standard_normal((20, 4))
     y = np.array(["no", "yes"])[(rows[:, 1] > 0).astype(int)] if cls is sks.selectors.LogisticPath else rows[:, 1]
-    cls(cv=60).fit(rows, y)
+    cls(cv=20).fit(rows, y)
     monkeypatch.setattr(cls, "collect_source", None)  # no pass is made
-    with pytest.raises(BadParameter, match="cv must be at most the number of rows, got 61, and array has 60 rows"):
-        cls(cv=61).fit(rows, y)
+    with pytest.raises(BadParameter, match="cv must be at most the number of rows, got 21, and array has 20 rows"):
+        cls(cv=21).fit(rows, y)
     with pytest.raises(BadParameter, match="groups array: all rows are in one group, and cross-validation needs"):
-        cls(cv=5).fit(rows, y, groups=np.ones(60))
-    fold = sks.Folds(sks.Moments(), 2, groups=True).fold_of(words_of(np.arange(60)))
-    together = np.resize(np.flatnonzero(fold == fold[0])[:3], 60)
+        cls(cv=5).fit(rows, y, groups=np.ones(20))
+    fold = sks.Folds(sks.Moments(), 2, groups=True).fold_of(words_of(np.arange(20)))
+    together = np.resize(np.flatnonzero(fold == fold[0])[:3], 20)
     with pytest.raises(BadParameter, match="groups array: the 3 groups are all in one of the 2 folds"):
         cls(cv=2).fit(rows, y, groups=together)
-    for name, values in (("x", rows), ("y", y), ("groups", np.ones(60))):
+    for name, values in (("x", rows), ("y", y), ("groups", np.ones(20))):
         np.save(tmp_path / f"{name}.npy", values)
     paths = {"url": str(tmp_path / "x.npy"), "target": str(tmp_path / "y.npy")}
-    job = {"input": paths, "select": {"method": cls.method, "cv": 61}, "output": {"dir": str(tmp_path / "out")}}
+    job = {"input": paths, "select": {"method": cls.method, "cv": 21}, "output": {"dir": str(tmp_path / "out")}}
     with pytest.raises(
-        ConfigError, match=r"^select: cv must be at most the number of rows, got 61, and .*x.npy has 60"
+        ConfigError, match=r"^select: cv must be at most the number of rows, got 21, and .*x.npy has 20"
     ):
         sks.run(job)
     of_groups = {
