@@ -281,6 +281,13 @@ def test_a_source_that_is_not_there_is_named_before_the_job_that_is(rows: np.nda
     assert "exists already" not in done.stderr
 
 
+def test_a_first_job_gives_dates_the_weight_of_the_other_columns(rows: np.ndarray) -> None:
+    table = pd.DataFrame(rows[:, :6], columns=list("abcdef"))
+    table.assign(day=pd.date_range("2024-01-01", periods=200)).to_parquet("days.parquet")
+    works("init", "days.parquet", "-o", "days.toml")
+    assert tomllib.loads(Path("days.toml").read_text())["prepare"]["steps"] == ["dates", "standardise"]
+
+
 def test_a_first_job_gives_columns_of_unlike_units_the_same_weight(rows: np.ndarray) -> None:
     table = np.column_stack([rows[:, :5], 1e5 * rows[:, 5]])
     table[3, 1] = np.nan

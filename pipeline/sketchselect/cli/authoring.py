@@ -158,7 +158,10 @@ def init(
     if n_missing:
         entries = "1 entry is" if n_missing == 1 else f"{n_missing:,} entries are"
         reason = f"# {entries} missing or infinite in the first {block.shape[0]:,} rows: {Impute.name!r} fills them\n"
-    if unlike_units := _unlike_units(matrix, block):
+    unlike_units = _unlike_units(matrix, block)
+    if not unlike_units and 0 < len(matrix.date_columns) < n_columns:
+        unlike_units = "days since 1970-01-01, as dates are read, are of another unit than the other columns"
+    if unlike_units:
         steps, advice = [*steps, Standardise.name], "gives each column the same weight"
         reason += f"# {unlike_units}\n"
     label, label_line = _labels(obs, matrix, options, "table's other columns" if is_table else "columns of obs")
