@@ -307,6 +307,17 @@ def test_ranked_paths_go_by_f_statistics_and_by_relevance_without_redundancy() -
             assert best.support_.tolist() == MRMRSelector(size, task=task).fit(X, target).support_.tolist()
 
 
+def test_second_levels_of_columns_do_not_make_a_model_longer_by_rounding() -> None:
+    rng = np.random.default_rng(0)
+    level = (rng.random((300, 6)) < np.linspace(0.2, 0.7, 6)).astype(float)
+    X, y = (
+        np.column_stack([level, 1.0 - level]),
+        level @ [1.0, -1.0, 2.0, 1.5, 0.5, -0.7] + 0.1 * rng.standard_normal(300),
+    )
+    orders = [np.arange(12), *(rng.permutation(12) for _ in range(5))]
+    assert len({MRMRPath(cv=5).fit(X[:, order], y).support_.size for order in orders}) == 1
+
+
 @pytest.mark.slow
 def test_groups_streams_and_merged_files() -> None:
     X, names = rows(300), np.array(["no", "yes"])

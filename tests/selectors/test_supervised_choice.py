@@ -170,6 +170,8 @@ def test_the_one_standard_error_rule():
     assert best_by_validation(errors, "min") == 3
     # mean 4, sd of (4, 3, 5) over sqrt(3) = 0.577: the third row, of mean 13/3, is within; the second, of 5, is not.
     assert best_by_validation(errors, "1se") == 2
+    # Rounding does not decide between models of equal errors.
+    assert best_by_validation(np.vstack([errors, errors[3] * (1 - 1e-15)]), "min") == 3
     X, y = linear()
     best, sparse = sks.LassoPath(cv=5).fit(X, y), sks.LassoPath(cv=5, cv_rule="1se").fit(X, y)
     assert sparse.path_.chosen < best.path_.chosen

@@ -27,6 +27,8 @@ from sketchselect.summaries.moment_forms import pair_indices
 Criterion = Literal["aic", "bic", "ebic"]
 Rule = Literal["min", "1se"]
 
+_EQUAL = 1e-9  # Relative difference up to which errors of two models are equal
+
 MAX_LINES = 30  # Columns in a figure of a path
 
 
@@ -302,13 +304,15 @@ def best_by_criterion(values: Floats) -> int:
 
 
 def best_by_validation(errors: Floats, rule: Rule) -> int:
-    """Return the model of the smallest mean error, or the first within one standard error.
+    """Return the model of the smallest mean error, of equal ones the first, or the first within one standard error.
 
     `errors` of shape (n_models, n_folds): From `cross_validation_errors`; sparser models first.
     `rule`, "min" or "1se": The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
     """
     mean = errors.mean(axis=1)
-    best = int(np.argmin(mean))
+    # A column that depends on those before it, as the second of two levels, changes errors by rounding alone.
+    least = mean.min()
+    best = int(np.argmin(mean > least + _EQUAL * abs(least)))
     if rule == "min" or errors.shape[1] < 2:
         return best
     slack = float(errors[best].std(ddof=1)) / np.sqrt(errors.shape[1])
