@@ -160,6 +160,16 @@ def test_a_class_of_fewer_rows_than_folds_is_named(estimator: Any) -> None:
         estimator.fit(rows, y)
 
 
+def test_folds_without_a_group_are_said() -> None:
+    rng = np.random.default_rng(5)
+    rows, groups = rng.standard_normal((60, 3)), np.arange(60) % 5
+    filled = len(set(sks.Folds(sks.Moments(), 5, groups=True).fold_of(words_of(np.arange(5))).tolist()))
+    assert filled < 5
+    with pytest.warns(UserWarning, match=f"5 groups fill {filled} of the 5 folds.*{filled}-fold"):
+        model = sks.LassoPath(cv=5).fit(rows, rows[:, 1], groups=groups)
+    assert model.mse_path_.shape[-1] == filled
+
+
 FOLDED = [sks.LassoPath, sks.ThresholdedOLS, sks.selectors.LogisticPath, sks.selectors.TargetAutoSelector]
 
 

@@ -285,6 +285,7 @@ def test_rows_whose_file_has_another_time_are_the_same_where_their_summary_is(
     assert "whether its rows are the same is not known" in done.stdout
 
 
+@pytest.mark.filterwarnings("ignore:groups .*folds")
 def test_models_of_other_columns_of_one_table_are_ranked(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     table = pd.DataFrame(rng.standard_normal((200, 3)), columns=list("aby"))

@@ -135,3 +135,11 @@ def test_anndata_gives_a_column_of_obs(labels, predicted):
     np.testing.assert_array_equal(cells.obs["cluster"], labels)
     np.testing.assert_array_equal(cells.obs["predicted"], predicted)
     assert sks.LassoPath().fit(cells, "obs/price").predict(cells).name == "price"
+
+
+def test_a_unit_with_a_slash_stays_in_the_name_of_a_target(tmp_path):
+    rows = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 3)), columns=["a m/s", "b", "yield t/ha"])
+    rows.to_parquet(tmp_path / "rows.parquet")
+    for source in (rows, str(tmp_path / "rows.parquet")):
+        model = sks.LassoPath(alpha=0.1).fit(source, "yield t/ha")
+        assert model.predict(rows[["a m/s", "b"]]).name == "yield t/ha"

@@ -260,6 +260,7 @@ def test_the_share_of_wrong_classes_to_expect_is_that_of_normal_rows(n_classes: 
 
 
 @pytest.mark.usefixtures("short_paths")
+@pytest.mark.filterwarnings("ignore:groups .*folds")
 def test_names_of_classes_do_not_matter_where_all_rows_of_one_are_in_one_fold() -> None:
     X = rows(300)
     rare = X[:, 1] + 0.3 * X[:, 0] > 1.2

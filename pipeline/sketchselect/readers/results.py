@@ -69,14 +69,16 @@ def like_rows(
     return _frame_like(source, values, names)
 
 
-def target_names(y: Any) -> tuple[Any, ...] | None:
+def target_names(y: Any, title: str | None = None) -> tuple[Any, ...] | None:
     """Return the names of the columns of a target; None for bare numbers or labels, such as an array.
 
     A target in a file, or by the name of a column, has a name of its own: None where that is not known.
+
+    `title`: The name of the column that a text stands for, which may have a slash, as in t/ha.
     """
     if isinstance(y, (str, os.PathLike)):
         names = local_names([y])
-        return (names[0].rpartition("/")[2],) if names else (None,)
+        return (title or names[0].rpartition("/")[2],) if names else (None,)
     if y is None or is_dask(y) or isinstance(y, np.ndarray):
         return None
     if hasattr(y, "columns"):

@@ -199,14 +199,21 @@ def _require_finite(y: Vector, values: Array, start: int) -> None:
         )
 
 
-def _require_two_folds(groups: Vector, seed: int, n_folds: int) -> None:
-    """Raise `BadParameter` if all groups are in one fold; read until there are two."""
+def _require_folds(groups: Vector, seed: int, n_folds: int) -> None:
+    """Raise `BadParameter` if all groups are in one fold, and warn of folds without one; read until none is empty."""
     words: Array = np.empty(0, dtype=np.uint64)
+    n_filled = 0
     for start in range(0, groups.n_rows, _RUN):
         of_rows = words_of(np.ravel(groups.read(start, min(start + _RUN, groups.n_rows))))
         words = np.union1d(words, of_rows)
-        if np.unique(fold_numbers(seed, n_folds, words)).size > 1:
+        if (n_filled := np.unique(fold_numbers(seed, n_folds, words)).size) == n_folds:
             return
+    if n_filled > 1:
+        warn(
+            f"groups {groups.address}: {words.size} groups fill {n_filled} of the {n_folds} folds, to which they are "
+            f"drawn at random, so errors are of {n_filled}-fold cross-validation; another random_state draws them anew"
+        )
+        return
     if words.size == 1:
         raise BadParameter(
             f"groups {groups.address}: all rows are in one group, and cross-validation needs at least two; leave "
@@ -306,7 +313,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             rows = f"{source.matrix.address} has {counted(source.n_rows, 'row')}"
             raise BadParameter(f"cv must be at most the number of rows, got {n_folds}, and {rows}; take fewer folds")
         if isinstance(source.target, GroupedTarget):
-            _require_two_folds(source.target.groups, int(getattr(self, "random_state", 0)), n_folds)
+            _require_folds(source.target.groups, int(getattr(self, "random_state", 0)), n_folds)
 
     def _classes_of(self, y: Vector) -> tuple[Any, ...]:
         """Return the classes that rows of the target's source can have."""
@@ -363,8 +370,9 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         return matrix
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
-        self._target_names = target_names(y)
         target = super()._open_target(one_column(y, self.target_task), matrix)
+        is_column = isinstance(y, str) and y in matrix.columns_beside
+        self._target_names = target_names(y, y if is_column else getattr(target, "name", None))
         groups = getattr(self, "_groups", None)
         return target if groups is None or target is None else grouped(target, groups, matrix)
 
@@ -383,7 +391,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             As in `BaseSelector.fit`.
         groups : array, path or anything `open_vector` takes, optional
             Group of each row, a number or text, for the folds of cross-validation: all rows of a group are in the same
-            one (`Folds`).
+            one (`Folds`), drawn at random: few groups may leave folds empty, with a warning.
         """
         with self._grouped(groups):
             selector: Self = super().fit(X, y, sample_weight=sample_weight, **run)
