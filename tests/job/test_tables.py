@@ -141,7 +141,7 @@ def test_files_carry_the_names_of_rows_and_target(table: np.ndarray, tmp_path: P
         assert [line.split(",")[0] for line in lines[1:]] == [f"P{i}" for i in range(300)]
     new.write_text("patient,visits\nP0,3\n")
     refused = cli("assign", tmp_path / "regression", tmp_path / "patients.zarr", "-o", new)
-    assert "not a .csv file of ours" in refused.output
+    assert "does not begin as this .csv file will" in refused.output
     assert new.read_text() == "patient,visits\nP0,3\n"
 
 

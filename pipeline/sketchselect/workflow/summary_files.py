@@ -59,7 +59,8 @@ def require_replaceable(path: Path, suffix: str, *starts: bytes, option: str = "
         head = stream.read(max(map(len, starts)))
     if head and not head.startswith(starts):
         raise DamagedFile(
-            f"{path}: exists and is not a {suffix} file of ours, so it is not overwritten; choose another name"
+            f"{path}: exists and does not begin as this {suffix} file will, so it is not overwritten; choose another "
+            "name"
         )
 
 
