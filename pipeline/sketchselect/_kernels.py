@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import multiprocessing
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from typing import Any
 
 import numba
 from numba.core import event
+from numba.core.caching import FunctionCache
 
 from sketchselect import _kernel_cache
 
@@ -20,7 +23,58 @@ REASSOCIATED = {"reassoc", "contract", "nsz"}
 
 def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return Numba's decorator of a function that releases the interpreter's lock and is compiled once a machine."""
-    return numba.njit(nogil=True, cache=True, **options)  # type: ignore[no-any-return]
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        dispatcher = numba.njit(nogil=True, **options)(function)
+        if hasattr(dispatcher, "enable_caching"):  # with NUMBA_DISABLE_JIT it is the function
+            dispatcher._cache = _KernelCache(function)
+        return dispatcher
+
+    return compiled
+
+
+class _KernelCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of a kernel; a full disk, or a file that was cut short, costs the time to compile and ends no work.
+
+    Numba raises whatever reading and writing does: in every process, until somebody deletes the file.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the kernel of a signature; None where there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # what half a pickle raises is not only its own error
+            try:
+                self.flush()  # else it would be read again before the kernel is saved
+            except OSError as error:
+                self.disable()
+                _warn_not_kept(error.strerror)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save the kernel of a signature where there is room."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.flush()  # the index may name what could not be written
+            _warn_not_kept(error.strerror)
+
+
+def _log_level() -> int:
+    """Return the level of a line that users see once: what a worker logs would stand between those of its driver."""
+    return logging.WARNING if multiprocessing.parent_process() is None else logging.INFO
+
+
+@functools.cache
+def _warn_not_kept(reason: str | None) -> None:
+    LOG.log(
+        _log_level(),
+        "compiled kernels cannot be kept (%s), and every process compiles them again; make room there, or set "
+        "NUMBA_CACHE_DIR to another folder (%s)",
+        reason,
+        _kernel_cache.description(),
+    )
 
 
 class _FirstCompilation(event.Listener):  # type: ignore[misc]
@@ -34,9 +88,7 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc]
         if self.is_logged or not (event.data["dispatcher"].py_func.__module__ or "").startswith("sketchselect."):
             return
         self.is_logged = True
-        # What a worker logs is shown between the lines of the process that started it.
-        level = logging.WARNING if multiprocessing.parent_process() is None else logging.INFO
-        LOG.log(level, "compiling kernels, which takes up to a minute once; %s", _kernel_cache.description())
+        LOG.log(_log_level(), "compiling kernels, which takes up to a minute once; %s", _kernel_cache.description())
 
     def on_end(self, event: Any) -> None:
         """Nothing: the next kernel may follow."""

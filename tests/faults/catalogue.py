@@ -57,6 +57,7 @@ INSIDE = "faults/test_outputs_in_sources.py::test_"
 UNATTENDED = "faults/test_unattended.py::test_"
 OPERATORS = "faults/test_operators.py::test_"
 HTTP = "readers/test_http.py::test_"
+KERNELS = "faults/test_compiled_kernels.py::test_"
 CERTIFICATES = "faults/test_certificates.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
 
@@ -359,6 +360,9 @@ FAULTS = (
         OPERATORS + "so_is_one_that_a_partition_would_start"),
     row("config", "`/dev/shm` is missing or cannot be written", "said before a cluster is started; threads need none",
         OPERATORS + "no_room_for_semaphores_is_said"),
+    row("store", "compiled kernels: a file that was cut short, a disk without room for them", "compiled again; one line says that they cannot be kept",
+        KERNELS + "a_file_of_a_compiled_kernel_that_was_cut_short_is_made_again",
+        KERNELS + "a_disk_without_room_for_compiled_kernels_ends_no_work"),
     row("config", "a setting of Dask in the environment that is no duration", "named, before a cluster is started",
         OPERATORS + "a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_started"),
     row("config", "a setting of Dask with which no cluster starts: a time too short, a scratch folder that cannot be", "the settings that are not Dask's own are named",

@@ -5,13 +5,13 @@ A penalty comes in as an array, in the form of `Penalty.pieces`; the loops know 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from sketchselect._kernels import kernel
 from sketchselect.linalg.validation import Array, Floats
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _shrink(size: float, pieces: Floats) -> float:
     """Return the proximal step of length one at `size` > 0."""
     if size <= pieces[0, 2]:
@@ -24,7 +24,7 @@ def _shrink(size: float, pieces: Floats) -> float:
     return out
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _piece(size: float, pieces: Floats) -> int:
     k = 0
     while k < pieces.shape[0] - 1 and size > pieces[k, 0]:
@@ -32,7 +32,7 @@ def _piece(size: float, pieces: Floats) -> int:
     return k
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def residual_covariances(gram: Floats, xy: Floats, columns: Array, values: Floats, out: Floats) -> None:
     """Set ``out = xy - gram[:, columns] values``; all of shape (., q)."""
     q = xy.shape[1]
@@ -64,7 +64,7 @@ def residual_covariances(gram: Floats, xy: Floats, columns: Array, values: Float
                 out[j, t] -= row[j] * values[i, t]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def violations(residual: Floats, coef: Floats, pieces: Floats, allowed: Array, out: Floats) -> float:
     """Set the distance of the residual covariances to the subdifferential, column by column; return the largest."""
     worst = 0.0
@@ -95,7 +95,7 @@ def violations(residual: Floats, coef: Floats, pieces: Floats, allowed: Array, o
     return worst
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def sweep(
     gram: Floats, residual: Floats, coef: Floats, pieces: Floats, tol: float, max_sweeps: int
 ) -> tuple[int, bool]:
@@ -122,7 +122,7 @@ def sweep(
     return max_sweeps, False
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def sweep_groups(
     gram: Floats, residual: Floats, coef: Floats, pieces: Floats, tol: float, max_sweeps: int
 ) -> tuple[int, bool]:
@@ -163,7 +163,7 @@ def sweep_groups(
     return n, done
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def pattern(coef: Floats, pieces: Floats, out: Array) -> None:
     """Set the signed number of the piece of each coefficient, from 1; 0 for zero."""
     for i in range(coef.shape[0]):
@@ -172,7 +172,7 @@ def pattern(coef: Floats, pieces: Floats, out: Array) -> None:
         out[i] = -k if value < 0.0 else k
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def objective(coef: Floats, residual: Floats, xy: Floats, pieces: Floats) -> float:
     """Return ``b'S b / 2 - s'b + P(b)`` for one target, from the residual covariances s - S b."""
     total = 0.0
