@@ -455,13 +455,36 @@ def test_folders_and_patterns_of_text_files_are_refused_with_what_to_do(tmp_path
 def test_decimal_commas_in_most_columns_are_refused_with_what_to_do(tmp_path, separator):
     path = tmp_path / "t.csv"
     path.write_text("id;a;b\n1;1,5;2,5\n2;0,25;3\n".replace(";", separator))
-    cure = f'2 of 3 columns begin with a number with a comma; .*sep={separator!r}, decimal=","'
+    cure = '2 of 3 columns begin with a number with a comma; .*decimal="," (--decimal ,)'
     with pytest.raises(SourceError, match=re.escape(cure).replace(re.escape(".*"), ".*")):
         convert(path, tmp_path / "t.zarr")
-    pd.read_csv(path, sep=separator, decimal=",").to_csv(path, index=False)
-    assert np.array_equal(
-        open_matrix(convert(path, tmp_path / "t.zarr")).read_rows(0, 2), [[1, 1.5, 2.5], [2, 0.25, 3]]
-    )
+    read = open_matrix(convert(path, tmp_path / "t.zarr", decimal=",")).read_rows(0, 2)
+    assert np.array_equal(read, pd.read_csv(path, sep=separator, decimal=","))
+
+
+@pytest.mark.filterwarnings("ignore:.*text|.*missing")
+def test_decimal_commas_are_read_as_pandas_reads_them(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('id;a;"b;c";mass;note;left\nP1;-1,5e3;,5;NA;1.234,5;7,25\nP2;+0,25;3;2,5;x;8\n')
+    expected = pd.read_csv(path, sep=";", decimal=",")
+    store = convert(path, tmp_path / "t.zarr", decimal=",", key="-left")
+    matrix = open_matrix(store)
+    assert matrix.feature_names == ("a", "b;c", "mass")
+    assert np.array_equal(zarr.open_array(store / "X", mode="r")[:], expected[["a", "b;c", "mass"]], equal_nan=True)
+    assert open_vector("obs/left", 2, matrix=matrix).read(0, 2).tolist() == [7.25, 8.0]
+    assert open_vector("obs/note", 2, matrix=matrix).read(0, 2).tolist() == ["1.234,5", "x"]
+
+
+def test_a_point_is_no_number_where_decimals_follow_a_comma(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1,5;2\n1.500;3\n")
+    with pytest.raises(SourceError, match=r"line 3, column 1 \('a'\) is not a number"):
+        convert(path, tmp_path / "t.zarr", decimal=",")
+    with pytest.raises(BadParameter, match="decimal must be"):
+        convert(path, tmp_path / "t.zarr", decimal=";")
+    np.save(tmp_path / "t.npy", np.ones((2, 2)))
+    with pytest.raises(BadParameter, match="decimal goes with text files alone"):
+        convert(tmp_path / "t.npy", tmp_path / "t.zarr", decimal=",")
 
 
 @pytest.mark.filterwarnings("ignore:.*rise by whole numbers", "ignore:.*text", "ignore:.*left out")

@@ -456,6 +456,9 @@ def convert(
         typer.Option("--key", help="Name of the array inside the store; of a text file -NAME,NAME: no features."),
     ] = None,
     feature_names: FeatureNames = None,
+    decimal: Annotated[
+        str, typer.Option("--decimal", metavar="SIGN", help="Sign before decimals of a text file: point or comma.")
+    ] = ".",
     storage: StorageOptions = None,
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
@@ -490,6 +493,7 @@ def convert(
         chunks=shape,
         key=key,
         feature_names=feature_names,
+        decimal=decimal,
         storage_options=options,
         progress=report,
     )

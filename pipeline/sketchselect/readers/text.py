@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -110,10 +110,10 @@ class NumberCount:
         least = _NEARLY_ALL if self.differ else 0.5
         return self.n_numbers > 0 and self.n_numbers >= least * (self.n_numbers + self.n_others)
 
-    def add(self, fields: Iterable[tuple[int, str]]) -> None:
+    def add(self, fields: Iterable[tuple[int, str]], are_numbers: Callable[[str], bool]) -> None:
         """Count some fields, each with its line."""
         for line, field in fields:
-            if is_number(field):
+            if are_numbers(field):
                 self.n_numbers += 1
             elif not is_missing_field(field):
                 if not self.n_others:
@@ -131,6 +131,7 @@ class CsvRows:
     `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon, tab or |,
         whichever is most frequent in the first two lines; where there is none, by spaces.
     `left_out`: Names of columns that are kept apart as text columns are; beside the first one, numbers stay numbers.
+    `decimal`: "." or ",", the sign before the decimals of numbers.
 
     Attributes
     ----------
@@ -165,12 +166,14 @@ class CsvRows:
     dtype = np.dtype(np.float64)
     chunk_rows = 1
 
-    def __init__(self, location: Location, left_out: Collection[str] = ()) -> None:
+    def __init__(self, location: Location, left_out: Collection[str] = (), decimal: str = ".") -> None:
+        if decimal not in (".", ","):
+            raise BadParameter(f'decimal must be "." or ",", got {decimal!r:.40}')
         if not location.is_local:
             raise SourceError(f"{location.address}: text files are converted from local disks only; copy it first")
         self._version = location.existing_version()
         self.address = location.address
-        self._location = location
+        self._location, self._decimal = location, decimal
         with _opened(location) as file:
             lines = list(itertools.islice(file, _LINES_OF_HEAD))
         if not lines or not lines[0].strip():
@@ -182,7 +185,7 @@ class CsvRows:
         fields = [field.strip() for field in first]
         self._width = len(fields)
         in_order = [str(j) for j in range(self._width - 1)]
-        if all(is_number(field) or is_missing_field(field) for field in fields) and fields != ["", *in_order]:
+        if all(self._is_number(field) or is_missing_field(field) for field in fields) and fields != ["", *in_order]:
             self._header, self._n_lines_of_names = None, 0
         else:
             self._header = fields
@@ -214,7 +217,7 @@ class CsvRows:
             if has_preamble:
                 cure = "remove the lines before that of the column names"
             elif self._look_like_numbers:
-                cure = "write numbers with a decimal point, and without separators and units"
+                cure = 'give decimal="," (--decimal ,) for decimal commas; write numbers without separators and units'
             raise SourceError(f"{self.address}: no column holds numbers (separated by {self._separator!r}); {cure}")
         self._refuse_commas(apart)
         self.n_columns, self.has_row_names = len(self._numbers), 0 in text
@@ -241,10 +244,10 @@ class CsvRows:
             rest = itertools.islice(file, self._n_lines_of_names, None)
             lines = list(itertools.islice(rest, _LINES_OF_HEAD))
             records = [fields for _, fields, _ in self._records(lines, rest, self._n_lines_of_names)][:2]
-        if len(records) < 2 or any(map(is_number, records[0])):
+        if len(records) < 2 or any(map(self._is_number, records[0])):
             return
         units = [field.strip() for field in records[0]]
-        numbers = [j for j, field in enumerate(records[1]) if is_number(field)]
+        numbers = [j for j, field in enumerate(records[1]) if self._is_number(field)]
         # Of missing values, with which tables of differences begin, the line may be one of the table.
         texts = [j for j in numbers if j < len(units) and not is_missing_field(units[j])]
         if 2 * len(numbers) > self._width and 2 * len(texts) > len(numbers):
@@ -260,7 +263,7 @@ class CsvRows:
 
         `apart`: Columns that are left out.
         """
-        if self._separator == ",":
+        if "," in (self._separator, self._decimal):
             return
         with _opened(self._location) as file:
             rest = itertools.islice(file, self._n_lines_of_names, None)
@@ -270,9 +273,9 @@ class CsvRows:
         commas = sum("," in field and bool(_DECIMAL_COMMA.fullmatch(field)) for field in fields)
         if 2 * commas > len(fields):
             raise SourceError(
-                f"{self.address}: {commas} of {len(fields)} columns begin with a number with a comma; write decimal "
-                f'points: pandas.read_csv(..., sep={self._separator!r}, decimal=",") reads decimal commas, '
-                'thousands="," thousands'
+                f"{self.address}: {commas} of {len(fields)} columns begin with a number with a comma; convert it "
+                'with decimal="," (--decimal ,) if these are decimal commas, or write decimal points: '
+                f'pandas.read_csv(..., sep={self._separator!r}, thousands=",") reads thousands'
             )
 
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
@@ -342,7 +345,7 @@ class CsvRows:
                 for _, fields, end in self._records(some, lines, before):
                     last = max(last, end)
                     seen = {j for j in undecided if j < len(fields) and not is_missing_field(fields[j])}
-                    text |= {j for j in seen if not is_number(fields[j])}
+                    text |= {j for j in seen if not self._is_number(fields[j])}
                     dates = {j for j in seen & text if _LOCAL_DATE.match(fields[j].strip())}
                     self._look_like_dates |= dates
                     notations = {j: _OTHER_NOTATION if j else _SEPARATED_DIGITS for j in seen & text - dates}
@@ -356,7 +359,13 @@ class CsvRows:
         """Return a block of the rows that begin in some lines, and the number of lines that they end in."""
         # With an odd number of quotation marks a field goes on in the lines after these.
         whole = sum(line.count('"') for line in lines) % 2 == 0
-        if whole and not self.texts and len(self._numbers) == self._width and any(map(str.strip, lines)):
+        if (
+            whole
+            and self._decimal == "."
+            and not self.texts
+            and len(self._numbers) == self._width
+            and any(map(str.strip, lines))
+        ):
             separator = None if self._separator == _SPACES else self._separator
             with contextlib.suppress(ValueError):
                 block: Array = np.loadtxt(lines, self.dtype, comments=None, delimiter=separator, quotechar='"', ndmin=2)
@@ -372,7 +381,7 @@ class CsvRows:
                     "correct the line"
                 )
             for j in (*self._numbers, *self.measured):
-                if not (is_number(fields[j]) or is_missing_field(fields[j])):
+                if not (self._is_number(fields[j]) or is_missing_field(fields[j])):
                     name = f" ({self._header[j]!r:.80})" if self._header is not None else ""
                     raise SourceError(
                         f"{self.address}: line {number}, column {j + 1}{name} is not a number, as it is above; "
@@ -380,31 +389,38 @@ class CsvRows:
                     )
         values = np.empty((len(rows), self.n_columns))
         for place, j in enumerate(self._numbers):
-            values[:, place] = _numbers(rows, j)
+            values[:, place] = self._values(rows, j)
             self.n_missing += int(np.isnan(values[:, place]).sum())
         for name, count in list(self.nearly_numbers.items()):
-            count.add((number, fields[self.texts[name]]) for number, fields, _ in records)
+            count.add(((number, fields[self.texts[name]]) for number, fields, _ in records), self._is_number)
             # Columns of words are not looked at for long.
             if not count.is_nearly_all and count.n_numbers + count.n_others >= _ROWS_TRIED:
                 del self.nearly_numbers[name]
         texts = [
-            _numbers(rows, j) if j in self.measured else np.array([fields[j].strip() for fields in rows], object)
+            self._values(rows, j) if j in self.measured else np.array([fields[j].strip() for fields in rows], object)
             for j in self.texts.values()
         ]
         measured = [entries for entries in texts if entries.dtype == self.dtype]
         self._note_whole([values, *measured], (fields[j] for fields in rows for j in (*self._numbers, *self.measured)))
         return (values, *texts), max(len(lines), records[-1][2] - first_line + 1 if records else 0)
 
+    def _values(self, rows: list[list[str]], j: int) -> Array:
+        """Return a column of fields as numbers, NaN where one is missing."""
+        fields = (row[j] for row in rows)
+        return np.array([np.nan if is_missing_field(f) else float(self._with_point(f)) for f in fields], np.float64)
+
+    def _is_number(self, field: str) -> bool:
+        return is_number(self._with_point(field))
+
+    def _with_point(self, field: str) -> str:
+        """Return a field with a decimal point; where numbers have a decimal comma, one with a point is none."""
+        return field if self._decimal == "." else field.replace(".", "_").replace(",", ".")
+
     def _note_whole(self, blocks: Iterable[Array], written: Iterable[str]) -> None:
         """Note the largest whole number in text that is read as these blocks, where one may be beyond float64."""
         if any(max(np.fmax.reduce(b, None, initial=0), -np.fmin.reduce(b, None, initial=0)) >= 2**53 for b in blocks):
             whole = (int(digits) for text in written for digits in _MANY_DIGITS.findall(text))
             self.largest_whole = max(self.largest_whole, *whole, 0)
-
-
-def _numbers(rows: list[list[str]], j: int) -> Array:
-    """Return a column of fields as numbers, NaN where one is missing."""
-    return np.array([np.nan if is_missing_field(fields[j]) else float(fields[j]) for fields in rows], dtype=np.float64)
 
 
 TARGET = "target"

@@ -349,6 +349,7 @@ def convert(
     chunks: str | tuple[int, int] | None = None,
     key: str | None = None,
     feature_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    decimal: str = ".",
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Path | str:
@@ -383,6 +384,8 @@ def convert(
         The array inside an ``.npz`` archive or Zarr group; of a text file the columns to leave out, ``"-NAME,NAME"``.
     feature_names : path, sequence of str or None
         Names of the columns, or a text file with one a line; by default those of the source.
+    decimal : "." or ","
+        Sign before the decimals of a text file; with a comma, numbers with a point are text.
     storage_options : mapping or None
         Arguments of the file system of a remote source, a remote destination, or both.
     progress : callable or None
@@ -423,7 +426,7 @@ def convert(
         storage_options = None
     if isinstance(source, (str, os.PathLike)) and _is_in(target, locate(source, storage_options)):
         raise BadParameter(f"{target.address}: source and destination must be different folders, neither in the other")
-    rows = _open(source, key, storage_options)
+    rows = _open(source, key, decimal, storage_options)
     n_rows, n_columns = rows.n_rows, rows.n_columns
     dtype = rows.dtype.newbyteorder("=")
     names = rows.names
@@ -588,14 +591,16 @@ def _title_of_names(matrix: Matrix) -> str | None:
     return None
 
 
-def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | None) -> Any:
+def _open(source: Any, key: str | None, decimal: str, storage_options: Mapping[str, Any] | None) -> Any:
     if not isinstance(source, (str, os.PathLike)):
         return MatrixRows(open_matrix(source, key=key, storage_options=storage_options))
     place = locate(source, storage_options)
     if format_of(place) is TEXT:
         if key is not None and not key.startswith("-"):
             raise BadParameter(f'{place.address}: of a text file, key can only leave columns out: key="-NAME,NAME"')
-        return CsvRows(place, [] if key is None else listed_names(key[1:]))
+        return CsvRows(place, [] if key is None else listed_names(key[1:]), decimal)
+    if decimal != ".":
+        raise BadParameter(f"{place.address}: decimal goes with text files alone; leave it out")
     return MatrixRows(open_matrix(source, key=key, storage_options=storage_options))
 
 
