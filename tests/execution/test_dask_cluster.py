@@ -1,20 +1,24 @@
 """The cluster itself: where it listens, what it says of itself, which ones are refused."""
 
 import contextlib
+import logging
 import os
 import re
 import signal
 import socket
 import threading
 import time
+from multiprocessing import resource_tracker
 
 import dask
+import distributed.nanny
 import psutil
 import pytest
+from distributed.deploy.spec import SpecCluster
 from tests.passing import Recorder
 
 from sketchselect.errors import BadCluster, BadParameter, ClusterLost, ConfigError, NoScheduler
-from sketchselect.execution import DaskEngine, local_cluster, summarize
+from sketchselect.execution import DaskEngine, clusters, local_cluster, summarize
 from sketchselect.job.load import load_job
 from sketchselect.summaries import Moments
 
@@ -222,9 +226,7 @@ def test_clusters_that_cannot_be_are_refused(options):
 
 @pytest.mark.parametrize("failures", [2, 3])
 def test_starting_a_cluster_is_tried_three_times(monkeypatch, failures):
-    import distributed
-
-    real, tries = distributed.LocalCluster, []
+    real, tries = clusters._cluster_class(), []
 
     def unlucky(**options):
         tries.append(options)
@@ -232,7 +234,7 @@ def test_starting_a_cluster_is_tried_three_times(monkeypatch, failures):
             raise RuntimeError("Nanny failed to start.")
         return real(**options)
 
-    monkeypatch.setattr(distributed, "LocalCluster", unlucky)
+    monkeypatch.setattr(clusters, "_cluster_class", lambda: unlucky)
     if failures == 3:
         with pytest.raises(BadCluster, match=r"did not start in 3 attempts .*Nanny.*threads"), local_cluster(1):
             pass
@@ -240,6 +242,32 @@ def test_starting_a_cluster_is_tried_three_times(monkeypatch, failures):
         with local_cluster(1) as own:
             assert own.n_workers == 1
     assert len(tries) == 3
+
+
+@pytest.mark.parametrize("starts", ["Nanny.instantiate", "WorkerProcess.start", "WorkerProcess._wait_until_connected"])
+def test_ctrl_c_while_workers_start_leaves_no_process_and_no_setting(monkeypatch, starts):
+    level = logging.getLogger("distributed").level
+    resource_tracker.ensure_running()  # a process too, which stays
+    before = set(psutil.Process().children()), set(SpecCluster._instances)
+    owner, _, name = starts.partition(".")
+    real = getattr(getattr(distributed.nanny, owner), name)
+
+    sent = []
+
+    async def interrupted(self, *args):
+        if not sent:
+            sent.append(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        return await real(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"distributed.nanny.{starts}", interrupted)
+        with pytest.raises(KeyboardInterrupt), local_cluster(2):
+            pass
+    new = set(psutil.Process().children()) - before[0]
+    assert psutil.wait_procs(new, timeout=60)[1] == []
+    assert {cluster.status.name for cluster in set(SpecCluster._instances) - before[1]} <= {"closed"}
+    assert logging.getLogger("distributed").level == level
 
 
 def test_a_worker_that_is_started_again_has_the_settings_of_the_first():

@@ -222,7 +222,7 @@ def test_a_task_of_an_earlier_run_that_goes_on_late_changes_no_features(tmp_path
 
 @pytest.mark.parametrize("key", ["distributed.comm.timeouts.connect", "distributed.admin.tick.interval"])
 def test_a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_started(key, monkeypatch):
-    monkeypatch.setattr("distributed.LocalCluster", pytest.fail)
+    monkeypatch.setattr("sketchselect.execution.clusters._cluster_class", pytest.fail)
     monkeypatch.setenv(variable := f"DASK_{key.replace('.', '__').upper()}", "nonsense")
     with dask.config.set(dask.config.collect(paths=[])):
         match = f"setting {key} is 'nonsense', .* such as '.*s'; .*{variable}"
@@ -281,7 +281,7 @@ def test_too_few_open_files_are_said(n_files, cluster, error, tmp_path):
 
 
 def test_too_few_threads_for_a_cluster_are_said(monkeypatch):
-    monkeypatch.setattr("distributed.LocalCluster", pytest.fail)
+    monkeypatch.setattr("sketchselect.execution.clusters._cluster_class", pytest.fail)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     limits = {resource.RLIMIT_NPROC: 20}
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits.get(kind, resource.RLIM_INFINITY),) * 2)

@@ -230,6 +230,27 @@ def test_the_command_that_resumes_does_not_start_over(job: Callable[..., Any], f
     assert ("without --fresh" in str(caught.value)) is fresh
 
 
+AS_A_WORKER_BEGINS = """
+import os, sys
+if any("spawn_main" in word for word in sys.orig_argv):
+    os.killpg(0, {number})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_as_the_workers_begin_is_one_line(
+    long_job: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(AS_A_WORKER_BEGINS.format(number=int(number)))
+    run = ["run", long_job, "-q", "--scheduler", "local", "--set", f"output.dir={tmp_path / 'out'}"]
+    process = start(*run, start_new_session=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    out, err = process.communicate(timeout=600)  # of all processes: each of them holds the streams
+    assert process.returncode == 128 + number, err
+    [line] = (out + err).splitlines()
+    assert line.startswith("error: interrupted; ")
+
+
 IMPORTING = """
 import os, runpy, sys
 class Interrupt:

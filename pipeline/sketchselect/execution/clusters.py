@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import copy
 import ctypes
+import functools
 import gc
 import itertools
 import json
@@ -409,9 +410,44 @@ def local_memory_limit() -> int | None:
     return limit
 
 
+@functools.cache
+def _cluster_class() -> type[Any]:
+    """Return Dask's class of clusters on this machine, changed where Ctrl-C comes while the workers start."""
+    from distributed import LocalCluster, Nanny
+    from distributed.core import Status
+
+    class ShieldedNanny(Nanny):  # type: ignore[misc]
+        async def instantiate(self) -> Any:
+            # A terminal sends SIGINT to workers as well. They begin with the mask of this thread, the event loop's.
+            if sys.platform != "win32":
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            return await super().instantiate()
+
+    class InterruptibleCluster(LocalCluster):  # type: ignore[misc]
+        def __init__(self, **options: Any) -> None:
+            try:
+                super().__init__(worker_class=ShieldedNanny, **options)
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    # What the nannies raise, whose start ends here, nobody waits for any more.
+                    self.loop.asyncio_loop.set_exception_handler(lambda *_: None)
+                    self.sync(self._end_starting, callback_timeout=1)
+                _close(self)
+                self.status = Status.closed  # or Dask closes it once more at exit, and fails
+                raise
+
+        async def _end_starting(self) -> None:
+            self.workers.update(enumerate(self._created))  # an interrupted start has not listed them
+            for nanny in self.workers.values():
+                nanny.auto_restart = False
+                if nanny.process is not None and nanny.process.process is not None:
+                    await nanny.process.process.kill()  # after its start, where that is still to come
+
+    return InterruptibleCluster
+
+
 def _start(n_workers: int, threads: int, limit: int | str) -> Any:
     import dask
-    from distributed import LocalCluster
 
     settings = {
         # The engine replaces frozen workers; by the scheduler's clock all are silent when a machine wakes up again.
@@ -434,7 +470,7 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
         os.environ[_MARKER] = str(marker)
         for attempt in itertools.count(1):
             try:
-                return LocalCluster(
+                return _cluster_class()(
                     n_workers=n_workers,
                     threads_per_worker=threads,
                     memory_limit=limit,
