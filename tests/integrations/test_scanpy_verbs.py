@@ -433,6 +433,15 @@ def test_values_of_another_kind_are_warned_of(normalized, flavor, kind, text):
             sks.pp.highly_variable_genes(normalized, 25, flavor=counts, layer="negative")
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.filterwarnings("ignore:flavor 'seurat' is of logarithms")
+def test_a_count_that_is_no_logarithm_is_named(form):
+    counts = np.random.default_rng(0).poisson(2, (60, 30)).astype(np.float32)
+    counts[7, 20] = 258
+    with pytest.raises(BadBlock, match="row 7, column '20': 258, which is no logarithm"):
+        sks.pp.highly_variable_genes(anndata.AnnData(form(counts)), flavor="seurat", n_top_genes=5)
+
+
 def test_raw_counts_are_warned_of(adata):
     def said(verb, *args, **options):
         with warnings.catch_warnings(record=True) as caught:

@@ -20,7 +20,7 @@ from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.csr import densify, row_pieces, take_rows
 from sketchselect.linalg.validation import Array, Floats, is_csr
-from sketchselect.prepare.steps import Step, as_floats, stored, with_stored
+from sketchselect.prepare.steps import BadEntry, Step, as_floats, place_of, stored, with_stored
 from sketchselect.readers import Matrix
 from sketchselect.selectors.highly_variable import combined_order
 from sketchselect.summaries import ColumnStats, Groups
@@ -44,9 +44,14 @@ class Exponential(Step):
     def apply(self, block: Any) -> Any:
         """Return the counts."""
         values = as_floats(stored(block))
-        return with_stored(
-            block, np.expm1(values if self.base is None else values * values.dtype.type(np.log(self.base)))
-        )
+        powers = values if self.base is None else values * values.dtype.type(np.log(self.base))
+        with np.errstate(over="ignore"):
+            counts = np.expm1(powers)
+        if (too_large := np.isinf(counts) & np.isfinite(powers)).any():
+            first = int(too_large.argmax())
+            problem = f"{values.flat[first]:.6g}, which is no logarithm of a count; name a layer of logarithms"
+            raise BadEntry(*place_of(block, first), problem)
+        return with_stored(block, counts)
 
 
 @dataclass(frozen=True)
