@@ -428,12 +428,14 @@ def _cluster_class() -> type[Any]:
             try:
                 super().__init__(worker_class=ShieldedNanny, **options)
             except BaseException:
-                with contextlib.suppress(Exception):
-                    # What the nannies raise, whose start ends here, nobody waits for any more.
-                    self.loop.asyncio_loop.set_exception_handler(lambda *_: None)
-                    self.sync(self._end_starting, callback_timeout=1)
-                _close(self)
-                self.status = Status.closed  # or Dask closes it once more at exit, and fails
+                try:
+                    with contextlib.suppress(Exception):
+                        # What the nannies raise, whose start ends here, nobody waits for any more.
+                        self.loop.asyncio_loop.set_exception_handler(lambda *_: None)
+                        self.sync(self._end_starting, callback_timeout=1)
+                    _close(self)
+                finally:
+                    self.status = Status.closed  # or Dask closes it once more at exit, and fails
                 raise
 
         async def _end_starting(self) -> None:
