@@ -226,18 +226,23 @@ def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
         assert "highly_variable" in file["var"]
 
 
+@pytest.mark.parametrize("ending", ["parquet", "zarr"])
 @pytest.mark.filterwarnings("ignore:.*columns are text")
-def test_labels_that_are_the_only_text_are_told_from_a_feature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_that_are_the_only_text_are_told_from_a_feature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     kinds = np.arange(60) % 2
     frame = pd.DataFrame(np.random.default_rng(0).standard_normal((60, 3)) + 9 * kinds[:, None], columns=list("abc"))
     frame.insert(0, "id", [f"q{i}" for i in range(60)])
-    frame.assign(kind=kinds).replace({"kind": {0: "x", 1: "y"}}).to_csv("rows.csv", index=False)
+    frame = frame.assign(kind=np.where(kinds, "y", "x"))
+    frame.to_parquet("rows.parquet")
+    frame.to_csv("rows.csv", index=False)
     works("convert", "rows.csv", "rows.zarr")
-    works("init", "rows.zarr", "-o", "job.toml")
+    works("init", f"rows.{ending}", "-o", "job.toml")
     text = Path("job.toml").read_text()
     assert 'steps = ["one-hot"]' in text
-    assert "# until these are the labels they are a feature; then steps have no 'one-hot'" in text
+    assert "# this text is a feature, by 'one-hot', unless it is named as labels" in text
     Path("job.toml").write_text(text.replace("# labels = ", "labels = ").replace('["one-hot"]', "[]"))
     done = works("run", "job.toml", "--set", "execution.cluster=serial", "--set", "cluster.n_clusters=2")
     assert "NMI of the clusters with the given labels: 1.0" in done.stdout

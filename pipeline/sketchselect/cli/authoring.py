@@ -509,10 +509,12 @@ def _labels(
 ) -> tuple[str, str]:
     """Return a name for the labels, and a line with all columns of ``obs``.
 
-    The name is the first text column with equal entries, if there is one. `listed`: What the line calls the columns.
+    The name is the first text column with equal entries, if there is one; the columns of text that are features have
+    such. `listed`: What the line calls the columns.
     """
     if not obs:
-        return "labels.csv", ""
+        texts = [] if matrix.feature_names is None else [matrix.feature_names[j] for j in matrix.text_columns]
+        return texts[0] if texts else "labels.csv", ""
     few = obs[:_LISTED]
     entries = {name: _texts(name, matrix, storage_options) for name in few}
     unlike = [name for name, texts in entries.items() if texts and len(set(texts)) == len(texts)]
@@ -524,7 +526,7 @@ def _only_text(matrix: Matrix, label: str) -> str:
     """Return a line that says what labels change that are the only column of text, which is a feature else."""
     if [(matrix.feature_names or ())[j] for j in matrix.text_columns] != [label.rpartition("/")[2]]:
         return ""
-    return "# until these are the labels they are a feature; then steps have no 'one-hot'\n"
+    return "# this text is a feature, by 'one-hot', unless it is named as labels: then leave 'one-hot' out of steps\n"
 
 
 def _texts(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> list[str]:
