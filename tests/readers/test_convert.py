@@ -234,7 +234,7 @@ def test_words_with_some_numbers_are_no_numbers(tmp_path, fields):
 
 
 BAD_TEXT = [
-    (b"1,5;2,5;3,5\n4,1;5,1;6,1\n", ["no column holds numbers", "';'", "decimal point"]),
+    (b"1,5;2,5;3,5\n4,1;5,1;6,1\n", ["no column holds numbers", "';'", 'decimal=","']),
     (b"sep=;\na;b\n1;2\n", ["remove the lines before"]),
     (b'id,a\nx,1\n"y,2\nz,3\n', ["line 3", "not closed"]),
     (b'a,id\n1,x\n2,"y\n3,z\n', ["line 3", "not closed"]),
@@ -473,6 +473,36 @@ def test_decimal_commas_are_read_as_pandas_reads_them(tmp_path):
     assert np.array_equal(zarr.open_array(store / "X", mode="r")[:], expected[["a", "b;c", "mass"]], equal_nan=True)
     assert open_vector("obs/left", 2, matrix=matrix).read(0, 2).tolist() == [7.25, 8.0]
     assert open_vector("obs/note", 2, matrix=matrix).read(0, 2).tolist() == ["1.234,5", "x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "rows"),
+    [
+        ("1,5\t2,5\n3,5\t4,5\n", None, [[1.5, 2.5], [3.5, 4.5]]),
+        ("a b\n1,5 2,5\n3 4\n", ("a", "b"), [[1.5, 2.5], [3, 4]]),
+        ("1,5\n3,5\n", None, [[1.5], [3.5]]),
+        ("a\n1,5\n3,5\n", ("a",), [[1.5], [3.5]]),
+        ("a,x,y;b,z\n1,5;2\n3;4\n", ("a,x,y", "b,z"), [[1.5, 2], [3, 4]]),
+        ('a, b\n"1,5", "2,5"\n3, 4\n', ("a", "b"), [[1.5, 2.5], [3, 4]]),
+        ("a, b\n1, 2\n3, 4\n", ("a", "b"), [[1, 2], [3, 4]]),
+    ],
+)
+def test_decimal_commas_are_no_separators(tmp_path, text, names, rows):
+    (tmp_path / "t.csv").write_text(text)
+    matrix = open_matrix(convert(tmp_path / "t.csv", tmp_path / "t.zarr", decimal=","))
+    assert matrix.feature_names == names
+    assert matrix.read_rows(0, 2).tolist() == rows
+
+
+@pytest.mark.filterwarnings("ignore:.*1 of 2 columns is text")
+def test_columns_that_are_no_numbers_are_said_with_the_decimal_sign_of_the_others(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1.234,5;2,5\n2.345,6;4\n")
+    with pytest.warns(UserWarning, match=r"written as 1234,5 \(decimal comma"):
+        convert(path, tmp_path / "t.zarr", decimal=",")
+    path.write_text("a;b\n1.5;2.5\n2.5;4.5\n")
+    with pytest.raises(SourceError, match=r"no column holds numbers.*leave decimal out"):
+        convert(path, tmp_path / "t.zarr", decimal=",")
 
 
 def test_a_point_is_no_number_where_decimals_follow_a_comma(tmp_path):

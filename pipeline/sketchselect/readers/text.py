@@ -74,10 +74,24 @@ def _separator(lines: list[str]) -> str:
     return ";" if commas and all(map(_DECIMAL_COMMA.fullmatch, commas)) else best
 
 
-def _is_spaced(lines: list[str]) -> bool:
+def _separator_beside_commas(lines: list[str]) -> str:
+    """Return the separator of fields whose numbers have decimal commas: a comma only where no other sign will do."""
+    bare = [line for line in _QUOTED.sub("x", "".join(lines)).split("\n") if line.strip()][:2] or [""]
+    counts = {sign: min(line.count(sign) for line in bare) for sign in _SEPARATORS if sign != ","}
+    best = max(counts, key=counts.__getitem__)
+    # 1,5 in every line is one column of numbers; fields in quotation marks may be separated by commas.
+    is_column = _DECIMAL_COMMA.fullmatch(bare[-1].strip()) and (
+        "," not in bare[0] or _DECIMAL_COMMA.fullmatch(bare[0].strip())
+    )
+    return best if counts[best] or is_column else ","
+
+
+def _is_spaced(lines: list[str], are_numbers: Callable[[str], bool]) -> bool:
     """Return whether fields are separated by spaces: as many in both of the first lines, numbers in the second."""
     words = [_words(line) for line in lines if line.strip()][:2]
-    return len({len(line) for line in words}) == 1 and len(words[0]) > 1 and all(map(is_number, words[-1][1:]))
+    is_even = len({len(line) for line in words}) == 1 and len(words[0]) > 1
+    # A comma at the end of a name is a separator before a space.
+    return is_even and not words[0][0].endswith(",") and all(map(are_numbers, words[-1][1:]))
 
 
 def _words(line: str) -> list[str]:
@@ -135,6 +149,8 @@ class CsvRows:
 
     Attributes
     ----------
+    decimal : str
+        As given.
     n_rows : int
         Upper bound: the number of lines. Blank lines are skipped when read.
     n_columns : int
@@ -173,13 +189,14 @@ class CsvRows:
             raise SourceError(f"{location.address}: text files are converted from local disks only; copy it first")
         self._version = location.existing_version()
         self.address = location.address
-        self._location, self._decimal = location, decimal
+        self._location, self.decimal = location, decimal
         with _opened(location) as file:
             lines = list(itertools.islice(file, _LINES_OF_HEAD))
         if not lines or not lines[0].strip():
             raise EmptyInput(f"{self.address}: the first line is empty; begin the file with column names or numbers")
-        self._separator = _separator(lines)
-        if not any(sign in lines[0] for sign in _SEPARATORS) and _is_spaced(lines):
+        self._separator = _separator(lines) if decimal == "." else _separator_beside_commas(lines)
+        others = _SEPARATORS.replace(decimal, "")
+        if not any(sign in lines[0] for sign in others) and _is_spaced(lines, self._is_number):
             self._separator = _SPACES
         _, first, self._n_lines_of_names = next(self._records(lines, [], 0))
         fields = [field.strip() for field in first]
@@ -216,6 +233,8 @@ class CsvRows:
             cure = "encode the columns as numbers first"
             if has_preamble:
                 cure = "remove the lines before that of the column names"
+            elif self._look_like_numbers and decimal == ",":
+                cure = "leave decimal out for decimal points; write numbers without separators and units"
             elif self._look_like_numbers:
                 cure = 'give decimal="," (--decimal ,) for decimal commas; write numbers without separators and units'
             raise SourceError(f"{self.address}: no column holds numbers (separated by {self._separator!r}); {cure}")
@@ -263,7 +282,7 @@ class CsvRows:
 
         `apart`: Columns that are left out.
         """
-        if "," in (self._separator, self._decimal):
+        if "," in (self._separator, self.decimal):
             return
         with _opened(self._location) as file:
             rest = itertools.islice(file, self._n_lines_of_names, None)
@@ -359,18 +378,16 @@ class CsvRows:
         """Return a block of the rows that begin in some lines, and the number of lines that they end in."""
         # With an odd number of quotation marks a field goes on in the lines after these.
         whole = sum(line.count('"') for line in lines) % 2 == 0
-        if (
-            whole
-            and self._decimal == "."
-            and not self.texts
-            and len(self._numbers) == self._width
-            and any(map(str.strip, lines))
-        ):
+        is_plain = self.decimal == "." or self._separator != ","
+        if whole and is_plain and not self.texts and len(self._numbers) == self._width and any(map(str.strip, lines)):
+            written = lines if self.decimal == "." else list(map(self._with_point, lines))
             separator = None if self._separator == _SPACES else self._separator
             with contextlib.suppress(ValueError):
-                block: Array = np.loadtxt(lines, self.dtype, comments=None, delimiter=separator, quotechar='"', ndmin=2)
+                block: Array = np.loadtxt(
+                    written, self.dtype, comments=None, delimiter=separator, quotechar='"', ndmin=2
+                )
                 if block.shape[1] == self.n_columns:
-                    self._note_whole([block], lines)
+                    self._note_whole([block], written)
                     return (block,), len(lines)
         records = list(self._records(lines, rest, first_line - 1))
         rows = [fields for _, fields, _ in records]
@@ -414,7 +431,7 @@ class CsvRows:
 
     def _with_point(self, field: str) -> str:
         """Return a field with a decimal point; where numbers have a decimal comma, one with a point is none."""
-        return field if self._decimal == "." else field.replace(".", "_").replace(",", ".")
+        return field if self.decimal == "." else field.replace(".", "_").replace(",", ".")
 
     def _note_whole(self, blocks: Iterable[Array], written: Iterable[str]) -> None:
         """Note the largest whole number in text that is read as these blocks, where one may be beyond float64."""

@@ -519,7 +519,8 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
     if rows.like_numbers:
         warn(
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
-            "written as 1234.5 (decimal point, no separators, no unit) they are features"
+            f"written as 1234{rows.decimal}5 (decimal {'point' if rows.decimal == '.' else 'comma'}, no separators, no "
+            "unit) they are features"
         )
     if rows.like_dates:
         warn(
