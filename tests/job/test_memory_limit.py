@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 import sketchselect as sks
-from sketchselect.errors import WillNotFit
+from sketchselect.errors import Interrupted, WillNotFit
 from sketchselect.execution.plan import library_nbytes
 from sketchselect.job.text import write_toml
 from sketchselect.workflow.plan.forecast import forecast_job
@@ -62,3 +62,15 @@ def test_rows_that_stay_in_memory_between_iterations_are_stated(
     job["execution"]["cluster"] = cluster
     plan = forecast_job(job, calibrate=False)
     assert plan.to_dict()["memory"]["client_bytes"] >= library_nbytes("threads") + 1_000_000 * 90 * 4
+
+
+def test_an_interrupted_forecast_names_no_pass_of_its_own(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        error = Interrupted("interrupted; write features: 0 of 15 partitions are in checkpoints")
+        error.exit_code = 143
+        raise error
+
+    monkeypatch.setattr("sketchselect.workflow.plan.forecast.forecast_job", interrupted)
+    with pytest.raises(Interrupted, match="^interrupted before the first pass; run the same command again$") as caught:
+        sks.run(limited(job, 1_000_000_000))
+    assert caught.value.exit_code == 143

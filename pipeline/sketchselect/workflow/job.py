@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sketchselect._text import counted, first_names, format_seconds, html_table
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
-from sketchselect.errors import ConfigError, DamagedFile, NotOurFolder, SourceError, WillNotFit
+from sketchselect.errors import ConfigError, DamagedFile, Interrupted, NotOurFolder, SourceError, WillNotFit
 from sketchselect.job.load import job_toml, load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.panel_columns import centered_in_place
@@ -243,7 +243,13 @@ def run(
 
         # Every pass compares its own need with the limit, but the last ones only when the others are done: a dry run on
         # a few rows says so now.
-        if (refusal := forecast_job(config, calibrate=False).refusal) is not None:
+        try:
+            refusal = forecast_job(config, calibrate=False).refusal
+        except Interrupted as error:
+            early = Interrupted("interrupted before the first pass; run the same command again")
+            early.exit_code = error.exit_code  # of a pass of the dry run, which the message would name
+            raise early from None
+        if refusal is not None:
             raise WillNotFit(refusal)
     return run_config(config, client=client, fresh=fresh, progress=progress)
 
