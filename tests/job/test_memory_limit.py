@@ -71,6 +71,6 @@ def test_an_interrupted_forecast_names_no_pass_of_its_own(job: dict[str, Any], m
         raise error
 
     monkeypatch.setattr("sketchselect.workflow.plan.forecast.forecast_job", interrupted)
-    with pytest.raises(Interrupted, match="^interrupted before the first pass; run the same command again$") as caught:
+    with pytest.raises(Interrupted, match=r"^interrupted before the first pass; run the same command again$") as caught:
         sks.run(limited(job, 1_000_000_000))
     assert caught.value.exit_code == 143

@@ -479,8 +479,8 @@ def test_a_column_that_was_opened_as_dates_is_dates_of_a_timeline():
 
 @pytest.mark.filterwarnings("ignore:.*columns (is|are) text:UserWarning")
 def test_init_writes_the_steps_that_a_table_needs(tmp_path):
-    cases = (["area"], []), (["area", "town"], ["one-hot"]), (["area", "town", "sold"], ["one-hot", "dates"])
-    for columns, steps in cases:
+    with_dates = ["one-hot", "dates", "standardise"]
+    for columns, steps in ((["area"], []), (["area", "town"], ["one-hot"]), (["area", "town", "sold"], with_dates)):
         DATED[columns].to_parquet(tmp_path / "t.parquet", index=False)
         job = tmp_path / f"{len(steps)}.toml"
         works("init", tmp_path / "t.parquet", "-o", job)
@@ -488,7 +488,7 @@ def test_init_writes_the_steps_that_a_table_needs(tmp_path):
     DATED.to_csv(tmp_path / "t.csv", index=False)
     works("convert", tmp_path / "t.csv", tmp_path / "t.zarr")
     works("init", tmp_path / "t.zarr", "-o", tmp_path / "csv.toml")
-    assert tomllib.loads((tmp_path / "csv.toml").read_text())["prepare"]["steps"] == ["one-hot", "dates"]
+    assert tomllib.loads((tmp_path / "csv.toml").read_text())["prepare"]["steps"] == with_dates
 
 
 def csv_job(table, tmp_path, **sections):

@@ -372,7 +372,7 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         target = super()._open_target(one_column(y, self.target_task), matrix)
         is_column = isinstance(y, str) and y in matrix.columns_beside
-        self._target_names = target_names(y, y if is_column else getattr(target, "name", None))
+        self._target_names = target_names(y, y.removeprefix("obs/") if is_column else getattr(target, "name", None))
         groups = getattr(self, "_groups", None)
         return target if groups is None or target is None else grouped(target, groups, matrix)
 
