@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 
 import sketchselect as sks
 from sketchselect import convert, open_matrix
@@ -227,6 +228,29 @@ def test_a_store_has_the_names_of_the_rows_of_a_table(tmp_path, names):
         MatrixConformance(matrix, frame.to_numpy(), ("a", "b")).verify()
         assert row_texts(matrix.row_names, 0, 3) == [str(name) for name in names]
         assert open_vector(str(tmp_path / "y.csv"), 3, matrix=matrix).read(0, 3).tolist() == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("title", ["zarr.json", "a\nb", "a\\b", "x" * 300])
+def test_an_index_whose_title_names_no_folder_is_not_in_the_store(tmp_path, title):
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]}, index=pd.Index(["x", "y"], name=title))
+    with pytest.warns(UserWarning, match="the names of the rows, is not in the store"):
+        store = convert(frame, tmp_path / "named.zarr")
+    assert np.array_equal(open_matrix(store).read_rows(0, 2), frame)
+
+
+@pytest.mark.filterwarnings("ignore:.*the names of the rows, is not in the store")
+def test_a_missing_name_of_a_row_is_no_name_in_a_store(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.Index(["x", None], name="wine"))
+    assert open_matrix(convert(frame, tmp_path / "named.zarr")).row_names is None
+
+
+@pytest.mark.filterwarnings("ignore:.*infer_string")
+def test_names_of_sparse_rows_are_said_not_to_be_in_the_store(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    names = pd.DataFrame(index=pd.Index(["x", "y"], name="cell"))
+    anndata.AnnData(X=scipy.sparse.csr_array(np.eye(2)), obs=names).write_h5ad(tmp_path / "s.h5ad")
+    with pytest.warns(UserWarning, match="the index 'cell', the names of the rows, is not in the store"):
+        convert(tmp_path / "s.h5ad", tmp_path / "s.zarr")
 
 
 def test_names_of_rows_that_a_store_does_not_have_are_said(tmp_path):

@@ -253,7 +253,7 @@ class FrameIndex:
 
     def read(self, start: int, stop: int) -> Array:
         """Return the names of rows `start` to `stop`."""
-        return np.array([str(value) for value in self.index[start:stop]])
+        return np.array([str(value) for value in self.index[start:stop].tolist()])
 
 
 def frame_index(frame: Any) -> FrameIndex | None:

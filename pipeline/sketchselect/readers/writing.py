@@ -43,6 +43,8 @@ WRITTEN = {MARKER: {"empty_chunks": "written"}}
 """Attribute that marks a store as ours, with a file for every chunk."""
 ROOT = "zarr.json"
 """Document that makes a folder a store."""
+_NODE = re.compile(r"[^/\\\x00-\x1f\x7f]{1,60}")
+"""Titles that are names of folders on every disk, of at most 240 bytes."""
 TEXT_ROWS = 1 << 16
 """Entries in a chunk of a text column."""
 
@@ -441,6 +443,7 @@ def convert(
         if sparse:
             write_csr(temporary, rows.matrix, names, progress)
             rows.require_unchanged()
+            _warn_of_lost_names(rows.matrix)
             return _result(target)
         place, columns = (temporary.join("X"), create_columns(temporary, rows)) if rows.texts else (temporary, [])
         array = create_array(place, (n_rows, n_columns), shape, dtype, attributes)
@@ -474,12 +477,17 @@ def convert(
             f"{rows.address}: the columns left out are not in the store; a job that needs one as target, labels or row "
             "names can read the table itself, or a file with that column alone"
         )
-    if isinstance(rows, MatrixRows) and not rows.has_row_names and getattr(rows.matrix.row_names, "name", None):
-        warn(
-            f"{rows.address}: the index {rows.matrix.row_names.name!r:.80}, the names of the rows, is not in the "
-            "store, so that targets and labels of it go by place; a job that reads the table itself has the names"
-        )
+    if isinstance(rows, MatrixRows) and not rows.has_row_names:
+        _warn_of_lost_names(rows.matrix)
     return _result(target)
+
+
+def _warn_of_lost_names(matrix: Matrix) -> None:
+    if title := getattr(matrix.row_names, "name", None):
+        warn(
+            f"{matrix.address}: the index {title!r:.80}, the names of the rows, is not in the store, so that targets "
+            "and labels of it go by place; a job that reads the table itself has the names"
+        )
 
 
 def _result(target: Location) -> Path | str:
@@ -583,7 +591,9 @@ class MatrixRows:
 def _title_of_names(matrix: Matrix) -> str | None:
     """Return the title of the names of the rows; None where they have none, or a row has no name."""
     title = getattr(matrix.row_names, "name", None)
-    if not title or not title.strip(".") or title.startswith("__") or "/" in title:
+    if not title or not title.strip(".") or title.startswith("__") or title == ROOT or not _NODE.fullmatch(title):
+        return None
+    if getattr(getattr(matrix.row_names, "index", None), "hasnans", False):  # of pandas, whose text may be missing
         return None
     with missing_entries():
         for start in range(0, matrix.shape[0], TEXT_ROWS):
