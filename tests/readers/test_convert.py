@@ -515,6 +515,8 @@ def test_a_point_is_no_number_where_decimals_follow_a_comma(tmp_path):
     np.save(tmp_path / "t.npy", np.ones((2, 2)))
     with pytest.raises(BadParameter, match="decimal goes with text files alone"):
         convert(tmp_path / "t.npy", tmp_path / "t.zarr", decimal=",")
+    with pytest.raises(BadParameter, match="not with an object"):
+        convert(np.ones((2, 2)), tmp_path / "t.zarr", decimal=",")
 
 
 @pytest.mark.filterwarnings("ignore:.*rise by whole numbers", "ignore:.*text", "ignore:.*left out")

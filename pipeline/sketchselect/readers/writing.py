@@ -603,15 +603,13 @@ def _title_of_names(matrix: Matrix) -> str | None:
 
 
 def _open(source: Any, key: str | None, decimal: str, storage_options: Mapping[str, Any] | None) -> Any:
-    if not isinstance(source, (str, os.PathLike)):
-        return MatrixRows(open_matrix(source, key=key, storage_options=storage_options))
-    place = locate(source, storage_options)
-    if format_of(place) is TEXT:
+    place = locate(source, storage_options) if isinstance(source, (str, os.PathLike)) else None
+    if place is not None and format_of(place) is TEXT:
         if key is not None and not key.startswith("-"):
             raise BadParameter(f'{place.address}: of a text file, key can only leave columns out: key="-NAME,NAME"')
         return CsvRows(place, [] if key is None else listed_names(key[1:]), decimal)
     if decimal != ".":
-        raise BadParameter(f"{place.address}: decimal goes with text files alone; leave it out")
+        raise BadParameter(f"decimal goes with text files alone, not with {place.address if place else 'an object'}")
     return MatrixRows(open_matrix(source, key=key, storage_options=storage_options))
 
 
