@@ -18,6 +18,7 @@ from sketchselect.execution import Block
 from sketchselect.linalg.hashing import words_of
 from sketchselect.linalg.kmeans.separation import Partition, sums_of_rows
 from sketchselect.readers import open_vector
+from sketchselect.selectors.supervised import target
 from sketchselect.summaries import CentroidSums, codec
 from sketchselect.workflow.plan.forecast import forecast_job
 
@@ -168,6 +169,15 @@ def test_folds_without_a_group_are_said() -> None:
     with pytest.warns(UserWarning, match=f"5 groups fill {filled} of the 5 folds.*{filled}-fold"):
         model = sks.LassoPath(cv=5).fit(rows, rows[:, 1], groups=groups)
     assert model.mse_path_.shape[-1] == filled
+
+
+def test_groups_of_many_rows_are_not_all_read_to_look_for_empty_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, groups = list[int](), open_vector(np.arange(60) % 5, 60, name="groups")
+    monkeypatch.setattr(target, "_RUN", 10)
+    monkeypatch.setattr(target, "_MOST_READ", 20)
+    monkeypatch.setattr(target, "words_of", lambda values: read.append(len(values)) or words_of(values))
+    target._require_folds(groups, 0, 5)  # without a warning
+    assert read == [10, 10]
 
 
 FOLDED = [sks.LassoPath, sks.ThresholdedOLS, sks.selectors.LogisticPath, sks.selectors.TargetAutoSelector]

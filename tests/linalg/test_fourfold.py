@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from sketchselect.linalg.fourfold import fourfold_log_tail
+from sketchselect.linalg.independence import fourfold_log_tail
 
 
 def log_tails(counts: ArrayLike, of_bin: int, of_class: int, n: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from tests.job.commands import works
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg import fourfold
+from sketchselect.linalg import independence
 from sketchselect.selectors import UnivariateSelector
 from sketchselect.selectors.supervised.binned import rank_sums
 from sketchselect.summaries import TargetHistogram
@@ -98,7 +98,7 @@ def test_pvalues_of_rare_values_and_a_rare_class_are_near_those_of_the_exact_tes
     rare: int, size: int, both: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By the law for tables of more cells.
-    monkeypatch.setattr(fourfold, "_LARGEST_VARIANCE", 0.0)
+    monkeypatch.setattr(independence, "_LARGEST_VARIANCE", 0.0)
     selector = UnivariateSelector("mutual-information", mode="fpr").fit(*rare_values(rare, size, both))
     exact = stats.hypergeom.sf(both - 1, 100_000, rare, size)
     # By the chi-squared distribution with three equal cumulants alone, too large by factors of 1e4 to 1e20.

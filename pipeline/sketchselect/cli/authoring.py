@@ -509,8 +509,8 @@ def _labels(
 ) -> tuple[str, str]:
     """Return a name for the labels, and a line with all columns of ``obs``.
 
-    The name is the first text column with equal entries, if there is one; the columns of text that are features have
-    such. `listed`: What the line calls the columns.
+    The name is the first text column with equal entries, if there is one; without ``obs``, the first text column that
+    is a feature. `listed`: What the line calls the columns.
     """
     if not obs:
         texts = [] if matrix.feature_names is None else [matrix.feature_names[j] for j in matrix.text_columns]

@@ -179,6 +179,7 @@ def columns_to_read(
     if names is None or format_of(place) is not PARQUET:
         return None, others, []
     columns = parquet_names(place)
+    # A sign before the first name would leave columns out; entries of a column of lists have names of their own.
     if names[0].startswith("-") or not set(names) <= set(columns):
         return None, others, []
     known = {*names, *others, rules.get("row_names"), column_name(rules.get("row_names"))}

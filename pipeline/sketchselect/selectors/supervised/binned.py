@@ -10,8 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from sketchselect.linalg.fourfold import fourfold_log_tail
-from sketchselect.linalg.independence import Cumulants, independence_cumulants
+from sketchselect.linalg.independence import Cumulants, fourfold_log_tail, independence_cumulants
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.summaries import RowSample, TargetHistogram

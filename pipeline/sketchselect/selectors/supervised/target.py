@@ -31,6 +31,7 @@ MAX_CLASSES = 1000
 """More distinct values are numbers, not classes: their summary would not fit in memory either."""
 
 _RUN = 1 << 20
+_MOST_READ = 1 << 24  # Rows whose groups are read to warn of folds without one
 _FEW_TEXTS = 0.1  # Share of a target's values up to which text among numbers is a mistake
 _MOST_WHOLE = 2.0**53
 """Beyond, floats are whole numbers, but not every whole number is one."""
@@ -200,13 +201,17 @@ def _require_finite(y: Vector, values: Array, start: int) -> None:
 
 
 def _require_folds(groups: Vector, seed: int, n_folds: int) -> None:
-    """Raise `BadParameter` if all groups are in one fold, and warn of folds without one; read until none is empty."""
+    """Raise `BadParameter` if all groups are in one fold, and warn of folds without one.
+
+    Of many rows with a group in two folds no more are read to tell whether the other folds have one.
+    """
     words: Array = np.empty(0, dtype=np.uint64)
     n_filled = 0
     for start in range(0, groups.n_rows, _RUN):
         of_rows = words_of(np.ravel(groups.read(start, min(start + _RUN, groups.n_rows))))
         words = np.union1d(words, of_rows)
-        if (n_filled := np.unique(fold_numbers(seed, n_folds, words)).size) == n_folds:
+        n_filled = np.unique(fold_numbers(seed, n_folds, words)).size
+        if n_filled == n_folds or (n_filled > 1 and start + _RUN >= _MOST_READ < groups.n_rows):
             return
     if n_filled > 1:
         warn(
@@ -391,7 +396,8 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
             As in `BaseSelector.fit`.
         groups : array, path or anything `open_vector` takes, optional
             Group of each row, a number or text, for the folds of cross-validation: all rows of a group are in the same
-            one (`Folds`), drawn at random: few groups may leave folds empty, with a warning.
+            one (`Folds`), drawn at random: few groups may leave folds empty, with a warning (of up to
+            16 million rows).
         """
         with self._grouped(groups):
             selector: Self = super().fit(X, y, sample_weight=sample_weight, **run)
