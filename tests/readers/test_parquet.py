@@ -245,12 +245,49 @@ def test_a_missing_name_of_a_row_is_no_name_in_a_store(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*infer_string")
-def test_names_of_sparse_rows_are_said_not_to_be_in_the_store(tmp_path):
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("title", [None, "cell"])
+def test_a_store_has_the_names_of_cells(tmp_path, title, sparse):
     anndata = pytest.importorskip("anndata")
-    names = pd.DataFrame(index=pd.Index(["x", "y"], name="cell"))
-    anndata.AnnData(X=scipy.sparse.csr_array(np.eye(2)), obs=names).write_h5ad(tmp_path / "s.h5ad")
-    with pytest.warns(UserWarning, match="the index 'cell', the names of the rows, is not in the store"):
-        convert(tmp_path / "s.h5ad", tmp_path / "s.zarr")
+    names = pd.DataFrame(index=pd.Index(["x", "y", "z"], name=title))
+    X = np.array([[0.0, 1.5], [0.0, 0.0], [2.0, 3.0]])
+    cells = anndata.AnnData(X=scipy.sparse.csr_array(X) if sparse else X, obs=names)
+    cells.write_h5ad(tmp_path / "s.h5ad")
+    for source in (tmp_path / "s.h5ad", cells):
+        matrix = open_matrix(convert(source, tmp_path / "s.zarr"))
+        assert matrix.is_sparse == sparse
+        MatrixConformance(matrix, X, ("0", "1")).verify()
+        assert row_texts(matrix.row_names, 0, 3) == ["x", "y", "z"]
+        # Without a title in memory, where AnnData keeps it.
+        assert matrix.row_names.name == (title if source is not cells else None)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.Index(["x", "z", "y"]),
+        pd.Index([7, 5, 6]),
+        pd.CategoricalIndex(["x", "z", "y"], name="wine"),
+        pd.Index(["x", "z", "y"], name="wine"),
+    ],
+)
+def test_a_store_has_the_names_of_the_rows_of_a_frame_with_any_index(tmp_path, index):
+    dask_frames = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0]}, index=index)
+    sources = [frame]
+    if index.name and index.dtype != "category":
+        sources.append(dask_frames.from_pandas(frame, npartitions=2, sort=False))
+    for source in sources:
+        matrix = open_matrix(convert(source, tmp_path / "named.zarr"))
+        MatrixConformance(matrix, frame.to_numpy(), ("a",)).verify()
+        assert row_texts(matrix.row_names, 0, 3) == [str(name) for name in index]
+        assert matrix.row_names.name == index.name
+
+
+def test_dates_of_an_index_are_said_not_to_be_in_the_store(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.to_datetime(["2026-01-01", "2026-02-01"]).rename("day"))
+    with pytest.warns(UserWarning, match="the index 'day', the names of the rows, is not in the store"):
+        convert(frame, tmp_path / "dated.zarr")
 
 
 def test_names_of_rows_that_a_store_does_not_have_are_said(tmp_path):

@@ -259,6 +259,8 @@ class FrameIndex:
 def frame_index(frame: Any) -> FrameIndex | None:
     """Return the names of the rows of a data frame: text or whole numbers, unless pandas numbered the rows."""
     index = frame.index
+    if type(index).__name__ == "CategoricalIndex":
+        index = index.astype(index.categories.dtype)
     # A date can be written in many ways, see `unread_index`.
     is_numbered = type(index).__name__ == "RangeIndex" and index.name is None
     if is_numbered or getattr(index, "inferred_type", None) not in ("string", "integer"):

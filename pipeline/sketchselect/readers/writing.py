@@ -30,6 +30,7 @@ from sketchselect.readers.base import (
     row_texts,
     warn_of_rounding,
 )
+from sketchselect.readers.dask import LazyIndex
 from sketchselect.readers.opening import TEXT, format_by_ending, format_of, given_names, open_matrix, warn_of_doubts
 from sketchselect.readers.row_order import missing_entries
 from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, different_columns, doubts_of, rising_columns
@@ -369,8 +370,8 @@ def convert(
     Text columns of a ``.csv`` file are no features: the store becomes a group with the numbers in ``X`` and each such
     column in ``obs``, for a job's target or labels and the steps ``one-hot`` and ``dates``. So does every column left
     out by ``key="-id,outcome"``, which these steps do not take. The first column of the file, if it is text or left
-    out, names the rows. Empty fields and NA become NaN. A warning says so. An index with a title, of a dense table of
-    Parquet or pandas, becomes the names of the rows too.
+    out, names the rows. Empty fields and NA become NaN. A warning says so. The index of a table of Parquet, pandas or
+    Dask and the names of the rows of AnnData go into ``obs`` too, but for those that pandas numbered.
 
     Parameters
     ----------
@@ -440,12 +441,17 @@ def convert(
     step = _block_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
     attributes = {} if names is None else {ATTRIBUTE: list(names)}
     with put_in_place(target) as temporary:
-        if sparse:
-            write_csr(temporary, rows.matrix, names, progress)
-            rows.require_unchanged()
-            _warn_of_lost_names(rows.matrix)
-            return _result(target)
         place, columns = (temporary.join("X"), create_columns(temporary, rows)) if rows.texts else (temporary, [])
+        if sparse:
+            write_csr(place, rows.matrix, names, progress)
+            for column in columns:
+                for start in range(0, n_rows, TEXT_ROWS):
+                    column[start : start + TEXT_ROWS] = row_texts(rows.row_names, start, min(start + TEXT_ROWS, n_rows))
+            _seal_columns(temporary, rows.texts, columns)
+            rows.require_unchanged()
+            if not rows.has_row_names:
+                _warn_of_lost_names(rows.matrix)
+            return _result(target)
         array = create_array(place, (n_rows, n_columns), shape, dtype, attributes)
         done, rising = 0, np.arange(n_columns if isinstance(rows, CsvRows) and n_rows >= LEAST_COUNTED else 0)
         different: list[str] = []
@@ -461,11 +467,7 @@ def convert(
         if done < n_rows:
             for column in (array, *columns):
                 column.resize((done, *column.shape[1:]))
-        if rows.texts:
-            for name, column in zip(rows.texts, columns, strict=True):
-                seal(temporary.join(f"obs/{name}"), column)
-            seal(temporary.join("obs"))
-            seal(temporary)
+        _seal_columns(temporary, rows.texts, columns)
         seal(place, array)
         rows.require_unchanged()
     if isinstance(rows, CsvRows):
@@ -482,8 +484,17 @@ def convert(
     return _result(target)
 
 
+def _seal_columns(folder: Location, names: Iterable[str], columns: Sequence[Any]) -> None:
+    for name, column in zip(names, columns, strict=True):
+        seal(folder.join(f"obs/{name}"), column)
+    if columns:
+        seal(folder.join("obs"))
+        seal(folder)
+
+
 def _warn_of_lost_names(matrix: Matrix) -> None:
-    if title := getattr(matrix.row_names, "name", None):
+    titles = [getattr(matrix.row_names, "name", None), *(matrix.unread_columns if matrix.in_memory else ())]
+    if title := next(filter(None, titles), None):
         warn(
             f"{matrix.address}: the index {title!r:.80}, the names of the rows, is not in the store, so that targets "
             "and labels of it go by place; a job that reads the table itself has the names"
@@ -561,7 +572,8 @@ class MatrixRows:
         self.names = matrix.feature_names
         self.chunk_rows = matrix.chunk_rows
         self.matrix = matrix
-        self.texts: dict[str, int] = {title: 0} if (title := _title_of_names(matrix)) else {}
+        title, self.row_names = _index_of(matrix)
+        self.texts: dict[str, int] = {} if title is None else {title: 0}
         self.has_row_names, self.measured, self.left_out = bool(self.texts), (), ()
         self._content = self._content_now()
 
@@ -584,22 +596,28 @@ class MatrixRows:
         for start in range(0, self.n_rows, n_rows):
             stop = min(start + n_rows, self.n_rows)
             block = self.matrix.read_rows(start, stop)
-            names = [np.array(row_texts(self.matrix.row_names, start, stop))] if self.has_row_names else []
+            names = [np.array(row_texts(self.row_names, start, stop))] if self.has_row_names else []
             yield (densify(block) if is_csr(block) else block, *names)
 
 
-def _title_of_names(matrix: Matrix) -> str | None:
-    """Return the title of the names of the rows; None where they have none, or a row has no name."""
-    title = getattr(matrix.row_names, "name", None)
-    if not title or not title.strip(".") or title.startswith("__") or title == ROOT or not _NODE.fullmatch(title):
-        return None
-    if getattr(getattr(matrix.row_names, "index", None), "hasnans", False):  # of pandas, whose text may be missing
-        return None
+def _index_of(matrix: Matrix) -> tuple[str | None, Any]:
+    """Return the title and the entries of the names of the rows; no title where a row has none."""
+    names: Any = matrix.row_names
+    if names is None and isinstance(matrix.unread_columns, LazyIndex):
+        title, names = next(iter(matrix.unread_columns.items()), (None, None))
+    else:
+        title = getattr(names, "name", None) or "_index"  # that of AnnData where there is no title
+    if names is None or title is None or not _NODE.fullmatch(title):
+        return None, names
+    if title.startswith("__") or title == ROOT or not title.strip("."):
+        return None, names
+    if getattr(getattr(names, "index", None), "hasnans", False):  # of pandas, whose text may be missing
+        return None, names
     with missing_entries():
         for start in range(0, matrix.shape[0], TEXT_ROWS):
-            matrix.row_names.read(start, min(start + TEXT_ROWS, matrix.shape[0]))
-        return str(title)
-    return None
+            names.read(start, min(start + TEXT_ROWS, matrix.shape[0]))
+        return title, names
+    return None, names
 
 
 def _open(source: Any, key: str | None, decimal: str, storage_options: Mapping[str, Any] | None) -> Any:
