@@ -11,6 +11,7 @@ from tests.selectors.conftest import TRUE, linear
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import METHODS, StabilitySelector
+from sketchselect.selectors.supervised.auto import MRMRPath, UnivariatePath
 from sketchselect.selectors.supervised.models import best_by_size, best_by_validation
 from sketchselect.selectors.supervised.path import NoFolds
 from sketchselect.solvers import adaptive_factors
@@ -176,6 +177,13 @@ def test_the_one_standard_error_rule():
     best, sparse = sks.LassoPath(cv=5).fit(X, y), sks.LassoPath(cv=5, cv_rule="1se").fit(X, y)
     assert sparse.path_.chosen < best.path_.chosen
     assert len(sparse.support_) <= len(best.support_)
+
+
+@pytest.mark.parametrize("method", [MRMRPath, UnivariatePath])
+@pytest.mark.parametrize("seed", range(3))
+def test_of_models_that_give_the_target_exactly_the_sparsest_is_selected(method, seed):
+    X = np.random.default_rng(seed).standard_normal((200, 6))
+    assert method(cv=5).fit(X, 2.0 * X[:, 0]).support_.tolist() == [0]
 
 
 def test_the_largest_model_within_the_limit_is_taken():

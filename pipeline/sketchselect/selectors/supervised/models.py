@@ -28,6 +28,7 @@ Criterion = Literal["aic", "bic", "ebic"]
 Rule = Literal["min", "1se"]
 
 _EQUAL = 1e-9  # Relative difference up to which errors of two models are equal
+_EXACT = 1e-15  # Share of the sparsest model's error that is rounding
 
 MAX_LINES = 30  # Columns in a figure of a path
 
@@ -310,9 +311,10 @@ def best_by_validation(errors: Floats, rule: Rule) -> int:
     `rule`, "min" or "1se": The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
     """
     mean = errors.mean(axis=1)
-    # A column that depends on those before it, as the second of two levels, changes errors by rounding alone.
+    # A column that depends on those before it, as the second of two levels, changes errors by rounding alone; so does
+    # any column once others give the target exactly.
     least = mean.min()
-    best = int(np.argmin(mean > least + _EQUAL * abs(least)))
+    best = int(np.argmin(mean > least + _EQUAL * abs(least) + _EXACT * abs(mean[0])))
     if rule == "min" or errors.shape[1] < 2:
         return best
     slack = float(errors[best].std(ddof=1)) / np.sqrt(errors.shape[1])
