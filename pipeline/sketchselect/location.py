@@ -618,6 +618,8 @@ def _walk(folder: Path, prefix: str, top: str) -> Iterator[tuple[str, int, str]]
         for entry in entries:
             if entry.is_symlink():
                 _require_inside(entry.path, top)
+                if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(entry.path)):
+                    raise SourceError(f"{entry.path}: a link to a folder that it is in; remove it")
             if entry.is_dir():
                 yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", top)
             elif entry.is_file():

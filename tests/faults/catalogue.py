@@ -53,6 +53,7 @@ SEALED = "faults/test_sealed_stores.py::test_"
 SILENT = "faults/test_silent_workers.py::test_"
 CHANGING = "faults/test_changing_sources.py::test_"
 DISKS = "faults/test_full_disks.py::test_"
+SOURCES = "faults/test_sources.py::test_"
 INSIDE = "faults/test_outputs_in_sources.py::test_"
 UNATTENDED = "faults/test_unattended.py::test_"
 OPERATORS = "faults/test_operators.py::test_"
@@ -211,6 +212,21 @@ FAULTS = (
     row("data", "a pipe, a device, or a link to itself, where a file belongs", "refused where it is opened; no pipe is waited for", BAD_INPUT),
     row("data", "a frame of Dask whose partitions are not as it says", "one line",
         "readers/test_dask_frames.py::test_partitions_that_are_not_as_the_frame_says_are_one_line"),
+    row("data", "a chunk of a Dask array of more rows than it states, which a partition or a read cuts", "an error that names the chunk; no row is cut off",
+        SOURCES + "a_chunk_of_a_graph_that_is_cut_has_the_rows_that_it_states"),
+    row("data", "column indices of sparse rows that are truth values, or have fractions", "refused by the name of the array",
+        SOURCES + "indices_of_sparse_rows_are_whole_numbers"),
+    row("data", "a Parquet file that is encrypted, or some of its columns are", "said to be; Arrow does not end the process",
+        SOURCES + "a_parquet_file_that_is_encrypted_is_said_to_be"),
+    row("data", "a file that an array is mapped from is cut short", "an error where it is read next; the process is not killed",
+        SOURCES + "a_mapped_file_that_is_cut_short_does_not_kill_the_process"),
+    row("data", "a damaged header of a NumPy file", "one line that names the file", SOURCES + "a_damaged_header_of_numpy_is_said_to_be"),
+    row("data", "a folder of Parquet files with a link to a folder that it is in", "one line that names the link",
+        SOURCES + "a_folder_with_a_link_to_itself"),
+    row("data", "a title of a column of text that is no name of a folder: too long, of several lines", "its place is its name",
+        SOURCES + "titles_of_text_that_are_no_names_of_folders"),
+    row("data", "an object that gives no array where it says it does; a data frame of Dask with a name twice", "one line",
+        SOURCES + "objects_that_give_no_array_are_one_line"),
     row("data", "small integers, booleans, float16, integers beyond 2^53", "widened; those that float64 cannot hold are named",
         "readers/test_conformance.py::test_types_are_kept_and_small_ones_widened",
         "readers/test_conformance.py::test_whole_numbers_that_float64_cannot_hold_are_named",

@@ -26,7 +26,7 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import mapped_nbytes, peak_nbytes, trim
 from sketchselect._progress import Progress, Result
 from sketchselect._version import KERNEL_VERSION, __version__
-from sketchselect.errors import PartitionFailed, WillNotFit
+from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError, WillNotFit
 from sketchselect.execution.checkpoints import SavedNodes
 from sketchselect.execution.source import Block, CachedSource, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
@@ -515,7 +515,7 @@ class Plan(Generic[T]):
         what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
         return place_in_words(self.source, f"merging {what}" if node.level else what, *self.rows(node))
 
-    def user_error(self, failed: Any, error: BaseException) -> PartitionFailed:
+    def user_error(self, failed: Any, error: BaseException) -> SketchSelectError:
         """Return the error for a task of the user's graph, by its key: which partition needs it, and no value."""
         partition = partition_of(failed, self.inputs, self.input_keys)
         if partition is None:
@@ -523,6 +523,8 @@ class Plan(Generic[T]):
         else:
             start, stop = self.partitions[partition]
             where = place_in_words(self.source, f"partition {partition}", start, stop)
+        if isinstance(error, ChunkReadError):  # our own, of a chunk that is not as stated
+            return ChunkReadError(f"{where}: {error}")
         kind = type(error).__name__
         return PartitionFailed(f"{where}: an error in the graph of a Dask array ({kind}); compute these rows to see it")
 

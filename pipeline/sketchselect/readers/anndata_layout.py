@@ -126,9 +126,10 @@ def open_sparse(node: StoredNode, missing_chunks: MissingPolicy, nonfinite: Nonf
         if part is None or part.kind != "array":
             raise SourceError(f"{address}: a CSR group without its array {name!r}; write it again")
         array = part.array(missing_chunks, scanned=True)
-        if len(array.shape) != 1 or array.dtype.kind not in "fiub":
+        kinds, numbers = ("fiub", "numbers") if name == "data" else ("iu", "whole numbers")
+        if len(array.shape) != 1 or array.dtype.kind not in kinds:
             raise SourceError(
-                f"{address}: array {name!r} must be one-dimensional and of numbers, it has shape {array.shape} and "
+                f"{address}: array {name!r} must be one-dimensional and of {numbers}, it has shape {array.shape} and "
                 f"type {array.dtype}; write it again"
             )
         arrays.append(array)

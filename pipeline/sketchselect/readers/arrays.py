@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect._text import did_you_mean
-from sketchselect.errors import BadBlock, SourceError
+from sketchselect.errors import BadBlock, SourceChanged, SourceError
 from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
@@ -64,9 +65,11 @@ class ArrayMatrix(Matrix):
         self.address = address
 
     def _rows(self, start: int, stop: int) -> Array:
+        require_mapped(self._values, self.address)
         return self._values[start:stop]
 
     def _columns(self, start: int, stop: int) -> Array:
+        require_mapped(self._values, self.address)
         return self._values[:, start:stop]
 
     def transposed(self) -> Matrix:
@@ -77,6 +80,7 @@ class ArrayMatrix(Matrix):
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the values of these rows."""
+        require_mapped(self._values, self.address)
         rows = canonical(self._values[start:stop], self.dtype.newbyteorder("="))
         return digest(f"array {rows.dtype.str} {rows.shape}", rows)
 
@@ -149,11 +153,27 @@ class ArrayVector(Vector):
         self.address = address
 
     def _entries(self, start: int, stop: int) -> Array:
+        require_mapped(self._values, self.address)
         return self._values[start:stop]
 
     def identity(self) -> str | None:
         """Return a digest of the values."""
+        require_mapped(self._values, self.address)
         return digest(f"array {self.dtype.str} {self._values.shape}", self._values)
+
+
+def require_mapped(values: Array, address: str) -> None:
+    """Raise `SourceChanged` if the file that an array is mapped from was cut short: reading would kill the process."""
+    base: Any = values
+    first = 0
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            first = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY
+        base = base.base
+    if isinstance(base, mmap.mmap) and base.size() < first + len(base):
+        raise SourceChanged(
+            f"{address}: the file that it is mapped from was cut short; write it again, and open it anew"
+        )
 
 
 def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...], address: str) -> None:
@@ -210,6 +230,8 @@ def as_array(source: Any, name: str = "array") -> Array:
         return np.asarray(source)
     except (ValueError, TypeError) as error:
         raise SourceError(f"{name}: this {kind.__name__} is not an array; give rows of equal length") from error
+    except RuntimeError as error:  # such as a sparse one without a conversion to SciPy
+        raise SourceError(f"{name}: this {kind.__name__} gives no NumPy array; convert it first") from error
 
 
 _ADDRESS = "data frame"
@@ -539,7 +561,8 @@ def xarray_matrix(source: Any, key: str | None) -> tuple[Any, tuple[str, ...] | 
 
 
 def _coordinate(array: Any, axis: int) -> tuple[str, ...] | None:
-    coordinate = array.coords.get(array.dims[axis])
+    # A Variable has none.
+    coordinate = getattr(array, "coords", {}).get(array.dims[axis])
     if coordinate is None or coordinate.dtype.kind not in "UOT":
         return None
     return as_names(map(str, coordinate.values.tolist()), array.shape[axis])

@@ -207,7 +207,8 @@ class DaskMatrix(Matrix):
         return type(self).__name__, self.array.name, self.source_id, self.nonfinite, self.axes
 
     def _rows(self, start: int, stop: int) -> Any:
-        block = _compute(self.array[start:stop], f"{self.address}: {self.axes[0]}s {start} to {stop - 1}")
+        rows = _checked(self.array, (start, stop))[start:stop]
+        block = _compute(rows, f"{self.address}: {self.axes[0]}s {start} to {stop - 1}")
         return as_csr(block, self.address, start) if self.is_sparse else block
 
     def dask_rows(self) -> Any | None:
@@ -250,7 +251,8 @@ class DaskVector(Vector):
         return type(self).__name__, self.array.name
 
     def _entries(self, start: int, stop: int) -> Any:
-        return _compute(self.array[start:stop], f"{self.address}: entries {start} to {stop - 1}")
+        entries = _checked(self.array, (start, stop))[start:stop]
+        return _compute(entries, f"{self.address}: entries {start} to {stop - 1}")
 
     def identity(self) -> str | None:
         """Return None: a graph does not say what it computes."""
@@ -282,7 +284,7 @@ def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, A
     cuts = tuple(edges)
     sizes = tuple(int(n) for n in np.diff(cuts))
     pieces = [
-        array[cuts[0] : cuts[-1]].rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
+        _checked(array, cuts)[cuts[0] : cuts[-1]].rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
         for array in arrays
     ]
     graph: dict[Any, Any] = {}
@@ -294,6 +296,35 @@ def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, A
         graph.update(piece.__dask_graph__())
         keys.append([row[0] if isinstance(row, list) else row for row in piece.__dask_keys__()])
     return graph, keys
+
+
+def _checked(array: Any, cuts: tuple[int, ...]) -> Any:
+    """Return an array whose chunks must have the shape that it states, where a chunk is cut: rows too many are cut off.
+
+    A whole chunk of another shape is noticed in its partition.
+    """
+    if {0, *itertools.accumulate(array.chunks[0])}.issuperset(cuts):
+        return array
+    import dask.array as da
+    from dask.layers import ArraySliceDep
+
+    axes = tuple(range(array.ndim))
+    places = ArraySliceDep(array.chunks)
+    return da.blockwise(
+        _of_shape, axes, array, axes, places, axes, dtype=array.dtype, meta=array._meta, align_arrays=False
+    )
+
+
+def _of_shape(chunk: Any, place: tuple[slice, ...]) -> Any:
+    """Return a chunk; raise `ChunkReadError` unless it has the shape that belongs to its place in the array."""
+    stated = tuple(part.stop - part.start for part in place)
+    if chunk.shape != stated:
+        shapes = (" x ".join(map(str, shape)) for shape in (chunk.shape, stated))
+        raise ChunkReadError(
+            "the chunk from row {} came with shape {}, and should have {}; give the array the chunks that it "
+            "has".format(place[0].start, *shapes)
+        )
+    return chunk
 
 
 def futures_client(array: Any) -> Any | None:
@@ -311,6 +342,8 @@ def _compute(rows: Any, place: str) -> Any:
         return rows.compute(scheduler=futures_client(rows) or "synchronous")
     except MemoryError:
         raise
+    except ChunkReadError as error:
+        raise ChunkReadError(f"{place}: {error}") from error
     except Exception as error:
         raise _not_computed(place, error) from error
 

@@ -6,6 +6,7 @@ Nothing is unpickled.
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
@@ -52,7 +53,7 @@ def read_header(file: IO[bytes], address: str) -> NpyHeader:
         if min(shape, default=0) < 0:
             raise ValueError("negative shape")
         offset = file.tell()
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, TypeError, EOFError, OSError, MemoryError, SyntaxError, tokenize.TokenError) as error:
         raise SourceError(
             f"{address}: not a NumPy file, or its header is damaged; write it again with numpy.save"
         ) from error

@@ -36,6 +36,7 @@ from sketchselect.readers.arrays import (
     is_mudata,
     is_pandas,
     is_xarray,
+    require_mapped,
     require_numbers,
     unread_index,
     unwrapped,
@@ -516,6 +517,7 @@ def _open_object(
     if is_dask_frame(source):
         if source.ndim != 2:
             raise SourceError("Dask series: a matrix has two dimensions; make a data frame of it, X.to_frame()")
+        require_distinct(as_names(source.columns, len(source.columns)), "data frame of Dask")
         lazy = encoded_frame(source, encode)
         matrix = DaskMatrix(frame_rows(lazy.frame), source_id, policy)
         matrix.feature_names = as_names(source.columns, matrix.shape[1])
@@ -936,6 +938,8 @@ def open_features(
         from sklearn.utils.validation import validate_data
 
         require_row_order(X, vectors)
+        if isinstance(X, np.ndarray):
+            require_mapped(X, "X")
         rows, beside, table = X, dict[str, Any](), None
         if is_pandas(X):
             rows, beside = without_columns(X, local_names(vectors))

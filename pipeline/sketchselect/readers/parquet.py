@@ -9,6 +9,7 @@ import base64
 import contextlib
 import itertools
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -57,6 +58,9 @@ _PAGE_NBYTES, _DICTIONARY_NBYTES = 3 << 20, 1 << 20
 """What decoding a column takes: a page and a dictionary of about a mebibyte each, as stored and decoded; and the size
 of a dictionary above which it takes more, because who writes a file may allow larger ones, which are in memory as
 stored, as uncompressed and as decoded."""
+
+_SIGNATURE_NBYTES = 28
+"""Nonce and tag behind a footer that is signed."""
 
 _BUFFER_NBYTES = 1 << 16
 """Bytes of a column that are read at once."""
@@ -248,6 +252,8 @@ def read_footers(location: Location) -> Footers:
                 raise place.failure(error) from error
             if (page := place.page_instead()) is not None:
                 raise page from error
+            if "encrypted" in str(error):
+                raise _encrypted(place) from error
             raise SourceError(
                 f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
             ) from error
@@ -400,6 +406,9 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
         # As they are decoded: all bytes of a row group, which Arrow would otherwise hold, may be more than its rows.
         given = {"pre_buffer": False, "buffer_size": _BUFFER_NBYTES, **_CHECKED}
         with pq.ParquetFile(location.url, metadata=footer, memory_map=False, **given) as file:
+            if footer is None:
+                with open(location.url, "rb") as raw:
+                    _require_unsigned(file.metadata, raw, location)
             yield file
         return
     system, path = location.filesystem()
@@ -408,11 +417,27 @@ def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
         with contextlib.ExitStack() as stack:
             raw = stack.enter_context(system.open(path, "rb"))
             file = stack.enter_context(pq.ParquetFile(raw, metadata=footer, **_CHECKED))
+            if footer is None:
+                _require_unsigned(file.metadata, raw, location)
             return file, stack.pop_all()
 
     file, stack = persistent(opened)
     with stack:
         yield file
+
+
+def _require_unsigned(footer: Any, file: Any, location: Location) -> None:
+    """Raise `SourceError` for a footer that is signed, as is one in plain text of a file with encrypted columns.
+
+    Asked for such a column's statistics, Arrow ends the process.
+    """
+    file.seek(-8, os.SEEK_END)
+    if int.from_bytes(file.read(4), "little") - footer.serialized_size == _SIGNATURE_NBYTES:
+        raise _encrypted(location)
+
+
+def _encrypted(location: Location) -> SourceError:
+    return SourceError(f"{location.address}: it is encrypted, which is not read; write it without encryption")
 
 
 @dataclass(frozen=True)

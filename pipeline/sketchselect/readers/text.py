@@ -39,10 +39,12 @@ _LOCAL_DATE = re.compile(r"(0?[1-9]|[12]\d|3[01])([./-])(0?[1-9]|[12]\d|3[01])\2
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
 _MANY_DIGITS = re.compile(r"(?<![\w.])\d{16,300}(?![\w.])")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_NO_NAME = re.compile(r"[/\x00-\x1f\x7f]")  # What the name of a folder in a store does not have
 _WORD = re.compile(r'"([^"]*)"(?!\S)|(\S+)')
 _SEPARATORS = ",;\t|"
 _SPACES = " "
 _LINES_OF_HEAD = 20
+_NAME_NBYTES = 200  # File systems take 255
 _ROWS_TRIED = 1000
 _NEARLY_ALL = 0.9
 _MOST_FIELDS = 1 << 19  # Fields that are split at once: as text each takes some ten times what it does as a number
@@ -244,8 +246,10 @@ class CsvRows:
         self.names = None if self._header is None else tuple(self._header[j] for j in self._numbers)
         self.texts: dict[str, int] = {}
         for j in text:
-            name = "" if self._header is None else self._header[j].replace("/", "_")
-            usable = name.strip(".") and not name.startswith("__") and name not in self.texts
+            # Each is a folder of the store.
+            name = "" if self._header is None else _NO_NAME.sub("_", self._header[j])
+            usable = name.strip(".") and not name.startswith("__") and name not in (*self.texts, "zarr.json")
+            usable = usable and len(name.encode()) <= _NAME_NBYTES
             self.texts[name if usable else f"column {j + 1}"] = j
         self.left_out = {name for name, j in self.texts.items() if j in apart}
         self.like_numbers = [name for name, j in self.texts.items() if j in self._look_like_numbers]

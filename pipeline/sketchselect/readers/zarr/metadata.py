@@ -226,7 +226,8 @@ def parse_metadata(document: dict[str, Any], address: str) -> ArrayMetadata:
 def _v3(document: dict[str, Any], address: str) -> ArrayMetadata:
     if document["chunk_grid"]["name"] != "regular":
         raise SourceError(
-            f"{address}: chunks of different sizes (grid {document['chunk_grid']['name']!r:.40}) are not read"
+            f"{address}: chunks of different sizes (grid {document['chunk_grid']['name']!r:.40}) are not read; write "
+            "it with chunks of one shape"
         )
     codecs = [_named(codec) for codec in document["codecs"]]
     grid = _sizes(document["chunk_grid"]["configuration"]["chunk_shape"], 1, address)

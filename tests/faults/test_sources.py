@@ -1,0 +1,223 @@
+"""Sources that are not what they say, or end under the reader."""
+
+import os
+import subprocess
+import sys
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+
+from sketchselect.errors import ChunkReadError, SourceChanged, SourceError
+from sketchselect.execution import summarize
+from sketchselect.readers import convert, open_matrix, open_vector
+from sketchselect.selectors import VarianceSelector
+from sketchselect.summaries import Moments
+
+ROWS = np.random.default_rng(0).normal(size=(4000, 20))
+
+
+def chunks_of(rows, height):
+    """Return a Dask array of four chunks with these rows, which states that each has `height`."""
+    shape = (height, *rows.shape[1:])
+    return da.concatenate([da.from_delayed(dask.delayed(rows), shape, dtype=rows.dtype) for _ in range(4)])
+
+
+@pytest.mark.parametrize("height", [3000, 3999, 4001, 5000])
+def test_a_chunk_of_a_graph_that_is_cut_has_the_rows_that_it_states(height):
+    # Too many rows would be cut off without a word, with a result of the others.
+    for partition_bytes in (height * 160 // 3 + 160, height * 160, height * 320, None):
+        with pytest.raises(ChunkReadError, match=r"came (as|with).*and should .*; give"):
+            summarize(chunks_of(ROWS, height), Moments(), partition_bytes=partition_bytes)
+    matrix = open_matrix(chunks_of(ROWS, height))
+    with pytest.raises(ChunkReadError, match="came"):
+        matrix.read_rows(10, 20)
+    with pytest.raises(ChunkReadError, match=rf"entries 10 to 19: .* with shape 4000, and should have {height}; give"):
+        open_vector(chunks_of(ROWS[:, 0], height), 4 * height).read(10, 20)
+
+
+def test_a_chunk_that_is_as_stated_is_cut():
+    whole = np.concatenate([ROWS] * 4)
+    rows = chunks_of(ROWS, 4000)
+    matrix = open_matrix(rows)
+    assert np.array_equal(matrix.read_rows(3990, 4010), whole[3990:4010])
+    cut = summarize(rows, Moments(), partition_bytes=4000 * 160 // 3 + 160)
+    assert np.array_equal(cut.mean, summarize(whole, Moments(), partition_bytes=4000 * 160 // 3 + 160).mean)
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option")
+@pytest.mark.parametrize("name", ["indices", "indptr"])
+@pytest.mark.parametrize("dtype", [bool, float])
+def test_indices_of_sparse_rows_are_whole_numbers(tmp_path, name, dtype):
+    ad = pytest.importorskip("anndata")
+    ad.AnnData(sp.random_array((30, 7), density=0.3, rng=np.random.default_rng(0), format="csr")).write_h5ad(
+        tmp_path / "cells.h5ad"
+    )
+    with h5py.File(tmp_path / "cells.h5ad", "r+") as file:
+        values = file[f"X/{name}"][:]
+        del file[f"X/{name}"]
+        # Truth values were all columns 0 and 1, and of 2.7 column 2 was read.
+        file[f"X/{name}"] = values.astype(dtype)
+    with pytest.raises(SourceError, match=f"'{name}' must be one-dimensional and of whole numbers"):
+        open_matrix(tmp_path / "cells.h5ad")
+
+
+ENCRYPTED = """
+import base64, sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+
+class Keys(pe.KmsClient):
+    def __init__(self, settings):
+        pe.KmsClient.__init__(self)
+
+    def wrap_key(self, key, name):
+        return base64.b64encode(key)
+
+    def unwrap_key(self, key, name):
+        return base64.b64decode(key)
+
+table = pa.table({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+keys = pe.EncryptionConfiguration(footer_key="f", column_keys={"c": ["a"]}, plaintext_footer=sys.argv[1] == "plain")
+made = pe.CryptoFactory(Keys).file_encryption_properties(pe.KmsConnectionConfig(), keys)
+with pq.ParquetWriter("rows.parquet", table.schema, encryption_properties=made) as writer:
+    writer.write_table(table)
+
+from sketchselect import open_matrix
+from sketchselect.errors import SourceError
+
+try:
+    open_matrix("rows.parquet")
+except SourceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("footer", ["plain", "encrypted"])
+def test_a_parquet_file_that_is_encrypted_is_said_to_be(tmp_path, footer):
+    # Arrow ended the process where the footer alone was not encrypted.
+    done = subprocess.run(
+        [sys.executable, "-c", ENCRYPTED, footer], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.endswith("rows.parquet: it is encrypted, which is not read; write it without encryption\n"), done
+
+
+CUT_SHORT = """
+import os
+import numpy as np
+from sketchselect import open_matrix, summarize
+from sketchselect.errors import SourceChanged
+from sketchselect.selectors import VarianceSelector
+from sketchselect.summaries import Moments
+
+rows = np.random.default_rng(0).normal(size=(50_000, 20))
+
+def mapped():
+    np.save("rows.npy", rows)
+    array = np.load("rows.npy", mmap_mode="r")
+    return array, array[100:, ::-1]
+
+for place in range(2):
+    for use in (
+        lambda m, a: m.read_rows(40_000, 40_010),
+        lambda m, a: m.identity(0, 10),
+        lambda m, a: m.read_columns(1, 2),
+        lambda m, a: summarize(a, Moments()),
+        lambda m, a: VarianceSelector(3).fit(a),
+    ):
+        array = mapped()[place]
+        matrix = open_matrix(array)
+        os.truncate("rows.npy", 1000)
+        try:
+            use(matrix, array)
+        except SourceChanged as error:
+            print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_mapped_file_that_is_cut_short_does_not_kill_the_process(tmp_path):
+    done = subprocess.run([sys.executable, "-c", CUT_SHORT], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 10, lines
+    assert all(line.endswith("is mapped from was cut short; write it again, and open it anew") for line in lines)
+
+
+def test_mapped_arrays_are_read(tmp_path):
+    offset = 5 * np.lib.format.MAGIC_LEN + 65536
+    with open(tmp_path / "rows.bin", "wb") as file:
+        file.write(bytes(offset) + ROWS.tobytes())
+    mapped = np.memmap(tmp_path / "rows.bin", mode="r", offset=offset, shape=ROWS.shape, dtype=ROWS.dtype)
+    for array, values in ((mapped, ROWS), (mapped[::3, 2:], ROWS[::3, 2:])):
+        assert np.array_equal(open_matrix(array).read_rows(0, len(values)), values)
+    assert np.array_equal(
+        VarianceSelector(3).fit(mapped).get_support(indices=True),
+        VarianceSelector(3).fit(ROWS).get_support(indices=True),
+    )
+    os.truncate(tmp_path / "rows.bin", 70_000)
+    with pytest.raises(SourceChanged, match="cut short"):
+        open_matrix(mapped[:10]).read_rows(0, 3)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "(" * 3000,
+        "-" * 9000 + "1",
+        "{b'descr': '<f8', 'fortran_order': False, 'shape': (4, 3)}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (04, 3)}",
+        "{'descr': ',8', 'fortran_order': False, 'shape': (4, 3)}",
+    ],
+)
+def test_a_damaged_header_of_numpy_is_said_to_be(tmp_path, header):
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(96)
+    (tmp_path / "rows.npy").write_bytes(content)
+    with pytest.raises(SourceError, match=r"rows\.npy: not a NumPy file, or its header is damaged; write"):
+        open_matrix(tmp_path / "rows.npy")
+
+
+def test_a_folder_with_a_link_to_itself(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "rows" / "year=1"
+    folder.mkdir(parents=True)
+    import pyarrow as pa
+
+    pq.write_table(pa.table({"a": [1.0, 2.0]}), folder / "part.parquet")
+    (folder / "year=2").symlink_to(tmp_path / "rows")
+    with pytest.raises(SourceError, match=r"year=1/year=2: a link to a folder that it is in; remove it"):
+        open_matrix(tmp_path / "rows")
+
+
+@pytest.mark.parametrize("title", ["a\0b", "a\nb", "a\tb", "zarr.json", "What do you think of it? " * 12])
+def test_titles_of_text_that_are_no_names_of_folders(tmp_path, title):
+    (tmp_path / "rows.csv").write_text(f'n,"{title}"\n1.5,u\n2.5,v\n3.5,v\n')
+    with pytest.warns(UserWarning, match="1 of 2 columns is text"):
+        convert(tmp_path / "rows.csv", tmp_path / "rows.zarr")
+    name = "a_b" if len(title) == 3 else "column 2"
+    assert zarr.open_array(tmp_path / "rows.zarr" / "obs" / name)[:].tolist() == ["u", "v", "v"]
+    assert open_matrix(tmp_path / "rows.zarr", key="X").read_rows(0, 3).tolist() == [[1.5], [2.5], [3.5]]
+
+
+class Unreadable:
+    """An object with the protocol of an array, which it does not keep."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("not\nnow")
+
+
+def test_objects_that_give_no_array_are_one_line():
+    with pytest.raises(SourceError, match="this Unreadable gives no NumPy array; convert it first"):
+        open_matrix(Unreadable())
+    frame = dd.from_pandas(pd.DataFrame(ROWS[:, :3], columns=["a", "b", "a"]), npartitions=2)
+    with pytest.raises(SourceError, match="data frame of Dask: columns 0 and 2 are both named 'a'; give"):
+        open_matrix(frame)
+    assert np.array_equal(open_matrix(xr.Variable(("y", "x"), ROWS)).read_rows(0, 9), ROWS[:9])
