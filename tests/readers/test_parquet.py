@@ -411,3 +411,14 @@ def test_dates_beyond_the_year_9999_are_read(kind, tmp_path):
     assert open_matrix(tmp_path / "t.parquet", key="-c").feature_names == ("a",)
     for source in (str(tmp_path / "t.parquet"), table):
         assert sks.summarize(source, sks.ColumnStats(), prepare=["dates"]).mean[1] == days.mean()
+
+
+def test_a_row_group_too_tall_for_the_partitions_is_to_be_written_again_as_parquet(tmp_path):
+    # Not as a store, which has none of the table's dates.
+    frame = pd.DataFrame(np.zeros((6000, 12)), columns=[f"c{j}" for j in range(12)])
+    frame.to_parquet(tmp_path / "one.parquet")
+    with pytest.raises(BadParameter, match="row_group_size=256") as caught:
+        row_partitions(open_matrix(tmp_path / "one.parquet"), "24KiB")
+    assert "convert" not in str(caught.value)
+    frame.to_parquet(tmp_path / "one.parquet", row_group_size=256)
+    assert len(row_partitions(open_matrix(tmp_path / "one.parquet"), "24KiB").edges) == 6000 // 256 + 2

@@ -715,8 +715,11 @@ def _advice(matrix: Matrix, fitting: int, size: int) -> str:
     """Return the call or command that makes fitting chunks; of columns such that runs of rows can be read too."""
     n_rows, n_columns = matrix.shape
     by_row = matrix.axes[0] == "row"
-    if matrix.describe().get("format") == "dask":
+    kind = matrix.describe().get("format")
+    if kind == "dask":
         return f"rechunk it first, x.rechunk({(fitting, -1) if by_row else (-1, fitting)})"
+    if kind == "parquet" and by_row:
+        return f"write it with row groups of {fitting:,} rows (pandas: df.to_parquet(..., row_group_size={fitting}))"
     height, width = fitting, n_columns
     if not by_row:
         # Chunks that fit both ways would be tiny where a partition holds few columns of many rows.
