@@ -76,7 +76,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say in one line how many tests had no data set; each has a sibling on made data, which always runs."""
     reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
     names = [reason.partition(MISSING)[2] for reason in reasons if MISSING in reason]
