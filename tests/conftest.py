@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import contextlib
+import gc
 import os
 import signal
 import zlib
@@ -16,6 +17,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+# Modules and tests are made while they are collected, and no garbage: to look for it takes a fifth of that time.
+gc.disable()
+
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from tests.data_sets import FOLDER, MISSING  # noqa: E402
@@ -27,18 +31,23 @@ settings.load_profile("sketchselect")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the number of seeds of `tests/deploy/test_chaos.py`."""
-    parser.addoption("--chaos", type=int, default=3, metavar="N", help="seeds of tests/deploy/test_chaos.py")
+    parser.addoption("--chaos", type=int, default=6, metavar="N", help="seeds of tests/deploy/test_chaos.py")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each seed to the tests that ask for one."""
+    """Give each seed to the tests that ask for one; all but two are nightly."""
     if "chaos_seed" in metafunc.fixturenames:
-        metafunc.parametrize("chaos_seed", range(metafunc.config.getoption("--chaos")))
+        seeds = range(metafunc.config.getoption("--chaos"))
+        nightly = [pytest.param(seed, marks=pytest.mark.nightly) for seed in seeds[2:]]
+        metafunc.parametrize("chaos_seed", [*seeds[:2], *nightly])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what is above a test's `share`, in an order that another instance does not change."""
+    """Mark as slow what is above a test's `share`, and as nightly what is above its second number.
+
+    The order is one that another instance does not change.
+    """
     if any("::" in word for word in config.args):
         return  # a test that is asked for by its name
     shared: dict[str, list[pytest.Item]] = {}
@@ -47,9 +56,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             shared.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for instances in shared.values():
         instances.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        (share,) = instances[0].get_closest_marker("share").args  # type: ignore[union-attr]
+        share, *shares = instances[0].get_closest_marker("share").args  # type: ignore[union-attr]
         for item in instances[share:]:
             item.add_marker(pytest.mark.slow)
+        for most in shares:
+            for item in instances[most:]:
+                item.add_marker(pytest.mark.nightly)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, but not what the tests themselves are made of."""
+    gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager

@@ -10,6 +10,9 @@ import pytest
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("lasso", "genes")]
+
+
 @pytest.fixture
 def benchmarks(monkeypatch):
     """Return an importer of the scripts, which lie side by side."""
@@ -18,19 +21,20 @@ def benchmarks(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_table_has_a_row_for_every_side_of_every_case(benchmarks, capsys):
+@pytest.mark.parametrize("names", [["stream", "kmeans"], pytest.param([], marks=pytest.mark.nightly)])
+def test_the_table_has_a_row_for_every_side_of_every_case(benchmarks, capsys, names):
     run = benchmarks("run")
-    run.main(["--small"])
+    run.main(["--small", *names])
     lines = capsys.readouterr().out.splitlines()
-    for name, make in run.CASES.items():
-        case = make(benchmarks("cases").Setting(small=True))
+    for name in names or run.CASES:
+        case = run.CASES[name](benchmarks("cases").Setting(small=True))
         start = next(i for i, line in enumerate(lines) if line.startswith(f"{name}: "))
         for line, side in zip(lines[start + 1 :], case.sides, strict=False):
             assert line.startswith(f"  {side}")
             assert "CPU" in line or run.MISSING in line
 
 
-@pytest.mark.parametrize("case", ["kmeans", "lasso", "genes"])
+@pytest.mark.parametrize("case", ["kmeans", *OTHERS])
 def test_sides_that_solve_the_same_problem_have_the_same_value(benchmarks, case):
     cases = benchmarks("cases")
     sides = benchmarks("run").measure(cases.CASES[case](cases.Setting(small=True)), 1)

@@ -250,6 +250,7 @@ def variants(monkeypatch):
             yield f"{engine.describe()} cached={bool(share)}", engine
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("init", ["k-means||", "k-means++", "random"])
 def test_bits_do_not_depend_on_engine_threads_or_memory(init, monkeypatch):
     monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", 4096)

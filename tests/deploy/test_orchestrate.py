@@ -53,6 +53,7 @@ def test_every_error_is_retried_or_not_and_exit_code_decides_where_it_says_so() 
     assert worth_retrying(errors.PartitionFailed("partition 3"))
 
 
+@pytest.mark.slow
 def test_stages_give_the_bits_of_one_run_and_resume_after_a_loss(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads(lose_after=7).install(monkeypatch)
     with pytest.raises(ClusterLost):
@@ -71,6 +72,7 @@ def test_stages_give_the_bits_of_one_run_and_resume_after_a_loss(job: Path, monk
     assert_same_bits(undisturbed(job.parent), left[0].parent)
 
 
+@pytest.mark.slow
 def test_appended_rows_are_all_that_is_read_and_the_bits_are_those_of_one_run(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +89,7 @@ def test_appended_rows_are_all_that_is_read_and_the_bits_are_those_of_one_run(
     assert_guarantee(out / "summary.sks", np.vstack([rows_of(1, 12), rows_of(2, 9)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "rows_read"), [(["execution.checkpoint_seconds=3600"], 840), (["execution.checkpoint_seconds=0"], 360)]
 )

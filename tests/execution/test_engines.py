@@ -194,6 +194,7 @@ def test_the_nth_read_fails_for_every_n(tiny, no_pause):
 # --- memory, interruption, the source -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_waiting_states_grow_with_the_depth_of_the_tree_only(tiny):
     lock = threading.Lock()
     alive = most = 0

@@ -367,7 +367,7 @@ def blocks_of(X, load, meta=None):
     return da.concatenate(delayed)
 
 
-@pytest.mark.parametrize("kind", ["csr_array", "csr_matrix", "COO", "GCXS"])
+@pytest.mark.parametrize("kind", ["csr_array", "csr_matrix", "COO", pytest.param("GCXS", marks=pytest.mark.slow)])
 def test_sparse_dask_arrays_are_in_panels(in_panels, kind):
     make = getattr(sp, kind, None) or getattr(pytest.importorskip("sparse"), kind).from_numpy
     X = words()

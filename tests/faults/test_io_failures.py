@@ -137,7 +137,7 @@ def failures(folder: Path, tmp_path: Path, error: int, step: int) -> Iterator[tu
 @pytest.mark.parametrize(
     ("error", "step"),
     [
-        (errno.ENOSPC, 149),
+        pytest.param(errno.ENOSPC, 149, marks=pytest.mark.slow),
         pytest.param(errno.ENOSPC, 1, marks=[pytest.mark.slow, pytest.mark.nightly]),
         pytest.param(errno.EIO, 1, marks=[pytest.mark.slow, pytest.mark.nightly]),
     ],

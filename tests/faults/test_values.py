@@ -143,7 +143,11 @@ def test_numbers_that_are_hardly_classes_are_said() -> None:
 
 @pytest.mark.parametrize(
     "estimator",
-    [sks.LassoPath(task="classification"), sks.selectors.LogisticPath(cv=5), sks.selectors.TargetAutoSelector()],
+    [
+        sks.LassoPath(task="classification"),
+        sks.selectors.LogisticPath(cv=5),
+        pytest.param(sks.selectors.TargetAutoSelector(), marks=pytest.mark.slow),
+    ],
     ids=lambda e: e.method,
 )
 def test_a_class_of_fewer_rows_than_folds_is_named(estimator: Any) -> None:
@@ -180,7 +184,12 @@ def test_groups_of_many_rows_are_not_all_read_to_look_for_empty_folds(monkeypatc
     assert read == [10, 10]
 
 
-FOLDED = [sks.LassoPath, sks.ThresholdedOLS, sks.selectors.LogisticPath, sks.selectors.TargetAutoSelector]
+FOLDED = [
+    sks.LassoPath,
+    sks.ThresholdedOLS,
+    sks.selectors.LogisticPath,
+    pytest.param(sks.selectors.TargetAutoSelector, marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.filterwarnings("ignore::sketchselect.selectors.supervised.target.DoubtfulClasses")
@@ -313,6 +322,7 @@ def test_a_data_frame_names_all_columns_of_text() -> None:
         sks.VarianceSelector(1).fit(rows)
 
 
+@pytest.mark.slow
 def test_a_warning_of_small_classes_is_a_note_of_a_job(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     rows = rng.standard_normal((90, 4))

@@ -145,7 +145,7 @@ def test_a_leverage_sample_of_merged_sources_is_unbiased() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("confidence", [0.9, 0.99])
+@pytest.mark.parametrize("confidence", [0.9, pytest.param(0.99, marks=pytest.mark.nightly)])
 def test_the_confidence_of_sampled_blocks_holds_for_merged_sources(
     confidence: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_the_schema_is_that_of_the_file() -> None:
     assert {"type": ["integer", "string"]} in sizes["anyOf"]
 
 
+@pytest.mark.slow
 def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     rows[3, 5] = np.nan
     np.save("gaps.npy", rows)
@@ -145,6 +146,7 @@ def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     assert "words.toml: exists already" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_first_job_says_which_method_learns_from_a_target(rows: np.ndarray) -> None:
     np.save("rows.npy", rows)
     np.save("y.npy", rows[:, 3])
@@ -159,7 +161,7 @@ def test_a_first_job_says_which_method_learns_from_a_target(rows: np.ndarray) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*'patient' names the rows")
-@pytest.mark.parametrize("source", ["table.parquet", "table.zarr", "rows.npy"])
+@pytest.mark.parametrize("source", ["table.parquet", pytest.param("table.zarr", marks=pytest.mark.slow), "rows.npy"])
 def test_a_first_job_for_a_target_predicts_it(rows: np.ndarray, source: str) -> None:
     table = pd.DataFrame(rows, columns=[f"c{j}" for j in range(rows.shape[1])]).assign(dose=rows[:, 3] * 2)
     table.insert(0, "patient", [f"p{i}" for i in range(len(table))])

@@ -312,6 +312,7 @@ def test_a_plan_does_not_know_the_number_and_says_so(job: Any) -> None:
 # `[cluster] range`: a table, a figure, a recommendation, and never another number of clusters.
 
 
+@pytest.mark.slow
 def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
     plain = sks.run(job(cluster={"n_clusters": 5}))
     assert not (tmp_path / "out" / "clusters.csv").exists()

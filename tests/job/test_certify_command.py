@@ -77,6 +77,7 @@ def test_weighted_rows(digits: Path, tmp_path: Path) -> None:
     assert "sample_weight" in short.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_the_closer_of_two_that_always_hold(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     sks.run(job(output={"report": True}))
     out = tmp_path / "out"
@@ -216,6 +217,7 @@ def test_job_keys_choose_the_blocks(job: Callable[..., dict[str, Any]]) -> None:
             sks.run(job(cluster={"certificate": wrong}))
 
 
+@pytest.mark.slow
 def test_k_means_itself_is_certified_and_the_columns_promise_first(
     job: Callable[..., dict[str, Any]], rows: np.ndarray
 ) -> None:
@@ -349,6 +351,7 @@ def test_labels_that_cannot_be_are_refused(lines: list[Any], message: str, tmp_p
     assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_random_labels_on_noise_are_not_praised(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = _npy(tmp_path / "noise.npy", rng.standard_normal((1000, 100)))

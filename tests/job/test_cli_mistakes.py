@@ -257,7 +257,7 @@ def test_a_user_without_a_home_gets_a_temporary_folder(monkeypatch: pytest.Monke
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 def test_a_report_is_drawn_whatever_backend_is_named(job_file: Callable[..., Path], tmp_path: Path) -> None:
     done = start("run", job_file(output={"report": True}), "--quiet", env={**os.environ, "MPLBACKEND": "nope"})
     _, lines = done.communicate()
@@ -266,7 +266,7 @@ def test_a_report_is_drawn_whatever_backend_is_named(job_file: Callable[..., Pat
     assert (tmp_path / "out" / "report.html").exists()
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 def test_a_number_of_threads_that_numba_refuses_is_named(job_file: Callable[..., Path]) -> None:
     refusing = start("run", job_file(), env={**os.environ, "NUMBA_NUM_THREADS": "0"})
     _, lines = refusing.communicate()

@@ -126,7 +126,7 @@ def test_little_noise_does_not_matter_before_the_directions_are_spanned(many_set
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(10, 40))])
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_set_and_many_have_the_same_order(kind, seed, monkeypatch):
     """The same bits, so that this holds for gains that only rounding tells apart too."""

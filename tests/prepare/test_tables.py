@@ -501,6 +501,7 @@ def csv_job(table, tmp_path, **sections):
     return job | {"execution": {"cluster": "serial"}, "output": {"dir": str(tmp_path / "out")}} | sections
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*columns are text:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*missing; the prepare step:UserWarning")
 def test_a_first_job_leaves_out_columns_that_its_steps_would_refuse(tmp_path):
@@ -515,6 +516,7 @@ def test_a_first_job_leaves_out_columns_that_its_steps_would_refuse(tmp_path):
     assert sks.run(job).selection.feature_names == ("x", "kind=a", "kind=b", "kind=c")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*columns are text:UserWarning")
 def test_a_job_notes_text_and_dates_that_it_does_not_use(tmp_path):
     job = csv_job(DATED.reset_index(drop=True)[["area", "town", "sold"]], tmp_path)

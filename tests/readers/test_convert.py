@@ -408,6 +408,7 @@ def test_a_text_column_of_a_converted_file_is_suggested_by_its_place(tmp_path):
         open_vector("when", 2, matrix=open_matrix(tmp_path / "days.zarr"), name="dates", dates=True)
 
 
+@pytest.mark.slow
 def test_eight_times_the_rows_of_a_table_take_no_more_memory(tmp_path, monkeypatch):
     """Fields of text are many times as large as their numbers, and so not all of a block are split at once."""
     monkeypatch.setattr("sketchselect.readers.text._MOST_FIELDS", 1 << 14)

@@ -87,6 +87,7 @@ def test_it_is_the_method_of_least_error(n_features: int | None, with_rows: bool
     assert n_features is None or fit.support_.size == n_features
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [150, 1025])
 def test_errors_of_few_rows_are_means_over_divisions_into_folds(n_rows: int) -> None:
     X = rows(n_rows, 31)

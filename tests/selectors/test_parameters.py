@@ -142,6 +142,7 @@ def test_a_class_without_documented_parameters_stays_as_it_is():
     assert Plain.__doc__ == "Plain."
 
 
+@pytest.mark.share(12)
 @pytest.mark.usefixtures("short_paths")
 @pytest.mark.parametrize("name", SIZED)
 def test_a_number_of_columns_below_one_is_a_share(name):

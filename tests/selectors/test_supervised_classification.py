@@ -22,7 +22,7 @@ CLASSIFIERS = [
 ]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1, 10)
 # The suite itself provokes warnings of scikit-learn and pandas that are not ours to mend.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("part", range(25))

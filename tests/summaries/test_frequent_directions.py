@@ -236,6 +236,7 @@ def load(name):
     return X[:, :: -(-X.shape[1] // 400)]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("size", [3, 12])
 @pytest.mark.parametrize("name", ["digits", "USPS", "COIL20", "Isolet", "MNIST"])
 def test_sketch_of_real_data_over_random_trees(name, size):

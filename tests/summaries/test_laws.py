@@ -196,19 +196,19 @@ LAWS = {
 }
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(12, 260)
 @pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.matrices])
 def test_laws(law, matrix):
     LAWS[law].verify(matrix)
 
 
-@pytest.mark.share(16)
+@pytest.mark.share(16, 240)
 @pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.sparse])
 def test_sparse_laws(law, matrix):
     LAWS[law].verify_sparse(matrix)
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["moments", "decayed-moments", "folds"])
 def test_laws_of_few_rows_of_many_columns(law, monkeypatch):
     monkeypatch.setattr(moment_forms, "_WIDE", 2)

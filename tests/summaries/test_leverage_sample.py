@@ -145,8 +145,10 @@ def merged(parts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_bands", [1, 8])
-@pytest.mark.parametrize("ridge", ["auto", 1.0])
+@pytest.mark.parametrize(
+    ("ridge", "n_bands"),
+    [("auto", 8), (1.0, 1), *(pytest.param(*pair, marks=pytest.mark.nightly) for pair in (("auto", 1), (1.0, 8)))],
+)
 @pytest.mark.statement("Wang 2018, Theorem 1")
 def test_guarantee_and_unbiased_weights_over_200_seeds(n_bands, ridge):
     n, p, eps, rate, n_seeds = 6, 900, 0.5, 60.0, 200
