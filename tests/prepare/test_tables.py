@@ -303,6 +303,7 @@ def test_columns_are_kept_out_of_a_converted_table_when_it_is_converted_and_when
     assert open_matrix(store, key="-rooms").feature_names == ("area",), "without the step too"
     assert sks.readers.open_vector("obs/town", N, matrix=open_matrix(store, key="-rooms")).shape == (N,)
     assert open_matrix(store, key="-rooms,obs/kind").feature_names == ("area",), "as our messages call it"
+    assert open_matrix(store, key="-id,rooms").feature_names == ("area",), "the names of the rows are no feature"
     with pytest.raises(BadParameter, match="key '-' names no column to leave out"):
         open_matrix(store, key="-")
     with pytest.raises(SourceError, match=r"no column 'towne' to leave out; did you mean 'town'"):

@@ -389,8 +389,9 @@ def _require_columns(left_out: Sequence[str], matrix: Matrix, location: Location
     """Raise `SourceError` naming the first column to leave out that the store does not have."""
     names, others = matrix.feature_names or (), () if _table_root(location) is None else obs_columns(location, None)
     known = [*names, *(name.removeprefix("obs/") for name in others or ())]
+    index = getattr(matrix.row_names, "name", None)  # no feature anyway
     for name in left_out:
-        if name not in known:
+        if name not in known and name != index:
             listed = f"; there are {first_names(known, 8)}" if known else "; its columns have no names"
             hint = unquoted(name, known) or did_you_mean(name, known, listed)
             raise SourceError(f"{location.address}: no column {name!r:.80} to leave out{hint}")
