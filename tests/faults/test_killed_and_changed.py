@@ -122,9 +122,26 @@ CHANGES: dict[str, Callable[[Place], None]] = {
 }
 
 
+STAGES = [*((change, "summarize") for change in CHANGES), ("rewritten", "write features")]
+EVERY_CHANGE = {
+    *((place, *case) for place in ("zarr", "http, Last-Modified") for case in STAGES),
+    ("parquet, one tall row group", "rewritten", "summarize"),
+    ("h5ad", "rewritten", "summarize"),
+    ("parquet folder", "appended", "summarize"),
+    ("npy", "shortened", "summarize"),
+}
+"""Every change of a local and of a remote store, and one of each other format; the others are nightly."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "stage"), [*((change, "summarize") for change in CHANGES), ("rewritten", "write features")]
+    ("place", "change", "stage"),
+    [
+        pytest.param(place, *case, marks=[] if (place, *case) in EVERY_CHANGE else [pytest.mark.nightly])
+        for place in PLACES
+        for case in STAGES
+    ],
+    indirect=["place"],
 )
 def test_the_second_run_is_of_the_rows_as_they_are(place: Place, change: str, stage: str, tmp_path: Path) -> None:
     job = {

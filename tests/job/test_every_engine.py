@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.bits.cases import JOBS
 from tests.estimator_checks import SHORT
 
 import sketchselect as sks
@@ -17,6 +18,9 @@ from sketchselect.workflow.folder import tree_digest
 from sketchselect.workflow.verify import verify_run
 
 pytestmark = pytest.mark.slow
+
+NIGHTLY = {job["select"]["method"] for job in JOBS.values()} - {"greedy"}
+"""Methods whose jobs `tests/bits` runs on two worker processes, too."""
 
 FILES = ("selection.json", "scores.csv", "summary.sks", "features.zarr", "labels.zarr", "centers.zarr")
 
@@ -42,7 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in METHODS]
+)
 def test_every_method_has_the_same_bits_on_every_engine(
     folder: Path, engines: dict[str, Any], method: str, tmp_path: Path
 ) -> None:

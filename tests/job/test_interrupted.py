@@ -107,7 +107,11 @@ def job_in_panels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "number", "code"),
-    [("threads", signal.SIGKILL, -9), ("local", signal.SIGKILL, -9), ("local", signal.SIGINT, 130)],
+    [
+        ("threads", signal.SIGKILL, -9),
+        ("local", signal.SIGINT, 130),
+        pytest.param("local", signal.SIGKILL, -9, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_pass_in_panels_that_was_ended_goes_on_with_the_same_bits(
     job_in_panels: Path, tmp_path: Path, cluster: str, number: signal.Signals, code: int
