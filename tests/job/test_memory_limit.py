@@ -52,6 +52,23 @@ def test_plan_of_such_a_job_is_no_success(job: dict[str, Any], tmp_path: Path, l
     assert ("execution.memory_limit" in ran.output) == bool(code)
 
 
+def test_columns_of_levels_that_the_first_rows_do_not_have_are_stated(job: dict[str, Any], tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    levels = np.random.default_rng(0).integers(600, size=20_000)
+    table = {"x": np.random.default_rng(1).standard_normal(20_000), "place": [f"place {level}" for level in levels]}
+    pq.write_table(pa.table(table), tmp_path / "rows.parquet")
+    job |= {"input": {"url": str(tmp_path / "rows.parquet")}, "prepare": {"steps": ["one-hot"]}}
+    del job["cluster"]
+    needs = forecast_job(job, calibrate=False).to_dict()["memory"]["projected_bytes_per_worker"]
+    with pytest.raises(WillNotFit, match="a run is refused"):
+        sks.run(limited(job, needs - (1 << 20)))
+    assert not (tmp_path / "out").exists()
+    # The first 256 rows have 208 of the levels.
+    assert sks.run(limited(job, needs)).selection.support.size == 20
+
+
 @pytest.mark.parametrize("cluster", ["threads", "local"])
 def test_rows_that_stay_in_memory_between_iterations_are_stated(
     job: dict[str, Any], cluster: str, tmp_path: Path

@@ -447,6 +447,9 @@ class CsvRows:
 TARGET = "target"
 """Name of the first entries of all rows."""
 
+_SVMLIGHT_NBYTES, _ENTRY_OF_SVMLIGHT = 96 << 20, 18
+"""What scikit-learn's loader takes with the modules beside it, and an entry: a float64, an int64, and room to grow."""
+
 
 @dataclass(eq=False, repr=False)
 class SvmlightMatrix(LoadedMatrix):
@@ -456,6 +459,11 @@ class SvmlightMatrix(LoadedMatrix):
     version: str
     n_columns: int | None  # None: as many as the largest index says
     nonfinite: Nonfinite
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ends = self.entry_offsets
+        self.loaded_nbytes = _SVMLIGHT_NBYTES + _ENTRY_OF_SVMLIGHT * (0 if ends is None else int(ends[-1]))
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file and the number of columns."""

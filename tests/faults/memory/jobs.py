@@ -79,6 +79,14 @@ def mtx(folder: Path, *shape: int, per_row: int) -> str:
     return "rows.mtx"
 
 
+def svmlight(folder: Path, *shape: int, per_row: int) -> str:
+    """Write a file of svmlight."""
+    from sklearn.datasets import dump_svmlight_file
+
+    dump_svmlight_file(sparse_counts(*shape, per_row), np.zeros(shape[0]), str(folder / "rows.svm"), zero_based=False)
+    return "rows.svm"
+
+
 def parquet_lists(folder: Path, n_rows: int, length: int) -> str:
     """Write one column of lists, as embeddings are, in one row group."""
     import pyarrow as pa
@@ -123,6 +131,17 @@ def _table(rows: NDArray[Any]) -> Any:
     import pyarrow as pa
 
     return pa.table({f"x{j}": rows[:, j] for j in range(rows.shape[1])})
+
+
+def levels(folder: Path, n_rows: int, n_columns: int, n_levels: int) -> str:
+    """Write numbers and a column of text of many levels."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [f"level number {level}" for level in np.random.default_rng(2).integers(n_levels, size=n_rows)]
+    table = _table(numbers(n_rows, n_columns)).append_column("text", pa.array(texts))
+    pq.write_table(table, folder / "rows.parquet", row_group_size=n_rows)
+    return "rows.parquet"
 
 
 def hdf5(folder: Path, *shape: int, chunk: int) -> str:
@@ -215,12 +234,17 @@ JOBS = (
     Job("parquet-small-groups", lambda f: parquet(f, 200_000, 60, group=20_000), "pivoted-qr", "threads", "16MiB"),
     Job("parquet-long-lists", lambda f: parquet_lists(f, 8_000, 8_000), "variance"),
     Job("parquet-tall", lambda f: parquet(f, 1_000_000, 60), "greedy", "local"),
+    Job(
+        "parquet-levels", lambda f: levels(f, 60_000, 5, 700), "variance", "threads", None,
+        {"prepare": {"steps": ["one-hot"]}},
+    ),
     # Text and archives.
     Job("csv", lambda f: csv(f, 60_000, 40), "variance"),
     Job("csv-processes", lambda f: csv(f, 60_000, 40), "greedy", "local", "8MiB"),
     Job("npz-dense", lambda f: npz(f, 200_000, 100), "greedy"),
     Job("npz-sparse", lambda f: npz(f, 100_000, 2_000, per_row=60), "variance", "threads", "32MiB"),
     Job("npz-sparse-processes", lambda f: npz(f, 60_000, 2_000, per_row=60), "leverage", "local"),
+    Job("svmlight-processes", lambda f: svmlight(f, 20_000, 5_000, per_row=60), "leverage", "local"),
     Job("mtx", lambda f: mtx(f, 20_000, 1_000, per_row=40), "variance"),
     # NumPy files, of every type and size of partition.
     Job("npy", lambda f: npy(f, 400_000, 100), "greedy", "serial"),

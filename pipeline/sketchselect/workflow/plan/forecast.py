@@ -59,7 +59,7 @@ from sketchselect.linalg.panel_columns import ROWS_NBYTES
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
-from sketchselect.readers.base import Partitions
+from sketchselect.readers.base import Matrix, Partitions
 from sketchselect.selectors.timelines import scan_plan
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
 from sketchselect.summaries.frequent_directions import PANEL_NBYTES
@@ -172,6 +172,9 @@ def estimate_pass(costs: PassCosts, cluster: ClusterCosts) -> PassEstimate:
 
 LEAST_ROWS = 256
 """Rows of the first partition that every pass is tried on."""
+
+LEVEL_ROWS, LEVEL_ENTRIES = 1 << 14, 1 << 22
+"""Rows that levels of text are looked up in, and their entries, at most: a level that is not seen is not stated."""
 
 MANY = 8
 """Times as many rows in a partition from which a second few of them are tried."""
@@ -730,7 +733,7 @@ class _Walk:
                 session.prepare_with(steps)
                 self.config = self.config.model_copy(update={"prepare": session.config.prepare})
                 self.notes.append(f'prepare.steps = "auto" is decided in the run; {", ".join(steps)} is assumed here')
-            with self.stage("prepare"):
+            with self.stage("prepare"), self._rows_for_levels(session.matrix):
                 prepare(session)
             summary = self._summarize()
             support, plane = self._select(summary)
@@ -739,6 +742,16 @@ class _Walk:
                 features = self._write_features(support, plane)
                 if self.config.cluster is not None:
                     self._clusters(features, support)
+
+    @contextlib.contextmanager
+    def _rows_for_levels(self, matrix: Matrix) -> Iterator[None]:
+        """Try as many rows as it takes to see nearly all levels of text that become columns."""
+        engine, before = self.engine, (self.engine.rows, self.engine.least_rows)
+        if matrix.text_columns:
+            rows = max(engine.rows, min(LEVEL_ROWS, LEVEL_ENTRIES // matrix.shape[1]))
+            engine.rows, engine.least_rows = rows, max(rows, engine.least_rows)
+        yield
+        engine.rows, engine.least_rows = before
 
     @contextlib.contextmanager
     def stage(self, name: str, *, repeats: int = 1, most: int | None = None, where: str = "workers") -> Iterator[None]:
