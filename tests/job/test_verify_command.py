@@ -315,3 +315,36 @@ def test_mistakes_are_one_line(out: Path, tmp_path: Path) -> None:
     refused(cli("verify", tmp_path / "other"), 1, "other: not an output folder of sketchselect")
     (out / "manifest.json").write_text("{")
     refused(cli("verify", out), 1, "manifest.json", "damaged")
+
+
+def test_a_folder_that_moved_together_with_its_source_is_verified(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished.parent, tmp_path / "before"))
+    out = folder / "out"
+    path = out / "manifest.json"
+    content = unsealed(path)
+    content["job"]["input"] |= {"url": str(folder / "rows.zarr"), "labels": str(folder / "known.npy")}
+    content["job"]["output"]["dir"] = str(out)
+    path.write_text(sealed(content))
+    np.save(folder / "known.npy", zarr.open_array(str(out / "labels.zarr"), mode="r")[:])
+    now = folder.rename(tmp_path / "now")
+    code, checks = verified(now / "out")
+    assert code == 0
+    assert checks["source"]["holds"] is None
+    assert str(now / "rows.zarr") in checks["source"]["text"]
+    assert checks["summary.sks"]["holds"]
+    assert checks["inertia" if "inertia" in checks else "objective"]["holds"]
+    assert "ARI 1.0000" in cli("evaluate", now / "out").stdout
+    refused(cli("certify", now / "out"), 1, "moved from", str(finished.parent / "rows.zarr"))
+    # Rows that are others are told by reading them.
+    sks.convert(np.random.default_rng(1).standard_normal((300, 12)), tmp_path / "other.zarr", chunks="20x12")
+    shutil.rmtree(now / "rows.zarr")
+    shutil.copytree(tmp_path / "other.zarr", now / "rows.zarr")
+    code, checks = verified(now / "out")
+    assert code != 0
+    assert checks["summary.sks"]["holds"] is False
+
+
+def test_a_key_that_a_manifest_lacks_is_named(finished: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "out"))
+    (out / "manifest.json").write_text("{}")
+    refused(cli("verify", out), 1, "manifest.json", "without 'job'")

@@ -22,7 +22,7 @@ from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import are_missing
 from sketchselect.readers.opening import identifying_column
 from sketchselect.summaries import Contingency
-from sketchselect.workflow.folder import MARKER, read_manifest
+from sketchselect.workflow.folder import MARKER, job_with_moved_files, read_manifest
 from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.tables import disarmed, plain_value
 
@@ -168,8 +168,8 @@ def evaluate_target(
     """
     path, store, names = Path(target), None, None
     if (path / MARKER).is_file():
-        inputs, store = read_manifest(path, lambda content: (content["job"]["input"], content["job"]["input"]["url"]))
-        labels = labels or inputs.get("labels")
+        inputs = read_manifest(path, lambda content: job_with_moved_files(path, content)["input"])
+        store, labels = inputs["url"], labels or inputs.get("labels")
         target, names = str(path / "labels.zarr"), _row_names(path)
         if not Path(target).exists():
             raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")

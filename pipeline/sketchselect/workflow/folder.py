@@ -478,7 +478,22 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     except (DamagedFile, Incompatible):
         raise
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+        reason = f"without {error}" if isinstance(error, KeyError) else "not as a run writes it"
+        raise DamagedFile(f"{path / 'manifest.json'}: damaged, {reason}; run the job again") from None
+
+
+def job_with_moved_files(path: Path, content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the sections of a run's job, with files where they are now if they moved together with its folder."""
+    before, now = content["job"]["output"]["dir"], path.resolve()
+
+    def here(value: Any) -> Any:
+        if not isinstance(value, str) or not os.path.isabs(value) or os.path.exists(value):
+            return value
+        moved = os.path.normpath(now / os.path.relpath(value, before))
+        return moved if os.path.exists(moved) else value
+
+    sections = {name: section for name, section in content["job"].items() if section is not None}
+    return {name: {key: here(value) for key, value in section.items()} for name, section in sections.items()}
 
 
 def plain(value: Any) -> Any:

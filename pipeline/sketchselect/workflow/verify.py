@@ -28,7 +28,7 @@ from sketchselect.readers.zarr.seal import check_seals, seal_appended
 from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
-from sketchselect.workflow.folder import PUBLISHED, read_manifest, sealed, tree_digest, unsealed
+from sketchselect.workflow.folder import PUBLISHED, job_with_moved_files, read_manifest, sealed, tree_digest, unsealed
 from sketchselect.workflow.job import REPORT_FILE, draw_again, is_digested, write_manifest
 from sketchselect.workflow.session import Session, differing_builds, open_session
 from sketchselect.workflow.stages import clustering, columns, evaluation
@@ -76,8 +76,9 @@ def certify_folder(
         raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
     with open_session(config, progress=progress) as session:
         if content["source"]["identity"] != session.identity:
-            address = session.matrix.address
-            raise SourceChanged(f"{address}: it has changed since the run read it; run the job again")
+            address, before = session.matrix.address, content["source"]["address"]
+            problem = "changed" if address == before else f"been moved from {before}"
+            raise SourceChanged(f"{address}: it has {problem} since the run read it; run the job again")
         if not session.is_prepared:
             prepare(session)
         if list(session.prepare) != content["prepare"]:
@@ -161,7 +162,7 @@ def job_of_run(
 
     `storage_options`: Of its source; a run's folder has only their names.
     """
-    job = {name: dict(section) for name, section in content["job"].items() if section is not None}
+    job = job_with_moved_files(path, content)
     if (names := job["input"].pop("storage_options", None)) and not storage_options:
         raise ConfigError(
             f"{path}: the run's storage options were not saved: give {', '.join(names)} again, with --storage-option"
@@ -349,8 +350,11 @@ def _source(session: Session, content: Mapping[str, Any]) -> Check:
     address, identity = session.matrix.address, content["source"]["identity"]
     if identity is None:
         return Check("source", None, f"the content of {address} has no identity")
-    same = identity == session.identity
-    return Check("source", same, f"{address} {'is as the run read it' if same else 'was rewritten since'}")
+    if identity == session.identity:
+        return Check("source", True, f"{address} is as the run read it")
+    if address != (before := content["source"]["address"]):  # a part of the identity
+        return Check("source", None, f"{address} was {before} in the run; its rows are read again and compared")
+    return Check("source", False, f"{address} was rewritten since")
 
 
 def _build(stages: list[dict[str, Any]], current: list[str]) -> Check:
