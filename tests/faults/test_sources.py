@@ -221,3 +221,34 @@ def test_objects_that_give_no_array_are_one_line():
     with pytest.raises(SourceError, match="data frame of Dask: columns 0 and 2 are both named 'a'; give"):
         open_matrix(frame)
     assert np.array_equal(open_matrix(xr.Variable(("y", "x"), ROWS)).read_rows(0, 9), ROWS[:9])
+
+
+def test_damaged_metadata_of_hdf5_is_one_line(tmp_path):
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file.create_dataset("X", data=ROWS[:37, :7], chunks=(10, 7), fletcher32=True)
+    whole = (tmp_path / "rows.h5").read_bytes()
+    messages = []
+    # The first kilobytes hold the headers, the heap of names and the trees.
+    for place in range(100, 2500, 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 255
+        (tmp_path / "rows.h5").write_bytes(damaged)
+        try:
+            open_matrix(tmp_path / "rows.h5")
+        except SourceError as error:
+            messages.append(str(error))
+    assert len(messages) > 20
+    assert all("rows.h5" in message and "\n" not in message for message in messages)
+
+
+@pytest.mark.slow
+def test_a_matrix_market_file_that_is_cut_in_a_number_does_not_kill_the_process(tmp_path):
+    # SciPy's parser had read on beyond the end of "3.31E-".
+    (tmp_path / "rows.mtx").write_text(
+        "%%MatrixMarket matrix coordinate real general\n30 7 86\n"
+        + "".join(f"{row} 2 7.93E-1\n" for row in range(1, 30))
+        + "30 6 3.31E-"
+    )
+    code = "import sketchselect; sketchselect.open_matrix('rows.mtx')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "rows.mtx: line 32 must be row, column, a number such as 1.5e3" in done.stderr, done

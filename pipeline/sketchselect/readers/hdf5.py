@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sketchselect._text import did_you_mean, first_few
-from sketchselect.errors import ChunkReadError, SourceError
+from sketchselect.errors import ChunkReadError, SketchSelectError, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
@@ -221,7 +221,15 @@ def _plain(value: Any) -> Any:
 def _root(location: Location) -> Iterator[Hdf5Node]:
     version = location.existing_version()
     with _opened(location) as file:
-        yield Hdf5Node(file, location, version)
+        try:
+            yield Hdf5Node(file, location, version)
+        except SketchSelectError:
+            raise
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+            reason = " ".join(str(error).split())[:160]
+            raise SourceError(
+                f"{location.address}: the file is damaged ({reason}); restore it or write it again"
+            ) from error
 
 
 def open_hdf5_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:

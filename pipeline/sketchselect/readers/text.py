@@ -568,8 +568,9 @@ class MarketMatrix(LoadedMatrix):
                     f"{self.path}: {n_rows:,} rows of {n_entries:,} entries take {format_bytes(needed)}, more than "
                     "this machine's memory; write it in parts, or correct its second line"
                 )
-            values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
+            # First: SciPy's parser reads beyond a damaged line.
             _require_numbers(self.path, layout, kind)
+            values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
         except SourceError:
             raise
         except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
