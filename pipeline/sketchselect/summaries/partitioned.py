@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any, ClassVar, Self, cast
@@ -120,12 +120,12 @@ class PartitionedSummary(Container):
     @property
     def total(self) -> Summary[Any]:
         """The summary of all rows."""
-        return reduce(lambda a, b: a.merge(b), self).with_rows(self.context.rows)
+        return _merged(self).with_rows(self.context.rows)
 
     def complement(self, index: int) -> Summary[Any]:
         """Return the summary of all rows without those of one part, by merging the others."""
         left_out = range(len(self))[index]
-        return reduce(lambda a, b: a.merge(b), (self[i] for i in range(len(self)) if i != left_out))
+        return _merged(self[i] for i in range(len(self)) if i != left_out)
 
     @property
     def weight(self) -> Any:
@@ -133,8 +133,13 @@ class PartitionedSummary(Container):
         return sum(part.weight for part in self)
 
 
+def _merged(parts: Iterable[Summary[Any]]) -> Summary[Any]:
+    """Return the summary of all rows of some parts, merged in order."""
+    return reduce(lambda a, b: a.merge(b), parts)
+
+
 def fold_numbers(seed: int, n_folds: int, rows: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Return the fold of each row, from its global index, or the word (`words_of`) of its group."""
+    """Return the fold of each row, from the seed and the row's global index, or the word (`words_of`) of its group."""
     return np.floor(uniforms(derive_seed(seed, "fold"), rows) * n_folds).astype(np.intp)
 
 
@@ -189,7 +194,7 @@ class Folds(PartitionedSummary):
         return not self.groups or super().goes_by_row_numbers
 
     def fold_of(self, rows: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Return the fold of each row, from its global index, or the word (`words_of`) of its group."""
+        """Return the fold of each row; see `fold_numbers`."""
         return fold_numbers(self.seed, self.n_folds, rows)
 
     def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> MembersRecord:
@@ -221,10 +226,7 @@ class Folds(PartitionedSummary):
         if name not in members:
             there = f"they are {', '.join(members)}" if members else f"they are of one {self.summary.kind} summary"
             raise Incompatible(f"these folds have no member {name!r:.40}; {there}")
-        parts: list[Any] = [fold[name] for fold in cast(Any, self)]
-        folds = Folds(parts[0], self.n_folds, self.seed, self.groups)
-        record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
-        return folds._with(record, self.context)
+        return self._with_parts([fold[name] for fold in cast(Any, self)])
 
     def merge(self, other: Self) -> Self:
         """Return the folds of both, as `Summary.merge` says; of numbers of which one divides the other, the smaller."""
@@ -251,10 +253,13 @@ class Folds(PartitionedSummary):
         """
         if sorted(i for fold in folds for i in fold) != list(range(len(self))):
             raise BadParameter(f"each of the {len(self)} folds must be in one of the unions")
-        parts = [reduce(lambda a, b: a.merge(b), (self[i] for i in fold)) for fold in folds]
-        of_unions = Folds(parts[0], len(parts), self.seed, self.groups)
+        return self._with_parts([_merged(self[i] for i in fold) for fold in folds])
+
+    def _with_parts(self, parts: Sequence[Summary[Any]]) -> Folds:
+        """Return folds of the same rows with these summaries."""
+        folds = Folds(parts[0], len(parts), self.seed, self.groups)
         record = replace(self.record, members={str(i): part for i, part in enumerate(parts)})
-        return of_unions._with(record, self.context)
+        return folds._with(record, self.context)
 
     def details(self) -> Iterator[str]:
         """Yield the sizes of the folds, and the details of all rows."""
