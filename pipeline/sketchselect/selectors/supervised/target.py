@@ -30,13 +30,13 @@ MAX_AUTO_CLASSES = 20
 MAX_CLASSES = 1000
 """More distinct values are numbers, not classes: their summary would not fit in memory either."""
 
-_RUN = 1 << 20
+_RUN = 1 << 20  # Rows of a vector that are read at a time
 _MOST_READ = 1 << 24  # Rows whose groups are read to warn of folds without one
 _FEW_TEXTS = 0.1  # Share of a target's values up to which text among numbers is a mistake
 _MOST_WHOLE = 2.0**53
 """Beyond, floats are whole numbers, but not every whole number is one."""
 _FEW_ROWS = 20
-"""With fewer rows, or as many, nothing is said of the number of classes."""
+"""Up to this many rows nothing is said of the number of classes."""
 
 
 class DoubtfulClasses(UserWarning):
@@ -67,13 +67,18 @@ def warn_of_untested(n_tested: int, n_features: int, asked: int | None, *, const
         )
 
 
+def _runs(vector: Vector) -> Iterator[tuple[int, Array]]:
+    """Yield the entries of a vector, flat, a run of rows at a time, and the first row of each run."""
+    for start in range(0, vector.n_rows, _RUN):
+        yield start, np.ravel(vector.read(start, min(start + _RUN, vector.n_rows)))
+
+
 def check_target(y: Vector) -> None:
     """Raise unless the target of a regression is finite numbers; the pass checks a target that is not in memory."""
     if y.dtype.kind == "U":
-        runs = (np.unique(np.ravel(y.read(a, min(a + _RUN, y.n_rows)))) for a in range(0, y.n_rows, _RUN))
         distinct = set[str]()
-        for texts in runs:
-            distinct.update(texts.tolist())
+        for _, texts in _runs(y):
+            distinct.update(np.unique(texts).tolist())
             if len(distinct) > MAX_CLASSES:
                 raise _names_rows(y)
         raise _no_number(y) or BadParameter(
@@ -86,9 +91,12 @@ def check_target(y: Vector) -> None:
 def _no_number(y: Vector) -> BadParameter | None:
     """Return the error of a few values that are text among numbers; None of other text."""
     others: list[tuple[int, str]] = []
-    for start in range(0, y.n_rows, _RUN):
-        texts = np.ravel(y.read(start, min(start + _RUN, y.n_rows))).tolist()
-        others += [(start + i, text) for i, text in enumerate(texts) if not (is_number(text) or is_missing_field(text))]
+    for start, texts in _runs(y):
+        others += [
+            (start + i, text)
+            for i, text in enumerate(texts.tolist())
+            if not (is_number(text) or is_missing_field(text))
+        ]
         if len(others) > _FEW_TEXTS * y.n_rows:
             return None
     if not others:
@@ -128,13 +136,11 @@ def rows_of_classes(y: Vector, numbers: str = _NUMBERS) -> dict[Any, int]:
         raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")
     distinct: Array = np.empty(0, dtype=y.dtype)
     n_rows: Array = np.empty(0, dtype=np.int64)
-    for start in range(0, y.n_rows, _RUN):
-        labels = np.ravel(y.read(start, min(start + _RUN, y.n_rows)))
+    for start, labels in _runs(y):
         if labels.dtype.kind == "f":
             _require_finite(y, labels, start)
         elif (missing := are_missing(labels)).any():
-            ends = ((a, min(a + _RUN, y.n_rows)) for a in range(start, y.n_rows, _RUN))
-            n_missing = sum(int(are_missing(y.read(a, b)).sum()) for a, b in ends)
+            n_missing = sum(int(are_missing(entries).sum()) for _, entries in _runs(y))
             raise NotFinite(f"target {y.address}: {missing_in_words(n_missing, start + int(np.argmax(missing)))}")
         labels, n_labels = np.unique(labels, return_counts=True)
         if distinct.size:
@@ -207,9 +213,8 @@ def _require_folds(groups: Vector, seed: int, n_folds: int) -> None:
     """
     words: Array = np.empty(0, dtype=np.uint64)
     n_filled = 0
-    for start in range(0, groups.n_rows, _RUN):
-        of_rows = words_of(np.ravel(groups.read(start, min(start + _RUN, groups.n_rows))))
-        words = np.union1d(words, of_rows)
+    for start, of_rows in _runs(groups):
+        words = np.union1d(words, words_of(of_rows))
         n_filled = np.unique(fold_numbers(seed, n_folds, words)).size
         if n_filled == n_folds or (n_filled > 1 and start + _RUN >= _MOST_READ < groups.n_rows):
             return
@@ -475,8 +480,10 @@ class GuessedTaskMixin(TargetMixin):
         super().inspect_target(y)
 
     def _guess(self, y: Vector) -> Task:
-        if self.task != "auto" or self._implied_task is not None or y.dtype.kind in "Ub":
-            return self.target_task if y.dtype.kind not in "Ub" else "classification"
+        if y.dtype.kind in "Ub":
+            return "classification"
+        if self.task != "auto" or self._implied_task is not None:
+            return self.target_task
         check_target(y)
         try:
             classes = classes_of(y)
