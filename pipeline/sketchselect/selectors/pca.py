@@ -47,7 +47,7 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     up to rounding, which `explained_variance_bounds_` include: that of sums in float64 (a share of the whole scatter,
     2e-8 for ten million rows, more for means far from zero), and of float32 rows the `single_rounding` of the sketch.
-    Components far smaller than the largest, as of columns in unlike units, so have wide intervals.
+    So components far smaller than the largest, as columns in unlike units give, have wide intervals.
     Column i of `transform` of the fitted rows has a variance in the same interval, so that the components leave at most
     ``1 - sum(explained_variance_ratio_)`` of all variance. With at most min(15 sketch_size, 2048) columns Delta is
     0, and this is the PCA of scikit-learn.
@@ -130,7 +130,7 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         EmptyInput
             For rows of a total weight of at most 1.
         """
-        return self._finish(self._sketch(X, sample_weight, run, reset=True))._warn_of_fewer()
+        return self._finish(self._sketch(X, sample_weight, run, reset=True))
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, **unknown: Any) -> Self:
         """Add a batch of rows, of any size, with the guarantees of one pass over all rows; arguments as in `fit`.
@@ -140,7 +140,7 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         check_batch(unknown)
         before: Summary[Any] | None = getattr(self, "summary_", None)
         batch = self._sketch(X, sample_weight, {}, reset=before is None)
-        return self._finish(batch if before is None else before.merge(batch), begins=True)
+        return self._finish(batch if before is None else before.merge(batch), may_go_on=True)
 
     def fit_summary(self, summary: Any) -> Self:
         """Take the components of a sketch (or of that in a mapping or `Bundle`); no data are needed.
@@ -154,7 +154,7 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         self.__dict__.pop("feature_names_in_", None)
         if sketch.feature_names is not None:
             self.feature_names_in_ = np.array(sketch.feature_names, dtype=object)
-        return self._finish(sketch)._warn_of_fewer()
+        return self._finish(sketch)
 
     def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the rows about `mean_` in the directions of the components, shape (n_rows, k).
@@ -213,22 +213,12 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
             raise BadParameter(f"n_components = {k}, but there are {n_features} columns")
         return k
 
-    def _warn_of_fewer(self) -> Self:
-        """Warn if there are fewer components than were asked for."""
-        if self.n_components is not None and self.n_components_ < self.n_components:
-            warn(
-                f"n_components = {self.n_components}, but the rows vary in {counted(self.n_components_, 'direction')} "
-                "by more than the rounding of the largest, and there are no more components; columns in unlike units "
-                "can be standardised first"
-            )
-        return self
-
-    def _finish(self, summary: Any, *, begins: bool = False) -> Self:
-        """Take the components; of a stream that `begins` there may be none yet."""
+    def _finish(self, summary: Any, *, may_go_on: bool = False) -> Self:
+        """Take the components; refuse too few rows and warn of too few components, unless a stream `may_go_on`."""
         k = self._most_components(summary.n_features)
         require_more_rows(summary.size, k)
         freedom = summary.weight - 1.0
-        if not freedom > 0 and not begins:
+        if not freedom > 0 and not may_go_on:
             raise EmptyInput(
                 f"a variance needs rows of a total weight above 1, not {summary.weight:g} (n_samples = "
                 f"{summary.n_rows}); rows of weight zero do not count"
@@ -250,6 +240,12 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         self.explained_variance_ratio_ = squares / total if total > 0 else np.zeros(k)
         error = summary.shrinkage + summary.single_rounding
         self.subspace_angle_ = subspace_angle(directions.squares, k, error, summary.n_features)
+        if self.n_components is not None and k < self.n_components and not may_go_on:
+            warn(
+                f"n_components = {self.n_components}, but the rows vary in {counted(k, 'direction')} by more than the "
+                "rounding of the largest, and there are no more components; columns in unlike units can be "
+                "standardised first"
+            )
         return self
 
 
