@@ -16,8 +16,8 @@ Family = Literal["binomial", "multinomial", "poisson"]
 INTERCEPT = -1
 """The column of intercepts in `Terms`."""
 
-_PIECE_VALUES = 1 << 19  # Numbers of one array of a piece of rows: some of them are in memory at a time
-_MOST_MARGIN = 300.0  # Of a Poisson model, whose mean e^300 leaves room for sums and squares in float64
+_PIECE_VALUES = 1 << 19  # Numbers in one array of a piece of rows, 4 MiB; several such arrays are in memory at a time
+_MOST_MARGIN = 300.0  # Of a Poisson model: a mean of e^300 leaves room for sums and squares in float64
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,8 @@ class Sums:
     losses: Floats  # shape (n_models,): Negative log likelihood, without what does not depend on the model
     held_out: Floats  # shape (n_models,): The same of the rows that the model leaves out
     gradients: Floats  # shape (n_models, n_outputs, p + 1): By the coefficients, the intercept last
-    hessians: Floats  # The matrices of the curved models by their terms, one behind the other, flat
-    # Each of shape (n_models,): Weight of the rows whose class is not the model's, and of those that it leaves out;
-    # None of counts
+    hessians: Floats  # The curved models' matrices, one row and column for each term, flattened and concatenated
+    # Each of shape (n_models,): Weight of misclassified rows, and of those that the model leaves out; None for counts
     wrong: Floats | None
     held_out_wrong: Floats | None
 
@@ -107,7 +106,7 @@ def likelihood_sums(
     terms: Terms,
     curved: NDArray[np.bool_],
 ) -> Sums:
-    """Return the sums over rows.
+    """Return the losses, gradients and Hessians of several models, summed over rows.
 
     `rows`, shape (n_rows, p): Standardised; a callable ``(start, stop) -> array`` makes them piece by piece.
     `y`, shape (n_rows, n_outputs): As in `losses`.
@@ -119,13 +118,14 @@ def likelihood_sums(
     q = y.shape[1]
     pieces = rows if callable(rows) else (lambda a, b: rows[a:b])
     p = pieces(0, 0).shape[1]
-    places = [terms.of_model(i) for i in range(n_models)]
+    curved_models = np.flatnonzero(curved).tolist()
+    own_terms = [terms.of_model(i) for i in curved_models]
     used = np.unique(terms.columns)
     coef = np.zeros((used.size, n_models * q))
     coef[np.searchsorted(used, terms.columns), terms.models * q + terms.outputs] = terms.values
     gradients = np.zeros((n_models, q, p + 1))
     loss_sums, held_sums, wrong, held_wrong = (np.zeros(n_models) for _ in range(4))
-    sides = [s.stop - s.start for s, is_curved in zip(places, curved, strict=True) if is_curved]
+    sides = [own.stop - own.start for own in own_terms]
     edges = np.cumsum([0, *(side * side for side in sides)])
     flat = np.zeros(edges[-1])
     hessians = [flat[a:b].reshape(side, side) for a, b, side in zip(edges, edges[1:], sides, strict=False)]
@@ -135,22 +135,20 @@ def likelihood_sums(
         design = np.ones((stop - start, p + 1))
         design[:, :p] = pieces(start, stop)
         y_piece, left_out = y[start:stop], fold[start:stop, None] == folds
-        w, h = (np.where(where, weights[start:stop, None], 0.0) for where in (~left_out, left_out))
+        w, held = (np.where(where, weights[start:stop, None], 0.0) for where in (~left_out, left_out))
         margins = (design[:, used] @ coef).reshape(stop - start, n_models, q)
-        each = losses(family, margins, y_piece)
+        row_losses = losses(family, margins, y_piece)
         means = mean_response(family, margins)
         residuals = ((means - y_piece[:, None, :]) * w[:, :, None]).reshape(stop - start, n_models * q)
-        loss_sums += np.einsum("im,im->m", each, w)
-        held_sums += np.einsum("im,im->m", each, h)
+        loss_sums += np.einsum("im,im->m", row_losses, w)
+        held_sums += np.einsum("im,im->m", row_losses, held)
         gradients += (residuals.T @ design).reshape(n_models, q, p + 1)
         if family != "poisson":
-            errs = misclassified(family, margins, y_piece)
-            wrong += np.einsum("im,im->m", errs, w)
-            held_wrong += np.einsum("im,im->m", errs, h)
-        matrices = iter(hessians)
-        for i in np.flatnonzero(curved):
-            s = places[i]
-            _add_hessian(next(matrices), design, terms.columns[s], terms.outputs[s], family, margins[:, i], w[:, i])
+            errors = misclassified(family, margins, y_piece)
+            wrong += np.einsum("im,im->m", errors, w)
+            held_wrong += np.einsum("im,im->m", errors, held)
+        for i, own, hessian in zip(curved_models, own_terms, hessians, strict=True):
+            _add_hessian(hessian, design, terms.columns[own], terms.outputs[own], family, margins[:, i], w[:, i])
     counts = (None, None) if family == "poisson" else (wrong, held_wrong)
     return Sums(loss_sums, held_sums, gradients, flat, *counts)
 
@@ -164,12 +162,13 @@ def _add_hessian(
     margins: Floats,
     weights: Floats,
 ) -> None:
-    """Add the Hessian of one model on some rows."""
+    """Add to `out` the Hessian of one model on some rows, by its own terms."""
     chosen = design[:, columns]
     if family != "multinomial":
-        variance = scipy.special.expit(margins[:, 0]) * scipy.special.expit(-margins[:, 0])
         if family == "poisson":
             variance = mean_response(family, margins)[:, 0]
+        else:
+            variance = scipy.special.expit(margins[:, 0]) * scipy.special.expit(-margins[:, 0])
         scaled = chosen * np.sqrt(weights * variance)[:, None]
         out += scaled.T @ scaled
         return
