@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sketchselect import prepare as steps
+from sketchselect import prepare as prepare_steps
 from sketchselect._progress import make_progress
 from sketchselect._text import Tabular, counted, number
 from sketchselect.cluster.certificates.spectral import spectral_bound
@@ -39,7 +39,7 @@ SLIGHT = 1.1  # The same of an elbow that is mentioned where no number is recomm
 FEW = 0.01  # Share of the rows below which the smallest cluster of a recommended number is mentioned
 VALLEY = 0.5  # Most rows midway between neighbouring clusters, relative to the rows at their means
 NEAR = 0.25  # Half the width that rows are counted in, as a share of half the distance of two means
-SPARE_DIRECTIONS = 8  # More draws than directions, so that the last ones are found too
+SPARE_DIRECTIONS = 8  # Draws beyond the number of directions, without which the last ones are inaccurate
 INDICES = {
     "calinski_harabasz": ("Calinski-Harabasz", max),
     "davies_bouldin": ("Davies-Bouldin", min),
@@ -180,10 +180,10 @@ class ClusterRange(Tabular):
     def elbows(self) -> dict[int, float]:
         """How much faster log(objective) falls against log(k) before each k than after it; undefined for the last k."""
         ks = [1, *(count.n_clusters for count in self.counts if count.n_clusters > 1)]
-        falls = [self.scatter, *(count.best_objective for count in self.counts if count.n_clusters > 1)]
-        if min(falls) <= 0:
+        objectives = [self.scatter, *(count.best_objective for count in self.counts if count.n_clusters > 1)]
+        if min(objectives) <= 0:
             return {}
-        slopes = np.maximum(-np.diff(np.log(falls)) / np.diff(np.log(ks)), 1e-3)
+        slopes = np.maximum(-np.diff(np.log(objectives)) / np.diff(np.log(ks)), 1e-3)
         return {k: float(a / b) for k, a, b in zip(ks[1:], slopes, slopes[1:], strict=False)}
 
     @property
@@ -217,11 +217,12 @@ class ClusterRange(Tabular):
         """Return the recommendation and its rule in words, and the best numbers by the indices."""
         first, last = self.counts[0].n_clusters, self.counts[-1].n_clusters
         k = self.recommended
-        if k is not None and (count := next(c for c in self.counts if c.n_clusters == k)).best_objective <= 0:
+        count = next((count for count in self.counts if count.n_clusters == k), None)
+        if count is not None and count.best_objective <= 0:
             if k == 1:
                 return "1 cluster leaves no distance at all: the rows are all equal."
             return f"{k} clusters leave no distance at all: the rows have that many distinct values."
-        best = ", ".join(f"{INDICES[name][0]} {number}" for name, number in self.best_by_index.items())
+        best = ", ".join(f"{INDICES[name][0]} {k_best}" for name, k_best in self.best_by_index.items())
         indices = f" Best by index: {best}." if best else ""
         if len(self.counts) == 1:
             return (
@@ -230,15 +231,15 @@ class ClusterRange(Tabular):
             )
         gaps = last - first >= len(self.counts)
         compared = f"of the {len(self.counts)} compared" if gaps else f"from {first} to {last}"
-        if k is None:
+        if k is None or count is None:
             return (
                 f"No number of clusters {compared} stands out: none has all three of an elbow (the inertia "
                 f"falls {ELBOW:g} times as fast before it as after it, on logarithmic scales), clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g}), and few rows between them (at most {VALLEY:g} "
                 f"times as many as at their means).{self._nearest()}{indices}"
             )
-        # A handful of rows far from all others makes an elbow too.
         share, smallest = count.smallest_share, ""
+        # A handful of rows far from all others makes an elbow too.
         if share is not None and share < FEW:
             smallest = f" The smallest of the {k} clusters has {100 * share:.2g} % of the rows."
         between = "" if count.valley is None else f"; {count.valley:.2f} times as many rows between as at the means"
@@ -249,7 +250,7 @@ class ClusterRange(Tabular):
         )
 
     def _nearest(self) -> str:
-        """Return what the number of the sharpest elbow has of the three; nothing where too few numbers are compared."""
+        """Return which of the three the sharpest elbow has; an empty text where too few numbers are compared."""
         elbows = self.elbows
         if not elbows:
             return ""
@@ -335,7 +336,7 @@ def cluster_range(
         seed = require_seed(random_state, "cluster_range: random_state")
         numbers = _checked(ks, sample.n_kept, "the coreset")
         return _on_coreset(sample, spectrum, numbers, n_seeds, seed)[0]
-    rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
+    rows = open_source(source, None, sample_weight, prepare_steps.resolve(prepare or ()))
     numbers = _checked(ks, rows.n_rows, rows.matrix.address)
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
     with open_engine(client, rows.matrix, rows.weight) as engine:
@@ -361,46 +362,48 @@ def range_of_source(
     """Return `cluster_range` of a source, which may have steps that are not fitted."""
     ks = _checked(ks, source.n_rows, source.matrix.address)
     random_state = require_seed(random_state, "cluster_range: random_state")
-    largest = max(ks)
     source = fitted_source(source, options)
 
     def read(description: Summary[Any], stage: str) -> Any:
         return summarize_source(source, description, options, stage=stage).value
 
-    sketch = read(FrequentDirections(max(2, min(source.n_columns, max(8 * largest, 64)))), "range of clusters: sketch")
-    size = (
-        max(LEAST_ROWS, ROWS_PER_CLUSTER * largest)
-        if sample_rows is None
-        else require_positive("sample_rows", sample_rows)
-    )
+    sketch_size = max(2, min(source.n_columns, max(8 * max(ks), 64)))
+    sketch = read(FrequentDirections(sketch_size), "range of clusters: sketch")
+    if sample_rows is None:
+        sample_rows = max(LEAST_ROWS, ROWS_PER_CLUSTER * max(ks))
+    size = require_positive("sample_rows", sample_rows)
     variance = sketch.centered_squared_norm / sketch.weight if sketch.weight > 0 else 0.0
     sample_seed = derive_seed(random_state, "range", "coreset")
     sampling = RowSample(size, sample_seed, sketch.mean, variance) if variance > 0 else RowSample(size, sample_seed)
     sample = read(sampling, "range of clusters: coreset")
     estimates, centers = _on_coreset(sample, sketch, ks, n_seeds, random_state)
-    sums_of_all = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
-    sums = cast(Bundle, read(sums_of_all, "range of clusters: objectives"))
-    partitions = [Partition.of(cast(CentroidSums, sums[f"k{k}"])) for k in centers]
-    counts = {count.n_clusters: count for count in estimates.counts}
-    sparse = replace(source, takes_sparse=True)
-    largest_nbytes = sum(partition.nbytes for partition in partitions)
+    bundle = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
+    bundle = read(bundle, "range of clusters: objectives")
+    sums = [cast(CentroidSums, bundle[f"k{k}"]) for k in centers]
+    partitions = list(map(Partition.of, sums))
+    # The state: for each number of clusters k + 1 totals, and behind them the number of rows.
+    ends = np.cumsum([len(partition.weights) + 1 for partition in partitions])
     reduction: Reduction[Floats] = Reduction(
         partial(distance_sums, partitions),
         operator.add,
         "range of clusters: distances",
-        state_nbytes=8 * (1 + sum(len(partition.weights) + 1 for partition in partitions)),
-        working_nbytes=largest_nbytes + PIECE_NBYTES,
+        state_nbytes=8 * (int(ends[-1]) + 1),
+        working_nbytes=sum(partition.nbytes for partition in partitions) + PIECE_NBYTES,
     )
-    result = reduce_blocks(sparse, reduction, options)
+    result = reduce_blocks(replace(source, takes_sparse=True), reduction, options)
     if options.on_statistics is not None:
         options.on_statistics(result.stats)
-    ends = np.cumsum([len(partition.weights) + 1 for partition in partitions])
     *parts, n_rows = np.split(result.value, ends)
-    for k, partition, totals in zip(centers, partitions, parts, strict=True):
-        objective = cast(CentroidSums, sums[f"k{k}"]).objective
-        indices = partition.indices(totals, int(n_rows[0]))
-        counts[k] = replace(counts[k], objective=objective, smallest_share=partition.smallest_share, **indices)
-    return replace(estimates, counts=tuple(counts.values()))
+    counts = [
+        replace(
+            count,
+            objective=exact.objective,
+            smallest_share=partition.smallest_share,
+            **partition.indices(totals, int(n_rows[0])),
+        )
+        for count, exact, partition, totals in zip(estimates.counts, sums, partitions, parts, strict=True)
+    ]
+    return replace(estimates, counts=tuple(counts))
 
 
 def _on_coreset(
@@ -473,8 +476,8 @@ def _least(clusterings: Sequence[tuple[float, Floats]]) -> tuple[float, Floats]:
 def _valley(points: WeightedRows, labels: Labels, partition: Partition) -> float | None:
     """Return `ClusterCount.valley`.
 
-    A row is seen from the mean of the others of its cluster: means follow their rows, which in many columns would
-    show valleys in noise.
+    A row's place is measured from the mean of the other rows of its cluster: a mean follows each of its own rows, which
+    in many columns would show valleys in noise.
     """
     means, totals, k = partition.means, partition.weights, len(partition.weights)
     if k < 2:
