@@ -27,10 +27,10 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 
 BAND = 4096
-"""Columns of a panel whose vectors are made at a time."""
+"""Columns of a panel whose singular vectors are computed at a time."""
 
 ROWS_NBYTES = 64 << 20
-"""Bytes of rows of a sketch that are put together at a time."""
+"""Bytes of rows that are put together from all panels at a time."""
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -54,7 +54,7 @@ class Panels(ABC):
         return self._map(function, range(len(self.edges) - 1) if only is None else only, each, shared)
 
     def run(self) -> PanelRun:
-        """Return states, None at first."""
+        """Return a run of steps over the panels, none of which has a state yet."""
         return PanelRun(self)
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Panels(ABC):
 
 
 class PanelRun:
-    """States beside the panels, which change in steps."""
+    """One state for each panel, kept where the panel is and changed by steps."""
 
     def __init__(self, panels: Panels) -> None:
         self._panels = panels
@@ -81,8 +81,8 @@ class PanelRun:
     def step(self, function: Step, *shared: Any, each: Each = None, from_first: bool = False) -> list[Any]:
         """Return the answers of the panels, in order; `each` are further arguments of every panel.
 
-        The step is from the states after the last one, or `from_first` after the first one, which makes those between
-        superfluous.
+        The step goes on from the states of the last one, or with `from_first` from those of the first one; then the
+        steps between need not be remembered.
         """
         before = self._first if from_first else self._states
         self._states, answers = self._panels._step(function, before, each, shared)
@@ -109,9 +109,9 @@ class LocalPanels(Panels):
 
 
 class StoredPanels(Panels):
-    """Panels in a file, brought to where an engine computes when they are needed, and let go of when they are not.
+    """Panels in a file; an engine loads them when they are needed, and `let_go` frees them again.
 
-    `read` yields them from the file; `hold` brings them to the engine; `held` are the same there already.
+    `read` yields them from the file; `hold` gives them to the engine; `held` are those that the engine has already.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ def _some_rows(panel: SketchPanel, first: int, last: int) -> Floats:
 
 
 class NoPanels(Panels):
-    """The place of panels that are gone: whoever asks for them is told why."""
+    """Panels that are gone: every use raises an error that says why."""
 
     def __init__(self, edges: Sequence[int], why: str) -> None:
         super().__init__(edges)
@@ -197,14 +197,11 @@ def map_panels(function: Callable[..., Any], panels: Sequence[SketchPanel], each
 def step_panels(
     function: Step, panels: Sequence[SketchPanel], states: Sequence[Any] | None, each: Each, shared: Any
 ) -> tuple[list[Any], list[Any]]:
-    """Return the states and the answers of some panels after a step; states that are None are the first."""
-    pairs = map_panels(function, panels, _beside(states or [None] * len(panels), each), shared)
+    """Return the states and the answers of some panels after a step; before the first one there are no states."""
+    arguments = [()] * len(panels) if each is None else each
+    with_states = [(state, *own) for state, own in zip(states or [None] * len(panels), arguments, strict=True)]
+    pairs = map_panels(function, panels, with_states, shared)
     return [state for state, _ in pairs], [answer for _, answer in pairs]
-
-
-def _beside(states: Sequence[Any], each: Each) -> Each:
-    arguments = [()] * len(states) if each is None else each
-    return [(state, *own) for state, own in zip(states, arguments, strict=True)]
 
 
 def sliced(edges: Sequence[int], *columns: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
@@ -218,6 +215,13 @@ def _by_panel(edges: Sequence[int], columns: NDArray[np.integer]) -> list[tuple[
     return [(columns[a:b] - first,) for (a, b), first in zip(pairwise(cuts), edges[:-1], strict=True)]
 
 
+def _of_columns(panels: Panels, function: Callable[..., Floats], columns: NDArray[np.integer], *shared: Any) -> Floats:
+    """Return the results of ``function(panel, columns, *shared)`` for some columns, ascending, at least one."""
+    each = _by_panel(panels.edges, columns)
+    only = [j for j, (own,) in enumerate(each) if own.size]
+    return np.concatenate(panels.map(function, *shared, each=each, only=only))
+
+
 def bands(n_columns: int) -> Iterator[slice]:
     """Yield the parts of a panel whose vectors are made at a time."""
     for a in range(0, n_columns, BAND):
@@ -228,7 +232,7 @@ def bands(n_columns: int) -> Iterator[slice]:
 class View:
     """The rows of a sketch about the means, or about zero, where the mean is one more row.
 
-    Columns whose norm about the point is zero, about the means those that rounding alone lets vary, are zero.
+    Columns that vary by rounding alone are zero about the means; about zero only columns of zeros are.
     """
 
     about: About
@@ -323,13 +327,9 @@ class PanelDirections:
         key = columns.tobytes()
         if key not in self._known:
             order = np.argsort(columns)
-            each = _by_panel(self.panels.edges, columns[order])
-            only = [k for k, (own,) in enumerate(each) if own.size]
             vectors = np.empty((columns.size, self.squares.size))
-            if only:
-                vectors[order] = np.concatenate(
-                    self.panels.map(_vectors_of, self.view, self.turn, each=each, only=only)
-                )
+            if columns.size:
+                vectors[order] = _of_columns(self.panels, _vectors_of, columns[order], self.view, self.turn)
             self._known[key] = np.ascontiguousarray(vectors.T)
         return self._known[key]
 
@@ -404,12 +404,9 @@ class PanelColumns:
     def products(self, columns: Indices, j: int) -> Floats:
         """Return the products of some columns, ascending, with column j."""
         edges = self.panels.edges
-        place = int(np.searchsorted(edges, j, side="right")) - 1
-        (vector,) = self.panels.map(_column, each=[(j - a,) for a in edges[:-1]], only=[place])
-        each = _by_panel(edges, columns)
-        return np.concatenate(
-            self.panels.map(_products_with, vector, each=each, only=[k for k, (own,) in enumerate(each) if own.size])
-        )
+        panel = int(np.searchsorted(edges, j, side="right")) - 1
+        (vector,) = self.panels.map(_column, each=[(j - a,) for a in edges[:-1]], only=[panel])
+        return _of_columns(self.panels, _products_with, columns, vector)
 
 
 # --- columns chosen one by one -----------------------------------------------------------------------------------
@@ -638,9 +635,8 @@ def _farthest(panel: SketchPanel, state: _Distances) -> Candidates:
     return Candidates.of(panel, state.factor, best, close, squares)
 
 
-_DIGITS = (
-    1e-3  # Share of the largest distance below which distances are computed again: they lose digits as they shrink
-)
+_DIGITS = 1e-3
+"""Share of the largest distance below which distances are computed anew: they lose digits as they shrink."""
 
 
 def panel_pivots(panels: Panels, factor: Factored, alive: Mask, n_pivots: int) -> list[int]:

@@ -293,7 +293,7 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
     m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
     s = np.sqrt(directions.squares[:m] + shrinkage)
     error = shrinkage + summary.single_rounding
-    angle = subspace_angle(directions.squares, m, error, summary.n_features) if m else None
+    angle = subspace_angle(directions.squares, m, error, summary.n_features)
     known: dict[str, Any] = {"squared_norms": squared_norms, "shrinkage": shrinkage, "copies": copies, "angle": angle}
     if isinstance(directions, PanelDirections):
         directions = replace(directions, squares=s * s, turn=directions.turn[:m])
