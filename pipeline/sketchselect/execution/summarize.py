@@ -115,9 +115,10 @@ def summary_reduction(
 
 
 def sparse_rows(source: Source, partitions: Partitions | None) -> SparseRows:
-    """Return what is known of the blocks of a sparse source.
+    """Return bounds of the blocks of a sparse source.
 
-    Of some columns, rows may be fuller than of all. Weights may make a block dense, and rows may be dropped.
+    Few are known with chosen columns, in which rows may be fuller than in all, or with weights, which may make a block
+    dense.
     """
     offsets, dtype = source.matrix.entry_offsets, block_dtype(source.matrix.dtype)
     itemsize = 4 if dtype.kind == "f" and dtype.itemsize <= 4 and not source.in_double else 8
@@ -154,13 +155,18 @@ def plan_summary(
     plans, caller_nbytes = [], 0
     for member, parts in passes.items():
         if isinstance(parts[-1], ComomentPanel):
-            caller_nbytes += 8 * parts[-1].stop ** 2
+            caller_nbytes += 8 * parts[-1].stop ** 2  # the whole co-moment, which the caller puts together
         for i, part in enumerate(parts, 1):
-            name = "other members" if member is None else "the sketch, in panels of columns"
-            name = f"columns {i}/{len(parts)}" if isinstance(part, ComomentPanel) else name
-            in_stage = stage if part is description else f"{stage}, {name}"
+            if part is description:
+                name = stage
+            elif isinstance(part, ComomentPanel):
+                name = f"{stage}, columns {i}/{len(parts)}"
+            elif member is None:
+                name = f"{stage}, other members"
+            else:
+                name = f"{stage}, the sketch, in panels of columns"
             leaf = SummariseBlock(part, options.start)
-            reduction = summary_reduction(source, part, in_stage, leaf, partitions=partitions)
+            reduction = summary_reduction(source, part, name, leaf, partitions=partitions)
             key = summary_key(part)
             key = fingerprint(key, options.start) if options.start else key
             if sparse and is_wide_sketch(part, source.n_columns):
@@ -186,7 +192,7 @@ def summarize_source(
     source = plans[0].source
     before = source_identities(source)
     statistics: list[Statistics] = []
-    # All of them before any of them reads.
+    # Every pass is checked before the first one reads.
     for plan in plans:
         require_fit(plan.projected, options.engine.memory_limit, source.matrix.address)
     require_room(source, passes)
@@ -197,8 +203,7 @@ def summarize_source(
             statistics.append(result.stats)
             yield result.value
 
-    shape = source.n_columns, source.n_targets
-    summary = next(values()) if [*passes] == [None] else assemble(description, passes, *shape, values())
+    summary = assemble(description, passes, source.n_columns, source.n_targets, values())
     summary = with_labels(summary, source, rows_of(plans[0], options.start))
     # All passes read the same rows.
     rows = {name: max(getattr(stats, name) for stats in statistics) for name in ("rows_read", "rows_dropped")}
