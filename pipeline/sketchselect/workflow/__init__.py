@@ -51,8 +51,8 @@ def select(job: Job) -> Path:
         name = "columns.sks" if more else "summary.sks"
         _needed(session.folder.path / "summary.sks", "summarize")
         summary = column_stage.load_summary(session)
-        columns = load(_needed(session.folder.path / name, "summarize")) if more else summary
-        column_stage.select(session, columns, summary)
+        selection_summary = load(_needed(session.folder.path / name, "summarize")) if more else summary
+        column_stage.select(session, selection_summary, summary)
         return session.folder.path / "selection.json"
 
 

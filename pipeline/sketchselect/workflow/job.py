@@ -270,17 +270,17 @@ def run_config(
             raise _other_columns(preset, session)
         session.has_preset = preset is not None
         summary = column_stage.summarize(session)
-        summary_to_select_from = column_stage.collect(session, summary)
+        selection_summary = column_stage.collect(session, summary)
         set_target_bound(session)
         # Once, unless `select.tolerance_proved` asks for a search: each round then tries another number of columns.
         while True:
-            selection, model = column_stage.select(session, summary_to_select_from, summary, preset)
+            selection, model = column_stage.select(session, selection_summary, summary, preset)
             features, sample = column_stage.write_selected(session, summary, selection)
             k_means: Clustering | None = None
             evaluation: Evaluation | None = None
             if config.cluster is not None:
                 column_stage.let_go(summary)
-                candidates = clustering.cluster(session, summary_to_select_from, summary, features, selection)
+                candidates = clustering.cluster(session, selection_summary, summary, features, selection)
                 assert features is not None  # `cluster` refuses to work without
                 k_means, evaluation = evaluate(session, summary, selection, features, candidates)
                 clustering.name_rows(session, k_means)
@@ -318,7 +318,6 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     else:
         session.folder.discard(("annotations.h5ad",))
     content = manifest(session, results, peak)
-    content["stages"] = session.stages
     # The page states it too, so it is measured before the page is drawn.
     content["seconds"] = round(time.perf_counter() - began, 3)
     if figures is not None:

@@ -807,12 +807,12 @@ class _Walk:
         if summary is not None and session.selector.selecting_nbytes(session.source) > MOST_SELECTING_NBYTES:
             self.notes.append(NOT_TRIED)
         elif summary is not None:
-            columns = self._collect(summary)
+            selection_summary = self._collect(summary)
             began = time.perf_counter()
             try:
-                if columns is not None:
+                if selection_summary is not None:
                     with reporting_tasks(TimedSteps()):
-                        selection, _ = column_stage.select(session, columns, summary)
+                        selection, _ = column_stage.select(session, selection_summary, summary)
                     support = np.asarray(selection.support, dtype=np.int64)
                     self.select_seconds = time.perf_counter() - began
             except TrialStopped as stopped:

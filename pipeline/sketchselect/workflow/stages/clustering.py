@@ -52,14 +52,14 @@ class Clustering:
 
 
 def cluster(
-    session: Session, summary: Summary[Any], spectrum: Any, features: Source | None, selection: Selection
+    session: Session, selection_summary: Summary[Any], summary: Any, features: Source | None, selection: Selection
 ) -> list[Clustering]:
     """Publish the clusterings that the job asks for: one as ``labels.zarr`` and ``centers.zarr``, two under own names.
 
     Labels to be reassigned are published under their own name too: a resumed job needs the result of k-means.
 
-    `summary`: What the columns were selected from.
-    `spectrum`: Has the spectrum of the rows, for the least-squares metric.
+    `selection_summary`: What the columns were selected from, perhaps with a sample of rows that k-means starts from.
+    `summary`: That of the rows, for the least-squares metric.
 
     Raises
     ------
@@ -75,18 +75,18 @@ def cluster(
             + ", or leave [cluster] out"
         )
     apart = len(settings.variants) > 1 or settings.reassign
-    _start_from(session, summary)
+    _start_from(session, selection_summary)
     session.folder.discard(() if apart else (*_names("weighted"), *_names("unweighted")))
     return [
-        _cluster(session, features, selection, variant, weights_of(variant, spectrum, selection), apart)
+        _cluster(session, features, selection, variant, weights_of(variant, summary, selection), apart)
         for variant in settings.variants
     ]
 
 
-def weights_of(variant: Variant, spectrum: Any, selection: Selection) -> Floats | None:
+def weights_of(variant: Variant, summary: Any, selection: Selection) -> Floats | None:
     """Return what the selected columns are multiplied by before clustering; None for columns as they are."""
     if variant == "least-squares":
-        return least_squares_metric(spectrum, selection.support)
+        return least_squares_metric(summary, selection.support)
     return selection.weights if variant == "weighted" else None
 
 

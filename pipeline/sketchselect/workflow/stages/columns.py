@@ -283,30 +283,30 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         if selector.reads_columns:
             size = column_partition_bytes(session.config.execution.partition_bytes)
             options = options.but(partition_bytes=size)
-        summary_to_select_from: Summary[Any]
+        selection_summary: Summary[Any]
         if further is None:
             source = session.selection_source
-            summary_to_select_from = selector.complete(selector.collect_source(source, options), source, options)
+            selection_summary = selector.complete(selector.collect_source(source, options), source, options)
         else:
-            summary_to_select_from = selector.complete(summary, session.source, options)
+            selection_summary = selector.complete(summary, session.source, options)
         session.require_unchanged()
-        folder.write("columns.sks", codec.encode(summary_to_select_from))
+        folder.write("columns.sks", codec.encode(selection_summary))
         folder.finish("collect", fingerprint, ["columns.sks"], entry)
-        return summary_to_select_from
+        return selection_summary
 
 
 def select(
-    session: Session, summary: Summary[Any], spectrum: Summary[Any], preset: Selection | None = None
+    session: Session, selection_summary: Summary[Any], summary: Summary[Any], preset: Selection | None = None
 ) -> tuple[Selection, Model | None]:
     """Publish ``selection.json`` and ``scores.csv``, and of a method with a target ``model.json`` and ``path.csv``.
 
-    The data are not read: everything comes from `summary`, the result of `collect`, or from a given selection; and from
-    `spectrum`, the result of `summarize`.
+    The data are not read: the columns come from `selection_summary`, the result of `collect`, or are those of a
+    `preset`; the bound of their clusterings comes from `summary`, the result of `summarize`.
     """
     folder, settings, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
         if preset is None:
-            selector = fit_selector(session, summary)
+            selector = fit_selector(session, selection_summary)
             selection: Selection = selector.selection_
             if selector.needs_target:
                 model = model_of(selector, session.target_name())
@@ -319,7 +319,7 @@ def select(
             selection = preset
         if selection.applied:
             give_detail(session.progress, f"select: {selection.applied}")
-        selection = with_bound(session, spectrum, selection)
+        selection = with_bound(session, summary, selection)
         entry["n_selected"] = len(selection.support)
         folder.write("selection.json", tables.selection_json(selection))
         folder.write("scores.csv", tables.scores_csv(selection))
@@ -341,12 +341,12 @@ def select(
     return selection, model
 
 
-def with_bound(session: Session, spectrum: Summary[Any], selection: Selection) -> Selection:
+def with_bound(session: Session, summary: Summary[Any], selection: Selection) -> Selection:
     """Return the selection with what is proved of clusterings of its columns, if the job clusters and certifies."""
     settings = session.config.cluster
     diagnostics = {key: value for key, value in selection.diagnostics.items() if key != BOUND}
     if settings is not None and settings.certificate_settings is not None and selection.support.size > 0:
-        diagnostics[BOUND] = certify_selection(spectrum, selection.support, settings.n_clusters).to_dict()
+        diagnostics[BOUND] = certify_selection(summary, selection.support, settings.n_clusters).to_dict()
     return replace(selection, diagnostics=diagnostics)
 
 
