@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import operator
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""
 
 USABLE = 0.8
-"""Share of its memory limit above which a worker that Dask pauses starts no further task; a job's own is not paused."""
+"""Share of its memory limit above which Dask pauses a worker of the user's, which then starts no further task."""
 
 STEP_NBYTES = 256 << 20
 """Limits are rounded up to a multiple of this."""
@@ -59,8 +60,7 @@ class ForecastPass:
     # stage, name: Stage of the manifest it counts towards, and name of the pass
     stage: str
     name: str
-    # "workers", "client": Its tasks run on the workers, or in threads of the process that started the job
-    where: str
+    where: str  # "workers", or "client": its tasks run in threads of the process that started the job
     # repeats, repeats_most: Typical and largest number of times
     repeats: int
     repeats_most: int
@@ -149,9 +149,9 @@ class JobForecast:
     def expected_nbytes(self) -> int | None:
         """Memory of a worker as the calibration measured it, states that wait for others included; None without.
 
-        For a pass of which less than half a partition was run, the projection stands in. It is never above the bound:
-        a partition that is tried alone leaves all its memory to the allocator, and this process may have imported more
-        than a worker does.
+        For a pass of which less than half a partition was run, the projection stands in. The bound is an upper limit
+        here too: a partition that is tried alone leaves all its memory to the allocator, and this process may have
+        imported more than a worker does.
         """
         idle = self.idle_nbytes
         if idle is None:
@@ -164,7 +164,7 @@ class JobForecast:
 
     @property
     def main_nbytes(self) -> int:
-        """Upper bound of the memory of the process that the job is started in, which clusters rows that are few."""
+        """Upper bound of the memory of the process that starts the job, and that clusters the rows if they are few."""
         here = [p.projected_bytes for p in self.passes if p.where == "client"]
         scheduler = SCHEDULER_NBYTES if self.cluster.kind == "dask" and self.cluster.address == "local" else 0
         return scheduler + max([library_nbytes("threads") + self.loaded_nbytes + self.client_nbytes, *here])
@@ -175,7 +175,7 @@ class JobForecast:
         limit = self.cluster.memory_limit
         if limit is None or self.projected_nbytes <= limit:
             return None
-        largest = max(self._on_workers(), key=lambda one: one.projected_bytes)
+        largest = max(self._on_workers(), key=lambda p: p.projected_bytes)
         by, cure = "selecting columns or clustering", "Raise it"
         if self.projected_nbytes == largest.projected_bytes:
             by, cure = f"the pass {largest.name!r}", "Raise it, or lower execution.partition_bytes"
@@ -312,14 +312,14 @@ class JobForecast:
                 f"bottleneck: {self.bottleneck}{cost}; by a formula from about a partition of every pass, timed "
                 f"on this machine in {format_seconds(self.calibration_seconds or 0.0)}"
             )
-        expected = self.expected_nbytes
-        usual = "" if expected is None else f", about {format_bytes(expected)} expected"
-        itself, idle = self.idle_nbytes, ""
-        if itself is not None and expected is not None and itself <= expected:
-            idle = f" ({format_bytes(itself)} of it the process itself)"
+        usual, expected, idle = "", self.expected_nbytes, self.idle_nbytes
+        if expected is not None and idle is not None:
+            usual = f", about {format_bytes(expected)} expected"
+            if idle <= expected:
+                usual += f" ({format_bytes(idle)} of it the process itself)"
         in_all = format_bytes(self.cluster.n_workers * self.limit_nbytes)
         lines.append(
-            f"memory per process: at most {format_bytes(self.projected_nbytes)}{usual}{idle}; "
+            f"memory per process: at most {format_bytes(self.projected_nbytes)}{usual}; "
             f"give each worker {format_bytes(self.limit_nbytes)}, {in_all} in all"
         )
         if self.output_nbytes:
@@ -342,7 +342,7 @@ PARTITIONS_PER_SLOT = 4
 """Fewer partitions than this for every task at a time leave workers idle at the end of a pass."""
 
 TINY_SECONDS = 0.1
-"""Tasks shorter than this: with many workers the scheduler sets the pace."""
+"""Seconds of a task below which the scheduler, and not the workers, sets the pace."""
 
 LOCAL_FILESYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs"))
 
@@ -368,9 +368,9 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
         yield from _of_cluster(plan)
 
 
-def _is_brief(one: ForecastPass) -> bool:
-    """Whether a pass takes so little on one worker that more would gain nothing, whatever the partitions."""
-    return one.leaf_seconds is not None and one.partitions * one.leaf_tasks * one.leaf_seconds < TINY_SECONDS
+def _is_brief(p: ForecastPass) -> bool:
+    """Return whether a pass takes so little time on one worker that more workers would gain nothing."""
+    return p.leaf_seconds is not None and p.partitions * p.leaf_tasks * p.leaf_seconds < TINY_SECONDS
 
 
 def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
@@ -383,13 +383,13 @@ def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[st
             f"({format_bytes(worst.partition_bytes)}), so merging and sending may take longer than reading. Raise "
             "execution.partition_bytes, or take a method with a sketch (fewer columns, or a smaller size)"
         )
-    tiny = [p for p in on_workers if p.leaf_seconds is not None and p.leaf_seconds < TINY_SECONDS]
-    tiny = [p for p in tiny if p.partitions >= PARTITIONS_PER_SLOT * plan.cluster.n_slots]
-    if tiny and plan.cluster.kind == "dask":
-        short = min(tiny, key=lambda p: p.leaf_seconds or 0.0)
+    many = PARTITIONS_PER_SLOT * plan.cluster.n_slots
+    timed = [(p.leaf_seconds, p) for p in on_workers if p.leaf_seconds is not None and p.partitions >= many]
+    seconds, short = min(timed, key=operator.itemgetter(0), default=(TINY_SECONDS, None))
+    if short is not None and seconds < TINY_SECONDS and plan.cluster.kind == "dask":
         yield (
-            f"{short.name}: a task takes {1e3 * (short.leaf_seconds or 0.0):.0f} ms, so the scheduler "
-            f"sets the pace (below {1e3 * TINY_SECONDS:.0f} ms). Raise execution.partition_bytes, or take fewer workers"
+            f"{short.name}: a task takes {1e3 * seconds:.0f} ms, so the scheduler sets the pace (below "
+            f"{1e3 * TINY_SECONDS:.0f} ms). Raise execution.partition_bytes, or take fewer workers"
         )
     tall = max(plan.passes, key=lambda p: p.amplification, default=None)
     if tall is not None and tall.amplification > 1:
