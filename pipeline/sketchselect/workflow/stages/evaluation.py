@@ -146,13 +146,13 @@ def evaluate(
     evaluation = Evaluation(
         objective,
         means,
-        proofs.certificates,
-        agreements[best],
-        None if on_all is None else on_all.inertia,
-        tuple(comparisons) if len(comparisons) > 1 else (),
-        proofs.selected,
-        proofs.selection,
-        reassignment,
+        certificates=proofs.certificates,
+        agreement=agreements[best],
+        objective_all_columns=None if on_all is None else on_all.inertia,
+        compared=tuple(comparisons) if len(comparisons) > 1 else (),
+        selected_certificate=proofs.selected,
+        selection_bound=proofs.selection,
+        moved=reassignment,
     )
     return clustering, evaluation
 
