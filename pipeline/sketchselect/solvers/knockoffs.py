@@ -1,7 +1,7 @@
 """Knockoff columns from second moments alone, the statistics that compare them with the columns, and error rates.
 
 Columns are centred and scaled: `correlation` is S, and a knockoff column has the same correlations with all other
-columns as the column that it stands for, but for the column itself, with which it has ``1 - s_j``.
+columns as the column that it stands for; with that column itself its correlation is ``1 - s_j``.
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.solvers.homotopy import entry_penalties
 from sketchselect.solvers.problem import Problem
 
-_PANEL = 64
+_PANEL = 64  # Columns whose updates of the inverse are applied together
 _MAX_SWEEPS = 60
-_SETTLED = 1e-4
-_DEPENDENT = 1e-9
-_NULL = 1e-13
-"""Eigenvalue of correlations, over their number, up to which it is rounding."""
-
-_INSIDE = 1.0 - 1e-8
-_KNOWN = 0.8
-"""Share of the rows up to which as many eigenvalues are known."""
+_TOL = 1e-4  # Relative decrease of the loss in a sweep below which no other follows
+_DEPENDENT = 1e-9  # Eigenvalue, over the number of columns, up to which it shows a linear relation between columns
+_NULL = 1e-13  # The same up to which it is rounding
+_INSIDE = 1.0 - 1e-8  # Share of the gaps that is taken, so that rounding leaves the joint covariance positive definite
+_KNOWN = 0.8  # Number of eigenvalues, as a share of the rows, that can be estimated
 
 
 class Augmented(NamedTuple):
@@ -42,7 +39,7 @@ class Construction(NamedTuple):
     """What all draws of knockoffs have in common, from the covariance S of scaled columns and the gaps s.
 
     `mixing` is ``M = I - S^+ diag(s)``, and `root` a symmetric square root of ``C = 2 diag(s) - diag(s) S^+ diag(s)``:
-    knockoffs are ``X M + E root`` for rows E that have nothing to do with X.
+    knockoffs are ``X M + E root`` for random rows E that are independent of X.
     """
 
     gaps: Floats
@@ -88,7 +85,7 @@ def minimum_variance_gaps(correlation: Floats) -> Floats:
     for _ in range(_MAX_SWEEPS):
         inverse = cho_solve(cho_factor(2.0 * correlation - np.diag(gaps), lower=True), np.eye(p))
         loss = float(inverse.trace() + (1.0 / gaps).sum())
-        if loss >= before * (1.0 - _SETTLED):
+        if loss >= before * (1.0 - _TOL):
             break
         before = loss
         for start in range(0, p, _PANEL):
@@ -107,20 +104,21 @@ def minimum_variance_gaps(correlation: Floats) -> Floats:
 
 
 def construct(correlation: Floats) -> Construction:
-    """Return the construction of least variance; columns in a linear relation with others have no gap.
+    """Return the construction of least variance; columns in a linear relation with others have a gap of 0.
 
-    The knockoff of such a column is the column itself, which says nothing of it: no knockoff could.
+    The knockoff of such a column is the column itself, so it is never selected: no knockoff could tell more.
     """
     dependent, inverse = dependent_columns(correlation)
     free = ~dependent
     gaps = np.zeros(correlation.shape[0])
     if free.any():
-        # Without a gap elsewhere, diag(s) <= 2S holds where it holds for what the dependent columns leave.
-        left = correlation[np.ix_(free, free)]
+        # With zero gaps elsewhere, diag(s) <= 2S holds if it holds for the residuals of the free columns on the others.
+        residual = correlation[np.ix_(free, free)]
         if dependent.any():
             across = correlation[np.ix_(free, dependent)]
-            left = left - across @ np.linalg.pinv(correlation[np.ix_(dependent, dependent)], hermitian=True) @ across.T
-        gaps[free] = minimum_variance_gaps((left + left.T) / 2.0) * _INSIDE
+            inverse_of_others = np.linalg.pinv(correlation[np.ix_(dependent, dependent)], hermitian=True)
+            residual = residual - across @ inverse_of_others @ across.T
+        gaps[free] = minimum_variance_gaps((residual + residual.T) / 2.0) * _INSIDE
     mixing = np.eye(gaps.size) - inverse * gaps
     remainder = 2.0 * np.diag(gaps) - gaps[:, None] * inverse * gaps
     values, vectors = np.linalg.eigh(remainder)
@@ -170,7 +168,7 @@ def draw_model(construction: Construction, scatter: Floats, n_features: int, fre
     of_knockoffs = scatter[p:, :p] @ construction.mixing + across[p:] @ construction.root
     gram = np.block([[scatter[:p, :p], between], [between.T, own]]) / freedom
     xy = np.vstack([scatter[:p, p:], of_knockoffs.T]) / freedom
-    # Every column by its own norm, which treats a column and its knockoff alike.
+    # Each column is scaled by its own norm, so that a column and its knockoff are treated alike.
     norms = np.sqrt(np.maximum(gram.diagonal(), 0.0))
     scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
     return Augmented((gram + gram.T) / 2.0 * scale * scale[:, None], xy * scale[:, None])
@@ -189,20 +187,21 @@ def _wishart(seed: int, p: int, freedom: int) -> Floats:
 
 
 def shrunk_correlation(correlation: Floats, n_rows: float) -> Floats:
-    """Return correlations whose eigenvalues are shrunk each by its own share, for rows of any Gaussian law.
+    """Return correlations with each eigenvalue shrunk by its own factor, for rows of any Gaussian law.
 
-    Small eigenvalues that are known well stay small: shrinkage towards no correlation raises them, and knockoffs by the
-    result are told from the columns (with `n_rows` = 300, 30 columns and a smallest eigenvalue of .001, .29 false
-    columns at a rate of .2). Columns in a linear relation stay so where the rows are 5/4 of the rank or more.
+    Small eigenvalues that are known well stay small. Shrinkage towards no correlation would raise them, and knockoffs
+    by such correlations differ from the columns (with `n_rows` = 300, 30 columns and a smallest eigenvalue of .001, the
+    share of false columns is .29 at a rate of .2). Columns in a linear relation stay in it where the rows are 5/4 of
+    the rank or more.
     Source: Ledoit and Wolf 2022, quadratic-inverse shrinkage.
     """
     p, n = correlation.shape[0], n_rows - 1.0
     values, vectors = np.linalg.eigh(correlation)
-    # Of effective rows, as weights make them, there may be fewer than positive eigenvalues.
+    # With weights the effective number of rows may be below that of positive eigenvalues.
     known = min(int(np.count_nonzero(values > _NULL * p)), max(1, int(n)))
     is_singular = known >= _KNOWN * n
     if is_singular and _KNOWN * p < n:
-        # With about as many rows as columns the smallest eigenvalues say nothing: as if there were fewer rows.
+        # With about as many rows as columns the smallest eigenvalues carry no information: fewer rows are assumed.
         known = max(1, int(_KNOWN * min(n, known)))
         n = float(known)
     ratio = (p if is_singular else known) / n
@@ -229,8 +228,8 @@ def shrunk_correlation(correlation: Floats, n_rows: float) -> Floats:
 def entry_statistics(moments: Augmented, template: Problem, seed: int) -> Floats:
     """Return ``W_j = max(Z_j, Z~_j) sign(Z_j - Z~_j)``, Z the penalties at which columns enter the lasso path.
 
-    With several targets Z is the largest of their paths. Columns and knockoffs are in random order, because ties go to
-    the first.
+    With several targets Z is the largest over their paths. Columns and knockoffs are put into random order, because of
+    equal ones the first enters.
     """
     n = moments.gram.shape[0]
     order = np.argsort(uniforms(derive_seed(seed, "order"), np.arange(n, dtype=np.uint64)), kind="stable")
@@ -258,7 +257,7 @@ def signed_maximum(importance: Floats) -> Floats:
 
 
 def ridge_statistics(moments: Augmented) -> Floats:
-    """Return ``|b_j| - |b~_j|``, b the coefficients of a ridge regression with a penalty of one column in ten."""
+    """Return ``|b_j| - |b~_j|``, b the coefficients of a ridge regression with a penalty of 0.1."""
     penalised = moments.gram + 0.1 * np.eye(moments.gram.shape[0])
     coefficients = np.sqrt((cho_solve(cho_factor(penalised), moments.xy) ** 2).sum(axis=1))
     own, knockoff = np.split(coefficients, 2)
@@ -301,7 +300,7 @@ def e_values(statistics: Floats, fdr: float) -> Floats:
 
 
 def e_value_threshold(values: Floats, fdr: float) -> float:
-    """Return the least e-value that is selected: ``p / (fdr k)`` for the largest k that has k e-values that large.
+    """Return the least e-value that is selected: the k-th largest, for the largest k with at least ``p / (fdr k)``.
 
     Source: Wang and Ramdas 2022, e-BH: the expected share of false ones is at most `fdr`, under any dependence.
     """
