@@ -212,9 +212,9 @@ class ModelPath:
         With n rows (effective number, for weighted or decayed ones), k effective degrees of freedom of the p columns
         that are not constant, and mean squared residual r: ``n log r + 2k``, ``n log r + k log n`` and ``n log r + k
         log n + 2 gamma log C(p, k)`` (Chen and Chen 2008), of real k by the gamma function. k is the
-        number of non-zero coefficients, for the lasso exactly (Zou, Hastie and Tibshirani 2007), for MCP, SCAD and
-        refits too few; of the elastic net ``tr X_A (X_A'X_A + l2 I)^-1 X_A'``. A residual of the size of
-        rounding counts as rounding.
+        number of non-zero coefficients, which is exact for the lasso (Zou, Hastie and Tibshirani 2007) and too low for
+        MCP, SCAD and refits; of the elastic net ``tr X_A (X_A'X_A + l2 I)^-1 X_A'``. A residual below the rounding of
+        the target's variance counts as that.
         """
         out = {name: np.zeros(len(self)) for name in get_args(Criterion)}
         floor = np.where(self.target_squares > 0, self.target_squares, 1.0) * np.finfo(np.float64).eps
@@ -282,7 +282,7 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
     errors = []
     for problem, moments in steps("cross-validation: folds", splits, n_folds):
         candidates = solve(problem)
-        # A wide fold's covariance is as large as all the rest of it, and few columns are in any model.
+        # A fold of many columns is little else than its covariance, of which the models need few columns.
         used = np.unique(np.concatenate([candidate.support for candidate in candidates]))
         covariance, xy, yy = moments.covariance(columns=used), moments.xy, moments.yy
         column = np.zeros(n_models)
@@ -343,10 +343,10 @@ def usable_folds(rows: Sequence[float]) -> list[int]:
     return usable
 
 
-_MOST_ENTRIES = 5 * 500**2  # Of the matrices of all splits that a design keeps in memory, two of them: 20 MB
+_MOST_ENTRIES = 5 * 500**2  # Entries, over all folds, of the matrices that a design keeps; two a fold: 20 MB at most
 
-_UNIT = 2.0**-24
-_FEW_DIGITS = 1e-4
+_UNIT = 2.0**-24  # Rounding of float32
+_FEW_DIGITS = 1e-4  # Relative error of coefficients above which a warning is due
 
 
 class SinglePrecision(UserWarning):
@@ -397,9 +397,9 @@ class Design:
     folds: Any = None  # For cross-validation
 
     def splits(self) -> Iterator[tuple[Problem, Any]]:
-        """Yield for every fold with rows the problem of the other rows, and its moments.
+        """Yield for every fold with rows the problem of the other rows, and the moments of the fold.
 
-        Where they are large one at a time is in memory, and made anew.
+        Large ones are not kept: one is in memory at a time, and each call computes them anew.
         """
         entries = len(self.folds) * self.problem.n_features**2
         return self._made_splits() if entries > _MOST_ENTRIES else iter(self._splits)
@@ -414,8 +414,8 @@ class Design:
 
     def _terms(self, moments: Any) -> Any:
         """Return the moments of the design's columns; all folds have the same scale of polynomial terms."""
-        e = self.expansion
-        return moments if e is None else moments.expanded(e.mean, e.scale, e.products)
+        terms = self.expansion
+        return moments if terms is None else moments.expanded(terms.mean, terms.scale, terms.products)
 
     def exact_fit(self, columns: NDArray[np.int64]) -> tuple[Floats, Floats] | None:
         """Return least squares of these columns in original units from the triangular factor of the moments.
@@ -519,8 +519,8 @@ def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | Non
     return min(_UNIT / reciprocal, 1.0) if reciprocal > 0 else 1.0
 
 
-def warn_of(error: float | None) -> None:
-    """Warn where so few digits are left that a fit from float64 products would show others."""
+def warn_of_few_digits(error: float | None) -> None:
+    """Warn of a `coefficient_error` so large that products in float64 would visibly change the coefficients."""
     if error is not None and error > _FEW_DIGITS:
         warn(
             f"the selected columns correlate so closely that products in float32 leave an error of about {error:.1g} "

@@ -24,7 +24,7 @@ from sketchselect.selectors.supervised.models import (
     Rule,
     coefficient_error,
     design_of,
-    warn_of,
+    warn_of_few_digits,
 )
 from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant, expected_wrong, observed_wrong
 from sketchselect.selectors.supervised.target import (
@@ -489,7 +489,7 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         error = coefficient_error(design, self._terms)
         if error is None:
             return fit.selection
-        warn_of(error)
+        warn_of_few_digits(error)
         return replace(fit.selection, diagnostics={**fit.selection.diagnostics, "coefficient_error": error})
 
     def _design(self, summary: Any, with_folds: bool) -> Design:
