@@ -42,24 +42,27 @@ if TYPE_CHECKING:
     from sketchselect.linalg.sparse_shrink import SketchPanel
 
 PROCESS_NBYTES = 248 * 2**20
-"""A worker with Python, the libraries and compiled kernels loaded, and what its allocator does not give back."""
+"""Bytes of a worker: Python, the libraries and compiled kernels, and what its allocator does not give back."""
 
 MAIN_NBYTES = 320 * 2**20
-"""The same of the process that a job is started in, which also selects and writes the results."""
+"""Bytes of the process that a job is started in, which also selects and writes the results."""
 
 SCHEDULER_NBYTES = 80 * 2**20
-"""What Dask's scheduler, its client and the states that they pass on take beside, where they run in that process."""
+"""Bytes that Dask's scheduler, its client and the states that they pass on add to that process if they run in it."""
 
 COMPILING_NBYTES = 192 * 2**20
-"""What a process that compiles the kernels takes beside: about 5 MiB for each, and LLVM."""
+"""Bytes that compiling the kernels adds to a process: about 5 MiB for each, and LLVM."""
 
-LLVM_NBYTES = 36 * 2**20, 70 * 2**20
-"""What of this is LLVM's library: as it is loaded, and when kernels run. Where its file lies in large blocks in the
-system's cache, as after an installation, a process maps more than that of it at once."""
+LLVM_LOADED_NBYTES = 36 * 2**20
+"""Bytes of LLVM's library, among those of a process, once it is loaded."""
+
+LLVM_USED_NBYTES = 70 * 2**20
+"""The same when kernels run. A process maps more at once where the library's file lies in large blocks in the system's
+cache, as after an installation."""
 
 SPLIT_FACTOR = 3.0
-"""Bytes of the copies that kernels make of a sparse block, over its entries x 16: columns that are at least a quarter
-full become dense, the others are sorted by column."""
+"""Bytes of the copies that kernels make of a sparse block, divided by its entries x 16: columns that are at least a
+quarter full become dense, the others are sorted by column."""
 
 UNKNOWN_ENTRIES = 1 << 21
 """Assumed entries of the largest block of a sparse Dask array: 32 MiB, a partition of the default size."""
@@ -152,24 +155,26 @@ class Projection:
 
 
 def process_nbytes(matrix: Matrix, kind: str) -> int:
-    """Return what a process that runs tasks needs before the first one: "dask" engines have processes of their own."""
+    """Return the bytes that a process of an engine of this kind needs, with the source open, before its first task."""
     return library_nbytes(kind) + matrix.loaded_nbytes
 
 
 def library_nbytes(kind: str) -> int:
-    """Return what such a process needs before it opens a source; more where no kernel is compiled yet."""
+    """Return the bytes that a process that runs tasks needs before it opens a source.
+
+    Engines of kind "dask" have worker processes; others run in that of the job. Kernels not compiled yet take more.
+    """
     compiling = COMPILING_NBYTES if _kernel_cache.is_empty() else 0
     return (PROCESS_NBYTES if kind == "dask" else MAIN_NBYTES) + compiling + _mapped_in_large_blocks()
 
 
 @functools.cache
 def _mapped_in_large_blocks() -> int:
-    """Return how much more of LLVM's library this process has mapped than is usual, and so will workers."""
+    """Return the bytes of LLVM's library that this process, and so a worker, has mapped beyond the usual."""
     import numba  # noqa: F401  # which loads it, as every pass does
 
-    loaded, used = LLVM_NBYTES
     mapped = mapped_nbytes("libllvmlite")
-    return mapped - loaded if mapped > used else 0
+    return mapped - LLVM_LOADED_NBYTES if mapped > LLVM_USED_NBYTES else 0
 
 
 def projection(
@@ -182,7 +187,7 @@ def projection(
     reads_ahead: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
-    # So many more tasks read for each that computes. Without them a leaf reads its partitions one by one.
+    # For each task that computes so many others read ahead. Without these a leaf reads its partitions one by one.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     slots = min(slots, len(partitions) if reads_ahead else tree.n_leaves)
     reading = reading_nbytes(source, partitions)
@@ -200,7 +205,7 @@ def projection(
     state_nbytes = reduction.state_nbytes if reduction.sparse_state_nbytes is None else reduction.sparse_state_nbytes
 
     def states(each: int) -> int:
-        """Return the bytes of states: `each` of every task, left siblings on every level, and one of other slots."""
+        """Return the bytes of states with `each` in every task: those, and the ones that wait for their siblings."""
         return int(min(each * slots + waiting, tree.n_leaves + (each - 1) * merging) * state_nbytes)
 
     blocks = int(slots * reading)
@@ -211,8 +216,8 @@ def projection(
         process=process_nbytes(source.matrix, engine.kind)
         + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=blocks,
-        # A task makes a state beside that of the rows before; then its block is free, unless others made it, and
-        # both become a third.
+        # A task holds the state of the rows before and makes that of its block; then it frees the block, unless the
+        # rows came from elsewhere, and merges both into a third state.
         states=states(3) if are_sent or are_computed else max(states(2), states(3) - blocks),
         working=int(slots * reduction.working_nbytes) + steps,
         held=(source.held_nbytes if isinstance(source, CachedSource) else 0)
@@ -239,7 +244,7 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
     reading = matrix.read_factor * decoded_rows * n_columns * matrix.dtype.itemsize + matrix.piece_nbytes
     itemsize = block_dtype(matrix.dtype).itemsize
     prepared_itemsize = 4 if itemsize <= 4 and matrix.dtype.kind == "f" else 8
-    # Values that are widened are there beside those as stored, which are gone when they are prepared.
+    # Widened values are in memory together with those as stored, which are freed before the steps run.
     widened = rows * n_columns * itemsize if itemsize > matrix.dtype.itemsize else 0
     prepared = 0
     if source.prepare:
@@ -314,10 +319,10 @@ Graph = dict[Any, Any]
 
 
 class Pieces(Protocol):
-    """What a node sends beside its result, wherever it is."""
+    """What a node sends with its result; in this process, or on workers."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the pieces, each of which is released: they may be most of the memory there is."""
+        """Yield the pieces and release each, because together they may fill the memory."""
 
     def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> Panels:
         """Return the panels that they hold, which stay where they are."""
@@ -330,7 +335,7 @@ class LocalPieces:
         self._pieces = pieces
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the pieces, each of which is released."""
+        """Yield the pieces and release each."""
         while self._pieces:
             yield self._pieces.pop(0)
 
@@ -392,7 +397,7 @@ class Plan(Generic[T]):
 
     @property
     def done(self) -> set[int]:
-        """The partitions that are in these."""
+        """The partitions below the states that are taken from the checkpoint."""
         return {i for node in self.ready for i in self.tree.partitions(node)}
 
     def saving(self) -> Self:
@@ -532,6 +537,7 @@ class Plan(Generic[T]):
         """Return the node that has a key; None for keys of other tasks."""
         if isinstance(key, tuple) and len(key) == 3 and str(key[0]).endswith(self.token):
             level, place = int(key[1]), int(key[2])
+            # Level -1 is a step of a leaf, named by its partition.
             return Node(level, place) if level >= 0 else Node(0, place // self.tree.chain)
         return None
 
