@@ -1,6 +1,6 @@
 """The pass that writes the prepared, selected columns, with a sample for the 2-D view; and one that compares them.
 
-Workers import this module, so that it needs no estimators and no report.
+Workers import this module, so it imports no estimators and no report.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from sketchselect.location import unwritable
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.readers.base import Partitions, even_partitions
 
-SAMPLE_ROWS = 2000
-_HASH_PIECE = 1 << 20
-_SMALL_INTEGERS = 2
-_SINGLE = 4
+SAMPLE_ROWS = 2000  # Points of the 2-D view
+_HASH_PIECE = 1 << 20  # Rows that are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class WriteColumns:
     path: str  # The Zarr array, made beforehand; its chunks begin where partitions begin, so no two tasks share one
     columns: tuple[int, ...]  # Chosen columns
     view: View | None  # For the sample; None takes none
-    sample: NDArray[np.int64]  # Sorted global indices of the sampled rows
+    sample: NDArray[np.int64]  # Global indices of the sampled rows, ascending
 
     def __call__(self, block: Block) -> Sampled:
         """Write, and return the projected sample. Writing again writes the same."""
@@ -102,11 +100,11 @@ def _features(block: Block, columns: tuple[int, ...], dtype: np.dtype[Any]) -> A
     return values
 
 
-def with_dropped(block: Block, values: Any, absent: float) -> Any:
-    """Return values of a block's surviving rows for all its rows, with a mark for dropped rows."""
+def with_dropped(block: Block, values: Any, mark: float) -> Any:
+    """Return one entry or row of values for every row of a block's partition, with a mark for those dropped."""
     if block.surviving is None:
         return values
-    out = np.full((block.stop - block.start, *values.shape[1:]), absent, dtype=values.dtype)
+    out = np.full((block.stop - block.start, *values.shape[1:]), mark, dtype=values.dtype)
     out[block.surviving - block.start] = values
     return out
 
@@ -131,9 +129,9 @@ def sample_rows(n_rows: int, seed: int, size: int = SAMPLE_ROWS) -> NDArray[np.i
     key = derive_seed(seed, "view sample")
     rows, draws = np.empty(0, np.int64), np.empty(0)
     for start in range(0, n_rows, _HASH_PIECE):
-        fresh = np.arange(start, min(start + _HASH_PIECE, n_rows), dtype=np.int64)
-        rows = np.concatenate([rows, fresh])
-        draws = np.concatenate([draws, uniforms(key, fresh.astype(np.uint64))])
+        piece = np.arange(start, min(start + _HASH_PIECE, n_rows), dtype=np.int64)
+        rows = np.concatenate([rows, piece])
+        draws = np.concatenate([draws, uniforms(key, piece.astype(np.uint64))])
         if rows.size > size:
             keep = smallest_keys(draws, rows, size)
             rows, draws = rows[keep], draws[keep]
@@ -144,8 +142,9 @@ def feature_dtype(source: Source) -> np.dtype[Any]:
     """Return float32 where that holds every prepared value exactly, else float64."""
     dtype = block_dtype(source.matrix.dtype) if source.prepare else source.matrix.dtype
     if dtype.kind == "f":
-        return np.dtype(np.float32 if dtype.itemsize <= _SINGLE else np.float64)
-    exact = dtype.itemsize <= _SMALL_INTEGERS and not source.prepare
+        return np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
+    # The 24 bits of float32 hold whole numbers of 16 bits.
+    exact = dtype.itemsize <= 2 and not source.prepare
     return np.dtype(np.float32 if exact else np.float64)
 
 
