@@ -22,10 +22,10 @@ from sketchselect._text import LogStream, counted, format_seconds
 from sketchselect.errors import BadParameter
 
 LINE_SECONDS = 5.0
-"""Least time between two lines in a log."""
+"""Least seconds between two lines in a log."""
 
 BRIEF_LINE_SECONDS = 60.0
-"""The same of a brief log."""
+"""The same in a brief log."""
 
 LOG = logging.getLogger("sketchselect.progress")
 """Where a job logs all progress, for ``run.log``."""
@@ -43,7 +43,7 @@ class Laps(dict[str, float]):
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Add the seconds of what is done inside to a step."""
+        """Add the seconds that the body of the `with` takes to a step."""
         began = time.perf_counter()
         yield
         self[name] = self.get(name, 0.0) + time.perf_counter() - began
@@ -131,7 +131,7 @@ class Result(Generic[T]):
 
 
 class Progress:
-    """What a pass reports to; this one reports nothing. Methods may be called from any thread."""
+    """What a pass reports to; this base class reports nothing. Methods may be called from any thread."""
 
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
         """A pass begins, with these bytes to read."""
@@ -198,9 +198,13 @@ class Lines(Progress):
                 text += f"after {format_seconds(seconds)}: the first partitions are still being computed"
         self.note(text)
 
+    @property
+    def _file(self) -> TextIO:
+        return cast(TextIO, LogStream(self._stream or sys.stderr))
+
     def note(self, text: str) -> None:
         """Write a line."""
-        print(text, file=LogStream(self._stream or sys.stderr), flush=True)
+        print(text, file=self._file, flush=True)
 
     def detail(self, text: str) -> None:
         """Write a line, if the log is not brief."""
@@ -236,7 +240,7 @@ class Bar(Lines):
             rich.TransferSpeedColumn(),
             rich.TimeRemainingColumn(),
             rich.TimeElapsedColumn(),
-            console=Console(file=cast(TextIO, LogStream(self._stream or sys.stderr))),
+            console=Console(file=self._file),
             transient=self._is_brief,
         )
         self._task = self._bar.add_task(stage, total=max(total_bytes, 1))
@@ -293,7 +297,7 @@ def without_traceback(entry: logging.LogRecord) -> bool:
 
 
 class RecordFormatter(logging.Formatter):
-    """Formats what libraries log as JSON records, with the name of the `logger`."""
+    """Formats the log entries of libraries as JSON records, with the name of the `logger`."""
 
     def format(self, entry: logging.LogRecord) -> str:
         """Return a line, which has the traceback of an error within its message."""
@@ -307,11 +311,11 @@ class Records(Lines):
         """Write a record."""
         further: dict[str, Any] = {"pass": self._stage, "bytes": self._total, "bytes_done": self._done}
         line = record("info", text, **(further if self._stage and text.startswith(f"{self._stage}: ") else {}))
-        print(line, file=LogStream(self._stream or sys.stderr), flush=True)
+        print(line, file=self._file, flush=True)
 
 
 METRICS_SECONDS = 1.0
-"""Least time between two writings of a file of metrics."""
+"""Least seconds between two writings of a file of metrics."""
 
 METRICS_HEAD = b"# HELP sketchselect_"
 """What a file of metrics begins with."""
@@ -370,11 +374,11 @@ class Metrics(Progress):
             self._values |= {**values, "last_progress_timestamp_seconds": time.time()}
             for name, amount in added.items():
                 self._values[name] += amount
-            now = time.monotonic()  # a clock that is set back would keep the file as it is until it has caught up
+            now = time.monotonic()  # the time of day may be set back, and then nothing would be written for long
             if now - self._written < METRICS_SECONDS:
                 return
             self._written = now
-            # As of a log: where it cannot be written, no work ends.
+            # A run does not fail because its metrics, like its log, cannot be written.
             with contextlib.suppress(OSError):
                 self._write(self.text().encode())
 
@@ -442,7 +446,9 @@ def give_detail(progress: Progress, text: str) -> None:
     getattr(progress, "detail", progress.note)(text)
 
 
-_verbosity: ContextVar[Literal["silent", "brief", "all"]] = ContextVar("_verbosity", default="all")
+Verbosity = Literal["silent", "brief", "all"]
+
+_verbosity: ContextVar[Verbosity] = ContextVar("_verbosity", default="all")
 _logs_json: ContextVar[bool] = ContextVar("_logs_json", default=False)
 
 
@@ -457,47 +463,47 @@ def _setting(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reporting(verbosity: Literal["silent", "brief", "all"], *, logs_json: bool = False) -> Iterator[None]:
+def reporting(verbosity: Verbosity, *, logs_json: bool = False) -> Iterator[None]:
     """Show nothing, a brief log, or everything where progress is requested by True; as text or as JSON records."""
     with _setting(_verbosity, verbosity), _setting(_logs_json, logs_json):
         yield
 
 
-_computing: ContextVar[Progress | None] = ContextVar("_computing", default=None)
+_step_progress: ContextVar[Progress | None] = ContextVar("_step_progress", default=None)
 
-_tasks: ContextVar[Progress | None] = ContextVar("_tasks", default=None)
+_task_progress: ContextVar[Progress | None] = ContextVar("_task_progress", default=None)
 
 
 def reporting_tasks(tasks: Progress | None) -> contextlib.AbstractContextManager[None]:
-    """Report all passes and steps of computations to this, too: the callbacks of a fit; None: to none."""
-    return _setting(_tasks, tasks)
+    """Report all passes and steps of computations to this too, such as the callbacks of a fit; with None to nothing."""
+    return _setting(_task_progress, tasks)
 
 
 def surrounding_tasks() -> Progress | None:
-    """Return what the tasks of the fit that runs are reported to."""
-    return _tasks.get()
+    """Return what `reporting_tasks` set, if anything."""
+    return _task_progress.get()
 
 
 STEP_SECONDS = 2.0
-"""Time from which on steps of a computation are counted, in lines of `LINE_SECONDS`."""
+"""Seconds of a computation after which its steps are noted, every `LINE_SECONDS`."""
 
 
 def reporting_steps(progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Report the steps of long computations (`steps`), which read nothing, to this progress."""
-    return _setting(_computing, progress)
+    """Report the steps of long computations (`track`), which read nothing, to this progress."""
+    return _setting(_step_progress, progress)
 
 
-def steps(what: str, items: Iterable[T], total: int, *, shows_inner: bool = True) -> Iterator[T]:
+def track(what: str, items: Iterable[T], total: int, *, shows_inner: bool = True) -> Iterator[T]:
     """Yield the items; where that takes seconds, note now and then how many are done: "lasso: folds: 2 of 5, 12 s".
 
-    `shows_inner`: Whether the steps of what is done with an item are counted too.
+    `shows_inner`: Whether calls of `track` while the caller works on an item report too.
     """
-    progress, tasks, began = _computing.get(), _tasks.get() or Progress(), time.monotonic()
+    progress, tasks, began = _step_progress.get(), _task_progress.get() or Progress(), time.monotonic()
     due = began + STEP_SECONDS
     tasks.start(what, 0, total)
     try:
         for done, item in enumerate(items, start=1):
-            with contextlib.nullcontext() if shows_inner else _setting(_computing, None):
+            with contextlib.nullcontext() if shows_inner else _setting(_step_progress, None):
                 yield item
             tasks.advance(0)
             now = time.monotonic()
@@ -515,11 +521,11 @@ def log_line(level: str, text: str) -> str:
 
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
-    shown, tasks = _shown(progress), _tasks.get()
-    return shown if tasks is None else SeveralProgress(shown, tasks)
+    reporting, tasks = _as_progress(progress), _task_progress.get()
+    return reporting if tasks is None else SeveralProgress(reporting, tasks)
 
 
-def _shown(progress: Progress | Callable[..., object] | bool | None) -> Progress:
+def _as_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     if progress is None or progress is False or (progress is True and _verbosity.get() == "silent"):
         return Progress()
     if progress is True:

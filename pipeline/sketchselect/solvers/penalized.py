@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sketchselect._progress import steps
+from sketchselect._progress import track
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import MOST_TIMES, Floats, require_number, require_positive
@@ -111,7 +111,7 @@ def solve_path(
             else _checked_alphas(alphas)
         )
         out = PathBuilder(problem.n_features)
-        for alpha in steps("path: models", strengths, len(strengths)):
+        for alpha in track("path: models", strengths, len(strengths)):
             model = _next_model(state, _pieces(penalty, alpha * weights, unit), total, tol)
             if max_features is not None and model.columns.size > max_features:
                 break

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect._progress import steps
+from sketchselect._progress import track
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter, warn
 from sketchselect.execution import Source
@@ -430,10 +430,10 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
         summaries = {name: divisions if name == InformationPath.method else of_moments for name in competitors}
         is_regression = self.target_task == "regression"
         is_divided = len(divisions) > 1
-        for name, selector in steps(f"{self.method}: methods", competitors.items(), len(competitors)):
+        for name, selector in track(f"{self.method}: methods", competitors.items(), len(competitors)):
             of_divisions: list[float] = []
             what = f"{self.method}: {name}: divisions of the rows"
-            for i, folds in steps(what, enumerate(summaries[name]), len(divisions), shows_inner=not is_divided):
+            for i, folds in track(what, enumerate(summaries[name]), len(divisions), shows_inner=not is_divided):
                 if i == 0:
                     with warnings.catch_warnings(record=True) as notes[name]:
                         warnings.simplefilter("always")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from sketchselect._progress import steps
+from sketchselect._progress import track
 from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.execution import Source
@@ -249,7 +249,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             return statistics
 
         n_draws = int(self.draws)
-        drawn = [draw(i) for i in steps("knockoffs: draws", range(n_draws), n_draws)]
+        drawn = [draw(i) for i in track("knockoffs: draws", range(n_draws), n_draws)]
         fdr = float(self.fdr)
         if len(drawn) == 1:
             return drawn[0], knockoff_threshold(drawn[0], fdr)

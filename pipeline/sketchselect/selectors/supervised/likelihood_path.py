@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._progress import reporting_steps, steps
+from sketchselect._progress import reporting_steps, track
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.csr import densify
@@ -443,7 +443,7 @@ def start_on_sample(
     before = 0.0
     n_models = sum(len(alphas) for alphas in grids)
     stages = ((ratio, alpha) for ratio, alphas in zip(settings.l1_ratios, grids, strict=True) for alpha in alphas)
-    for l1_ratio, alpha in steps("models of the sample", stages, n_models):
+    for l1_ratio, alpha in track("models of the sample", stages, n_models):
         if not path or path[-1].l1_ratio != l1_ratio:
             current, points, before = empty, list(at_empty), alpha
         # Columns that the sequential strong rule cannot leave out.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpocon, dpotrf
 
-from sketchselect._progress import steps
+from sketchselect._progress import track
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, warn
 from sketchselect.linalg.validation import Floats
 from sketchselect.plots import ModelPathDisplay
@@ -280,7 +280,7 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
     `n_models`, `n_folds`: Models on the path, and at most so many folds.
     """
     errors = []
-    for problem, moments in steps("cross-validation: folds", splits, n_folds):
+    for problem, moments in track("cross-validation: folds", splits, n_folds):
         candidates = solve(problem)
         # A fold of many columns is little else than its covariance, of which the models need few columns.
         used = np.unique(np.concatenate([candidate.support for candidate in candidates]))

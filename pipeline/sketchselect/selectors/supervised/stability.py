@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from sketchselect._progress import steps
+from sketchselect._progress import track
 from sketchselect._sklearn import clone
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, warn
@@ -206,7 +206,7 @@ class StabilitySelector(TargetMixin, BaseSelector):
         with warnings.catch_warnings():
             # Half of the rows may have one value of the target, or be few.
             ignore_early_warnings()
-            for pair in steps("stability: pairs of halves", range(int(self.n_pairs)), int(self.n_pairs)):
+            for pair in track("stability: pairs of halves", range(int(self.n_pairs)), int(self.n_pairs)):
                 first = self._halves(pair)
                 for buckets in (np.flatnonzero(first), np.flatnonzero(~first)):
                     half = reduce(lambda a, b: a.merge(b), (summary[int(i)] for i in buckets))
