@@ -206,14 +206,13 @@ def _from_json(values: Sequence[float | None]) -> Floats:
 
 
 PARALLEL = 0.95
-"""Share of the mean in the squares of rows of unit length from which they are nearly parallel."""
+"""Share of all squares that the mean has from which on rows of unit length are called nearly parallel."""
 
 ALL_EQUAL = 1e-6 * float(np.finfo(np.float64).eps) ** 2
-"""Scatter of rows of unit length that are all equal, at most, by their weight: the rounding of a rounding."""
-
+"""Largest scatter, divided by the weight, of rows of unit length that are all equal: the rounding of a rounding."""
 
 WHOLE_FACTOR = 40
-"""Bytes that selecting takes for each entry of a sketch that is put together."""
+"""Bytes that selecting takes for each entry of a sketch whose panels are put together."""
 
 GONE = (
     "the workers that held the panels of this sketch ended with the fit, and this process had no room for it; give fit "
@@ -505,7 +504,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             which are the selected ones (``column=level``); "dates" reads dates as days.
         """
         source = self._opened(X, y, sample_weight, run)
-        # Its panels are in the memory of the workers.
+        # The panels of an earlier fit would take the workers' memory in this one.
         self._let_go_of_panels("the panels of this sketch made room for a later fit, which failed; fit again")
         with self._collected(source, run, keeps_panels=self.selects_in_panels) as summary:
             self.summary_ = summary
@@ -581,13 +580,13 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     def _collected(
         self, source: Source, run: PreparedKeywords, *, keeps_panels: bool = False
     ) -> Iterator[Summary[Any]]:
-        """Yield the summary of a source, while the workers that made it are there."""
-        given = run.pop("prepare", None)
+        """Yield the summary of a source while the workers that made it still run, and may hold its panels."""
+        has_steps = bool(run.pop("prepare", None))
         self.__dict__.pop("steps_", None)
         self._n_made = None
         with fit_options(source.matrix, source.target, source.weight, **run) as options:
             options = options.but(keeps_panels=keeps_panels)
-            if given:
+            if has_steps:
                 source = fitted_source(source, options)
                 self.steps_ = source.prepare
                 self._n_made = source.n_columns if self._encode else None
@@ -597,19 +596,19 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             ends = keeps_panels and not options.engine.stays_open
             try:
                 yield self.complete(self.collect_source(source, options), source, options)
-                held = self.__dict__.get("summary_")
+                sketch = self.__dict__.get("summary_")
                 if (
                     ends
-                    and isinstance(held, PanelledDirections)
-                    and WHOLE_FACTOR * held.n_features * held.size <= available_nbytes()
+                    and isinstance(sketch, PanelledDirections)
+                    and WHOLE_FACTOR * sketch.n_features * sketch.size <= available_nbytes()
                 ):
-                    self.summary_ = held.whole()
+                    self.summary_ = sketch.whole()
             finally:
                 if ends:
                     self._let_go_of_panels(GONE)
 
     def _let_go_of_panels(self, why: str) -> None:
-        """Keep what is known of a sketch in panels besides these."""
+        """Replace a sketch in panels by what is known of it without them, so that their memory is free."""
         if isinstance(summary := self.__dict__.get("summary_"), PanelledDirections):
             self.summary_ = summary.without_panels(why)
 
@@ -623,12 +622,11 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             return
         nbytes = WHOLE_FACTOR * rows.n_columns * int(description.parameters()["size"])
         if nbytes > (available := available_nbytes()):
-            what, instead = (
-                f"{self.method} selects from",
-                "take a method that chooses columns on the panels of a sketch",
-            )
             if self.selects_in_panels:
                 what, instead = "collect needs", "call fit, which chooses columns on the panels of the sketch"
+            else:
+                what = f"{self.method} selects from"
+                instead = "take a method that chooses columns on the panels of a sketch"
             raise WillNotFit(
                 f"{rows.matrix.address}: {what} the whole sketch, which takes {format_bytes(nbytes)} of memory in this "
                 f"process, and there are {format_bytes(available)}; {instead} (the page how_big names such methods)"

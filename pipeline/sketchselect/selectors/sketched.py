@@ -33,6 +33,12 @@ from sketchselect.summaries import BatchDirections, ColumnStats, FrequentDirecti
 
 Sketch = FrequentDirections | BatchDirections
 
+EQUAL = 1e-6
+"""Relative difference of the largest and the smallest variance below which rounding, of float32 too, decides."""
+
+N_NONZERO = 200
+"""Most columns in a regression by default: the coefficients of later ones are small."""
+
 
 class SketchedSelector(BaseSelector):
     """Base of the selectors with k = `n_components` directions of a sketch of `sketch_size` rows.
@@ -96,12 +102,11 @@ class SketchedSelector(BaseSelector):
         )
 
     def _directions(self, summary: Sketch, about: About) -> Directions | PanelDirections:
-        if not isinstance(summary, BatchDirections):
-            in_panels = self.selects_in_panels
-            return column_directions(summary, about) if in_panels else directions_about(summary, about)
-        if about == "mean":
-            raise Incompatible(f'a {summary.kind} summary is of rows about zero; set about="zero"')
-        return summary.directions
+        if isinstance(summary, BatchDirections):
+            if about == "mean":
+                raise Incompatible(f'a {summary.kind} summary is of rows about zero; set about="zero"')
+            return summary.directions
+        return column_directions(summary, about) if self.selects_in_panels else directions_about(summary, about)
 
     def _components(self, n_features: int) -> int:
         return max(min(10, n_features - 1), 1) if self.n_components is None else int(self.n_components)
@@ -120,7 +125,7 @@ class SketchedSelector(BaseSelector):
 def n_significant(squares: Floats, n_features: int, n_components: int) -> int:
     """Return how many of the first `n_components` directions are above the rounding of the largest."""
     top = float(squares[0]) if squares.size else 0.0
-    # Directions at rounding level are noise, which a division by their size would blow up.
+    # Directions at rounding level are noise, which the scores would divide by its own size.
     count = int(np.count_nonzero(squares > n_features * float(np.finfo(np.float64).eps) * top))
     return min(n_components, count)
 
@@ -321,13 +326,6 @@ class VarianceSelector(BaseSelector):
                     f'selects; choose another method, or leave out "{Standardise.name}" where it is a step'
                 )
         return self._selection(summary, np.sort(rank(scores)[:n_select]), scores, n_features_to_select=n_select)
-
-
-EQUAL = 1e-6
-"""Relative difference of the largest and the smallest variance up to which rounding decides, of float32 too."""
-
-N_NONZERO = 200
-"""Most columns in a regression by default: the coefficients of later ones are small."""
 
 
 def resolved_nonzero(n_nonzero: int | None, n_select: int) -> int:
