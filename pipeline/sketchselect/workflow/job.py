@@ -390,7 +390,7 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "job": job,
         "source": {**session.matrix.describe(), "identity": session.identity, **session.watched},
-        "prepare": list(session.prepare),
+        "prepare": list(session.prepare_labels),
         "prepared_columns": session.n_columns,
         "selection": {
             "method": selection.method,

@@ -294,7 +294,7 @@ class Session:
         self.steps, self.statistics = fit.steps, fit.statistics
 
     @property
-    def prepare(self) -> tuple[str, ...]:
+    def prepare_labels(self) -> tuple[str, ...]:
         """Labels of the prepare steps."""
         return tuple(step.label for step in self.steps)
 
@@ -315,7 +315,7 @@ class Session:
 
     @property
     def selects_apart(self) -> bool:
-        """Whether the method needs counts, and the prepare steps change them."""
+        """Whether the method selects from other rows than the prepared ones: it needs counts, and there are steps."""
         return self.selector.needs_counts and bool(self.steps)
 
     @property
@@ -324,11 +324,21 @@ class Session:
         return replace(self.source, prepare=()) if self.selects_apart else self.source
 
     @property
+    def summary_source(self) -> Source:
+        """The rows of ``summary.sks``: prepared, with the target if the method selects from this summary."""
+        return self.rows if self.selects_apart else self.source
+
+    @property
     def rows(self) -> Source:
         """The prepared rows, all columns, without a target."""
         from sketchselect.execution import Source
 
         return Source(self.matrix, None, None, self.steps)
+
+    @property
+    def written_rows(self) -> Source:
+        """The prepared rows as ``features.zarr`` has them: missing values are written as such."""
+        return replace(self.rows, takes_missing=self.config.input.nonfinite == "missing")
 
     def labelled_rows(self, labels_file: str) -> Source:
         """Return the prepared rows with published labels as their target."""
@@ -489,7 +499,7 @@ class Session:
             "source": self.identity,
             "shape": list(self.matrix.shape),
             "feature_names": names_digest(self.matrix.feature_names),
-            "prepare": list(self.prepare),
+            "prepare": list(self.prepare_labels),
             "policies": [inputs.nonfinite, inputs.missing_chunks],
             "partition_bytes": self.config.execution.partition_bytes,
             **further,

@@ -81,8 +81,9 @@ def certify_folder(
             raise SourceChanged(f"{address}: it has {problem} since the run read it; run the job again")
         if not session.is_prepared:
             prepare(session)
-        if list(session.prepare) != content["prepare"]:
-            raise Incompatible(f"{path}: the run prepared rows by {content['prepare']}, now {list(session.prepare)}")
+        labels = list(session.prepare_labels)
+        if labels != content["prepare"]:
+            raise Incompatible(f"{path}: the run prepared rows by {content['prepare']}, now {labels}")
         certificate = _measured(session, bound)
         session.close_engine()
         _add(session, content, certificate)
@@ -257,8 +258,8 @@ def verify_run(
         with _checking(checks, "preparation") as add:
             if not session.is_prepared and session.statistics is None:
                 session.fit_with(codec.load(path / columns.STEPS_FILE))  # As the run fitted the steps
-            same = list(session.prepare) == content["prepare"]
-            steps = ", ".join(session.prepare) or "no steps"
+            same = list(session.prepare_labels) == content["prepare"]
+            steps = ", ".join(session.prepare_labels) or "no steps"
             add(same, steps if same else f"{steps}; the run's are {', '.join(content['prepare'])}")
         with _checking(checks, "summary.sks") as add:
             summary = columns.load_summary(session)
@@ -371,7 +372,7 @@ def _read_again(session: Session, summary: Summary[Any]) -> tuple[bool, str]:
     """Return whether all rows, read again, give the same bits."""
     session.selector.inspect_rows(session.source)
     description = columns.description(session.config, session.selector, session.n_columns)
-    source = session.rows if session.selects_apart else session.source
+    source = session.summary_source
     options = session.pass_options.but(checkpoint=None, keeps_panels=columns.selects_in_panels(session))
     again = summarize_source(source, description, options, stage="verify").value
     # Earlier versions, of which a run may be or have resumed, did not count filled values.
@@ -415,7 +416,7 @@ def _features(session: Session) -> tuple[bool, str]:
     """Return whether the stored features have the bits of the source's rows."""
     folder = session.folder.path
     support = tables.read_selection(folder / "selection.json").support
-    source, options = columns.written_rows(session), session.pass_options.but(checkpoint=None)
+    source, options = session.written_rows, session.pass_options.but(checkpoint=None)
     differing = differing_rows(source, support, folder / "features.zarr", options)
     text = f"of {source.n_rows:,} rows compared with the source"
     places = ", ".join(f"{start} to {stop - 1}" for start, stop in differing[:5])

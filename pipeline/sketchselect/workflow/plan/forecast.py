@@ -889,7 +889,7 @@ class _Walk:
 
     def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
         session, path = self.session, self.folder / "features.zarr"
-        source = column_stage.written_rows(session)
+        source = session.written_rows
         if self.config.cluster is not None:
             self.engine.least_rows = self.config.cluster.n_clusters
         with self.stage("write features"):

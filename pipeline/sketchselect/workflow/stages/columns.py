@@ -162,7 +162,7 @@ def summarize(session: Session) -> Summary[Any]:
                 f"{folder.path}: the workers cannot write there; output.dir must be a folder that this process and "
                 "every worker share"
             )
-        source = _summarized(session)
+        source = session.summary_source
         options = session.pass_options.but(keeps_panels=selects_in_panels(session))
         _state_projection(session, source, bundle)
         result = summarize_source(source, bundle, options)
@@ -183,15 +183,10 @@ def summarize(session: Session) -> Summary[Any]:
         return summary
 
 
-def _summarized(session: Session) -> Source:
-    """Return the rows of ``summary.sks``."""
-    return session.rows if session.selects_apart else session.source
-
-
 def selects_in_panels(session: Session) -> bool:
     """Return whether a wide sketch stays in panels of columns: the rows are sparse, and the method needs no more."""
     bundle = description(session.config, session.selector, session.n_columns)
-    return session.selector.selects_in_panels and source_for(_summarized(session), bundle).is_sparse
+    return session.selector.selects_in_panels and source_for(session.summary_source, bundle).is_sparse
 
 
 def load_summary(session: Session, held: Panels | None = None) -> Summary[Any]:
@@ -375,7 +370,7 @@ def write_selected(
             path = folder.staging("features.zarr")
             view = view_of(summary)
             let_go(summary)  # a pass over the rows needs the memory
-            result = write_features(written_rows(session), selection.support, path, view, seed, session.pass_options)
+            result = write_features(session.written_rows, selection.support, path, view, seed, session.pass_options)
             session.add_statistics(entry, result.stats)
             session.require_unchanged()
             folder.publish("features.zarr")
@@ -384,11 +379,6 @@ def write_selected(
         view_sample = entry.pop("view")
     policy = session.config.input.nonfinite
     return Source(open_matrix(str(folder.path / "features.zarr"), nonfinite=policy)), view_sample
-
-
-def written_rows(session: Session) -> Source:
-    """Return the prepared rows as the features have them: missing values are written as such."""
-    return replace(session.rows, takes_missing=session.config.input.nonfinite == "missing")
 
 
 def view_of(summary: Summary[Any]) -> View | None:
