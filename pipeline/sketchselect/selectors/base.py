@@ -491,11 +491,11 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
         Parameters
         ----------
-        X : anything `open_matrix` takes
+        X : anything `open_matrix` takes, of shape (n_rows, n_features)
             Path or URL of a Zarr array, ndarray, Dask array, ...
-        y : array, path or anything `open_vector` takes, optional
+        y : anything `open_vector` takes, of shape (n_rows,) or (n_rows, n_targets), optional
             Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect, and warn
-            where it is named by a text.
+            if it is given by name.
         sample_weight : array or path of shape (n_rows,), optional
         **run : prepare, client, partition_bytes, checkpoint, progress
             As in `sketchselect.summarize`. Steps of `prepare`, such as ``["impute", "standardise"]``, come before those
@@ -503,10 +503,10 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
             come. With "impute" NaN are missing values. "one-hot" makes columns of the levels of text columns, among
             which are the selected ones (``column=level``); "dates" reads dates as days.
         """
-        source = self._opened(X, y, sample_weight, run)
+        source = self._open_source(X, y, sample_weight, run)
         # The panels of an earlier fit would take the workers' memory in this one.
         self._let_go_of_panels("the panels of this sketch made room for a later fit, which failed; fit again")
-        with self._collected(source, run, keeps_panels=self.selects_in_panels) as summary:
+        with self._collecting(source, run, keeps_panels=self.selects_in_panels) as summary:
             self.summary_ = summary
             self.__dict__.pop("window_", None)
             self._refuse_constant_columns()
@@ -542,15 +542,15 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
         """
-        source = self._opened(X, y, sample_weight, run)
+        source = self._open_source(X, y, sample_weight, run)
         if not compute:
             run.pop("prepare", None)
             return self._delayed(source, run)
-        with self._collected(source, run) as summary:
+        with self._collecting(source, run) as summary:
             return summary
 
-    def _opened(self, X: Any, y: Any, sample_weight: Any, run: PreparedKeywords) -> Source:
-        """Return the source of a fit, whose steps are not fitted."""
+    def _open_source(self, X: Any, y: Any, sample_weight: Any, run: PreparedKeywords) -> Source:
+        """Return the source of a fit, opened and checked; its steps are not fitted yet."""
         self.check_parameters()
         steps = prepare.resolve(run.get("prepare"), self.prepare_steps())
         self._fills_missing = any(step.fills_missing for step in steps)
@@ -577,7 +577,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         return source
 
     @contextmanager
-    def _collected(
+    def _collecting(
         self, source: Source, run: PreparedKeywords, *, keeps_panels: bool = False
     ) -> Iterator[Summary[Any]]:
         """Yield the summary of a source while the workers that made it still run, and may hold its panels."""
