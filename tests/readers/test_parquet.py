@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
+from packaging.version import Version
 
 import sketchselect as sks
 from sketchselect import convert, open_matrix
@@ -397,7 +398,8 @@ def test_a_column_of_other_things_is_no_target(column, tmp_path):
 
 
 def test_text_of_every_type_of_arrow_is_a_target(tmp_path):
-    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+    views = [pa.string_view()] if Version(pa.__version__) >= Version("21") else []  # which older ones do not write
+    for kind in (pa.string(), pa.large_string(), *views):
         pq.write_table(pa.table({"a": [1.0, 2.0], "y": pa.array(["u", "v"], kind)}), tmp_path / "t.parquet")
         assert open_vector("y", 2, matrix=f"{tmp_path}/t.parquet").read(0, 2).tolist() == ["u", "v"]
 

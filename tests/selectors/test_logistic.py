@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
+from packaging.version import Version
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
@@ -89,7 +91,10 @@ SETS = {
 
 
 def saga(Z, y, alpha, l1_ratio):
-    other = LogisticRegression(l1_ratio=l1_ratio, C=1 / (alpha * len(y)), solver="saga", tol=1e-8, max_iter=20_000)
+    # Before scikit-learn 1.8 `l1_ratio` says nothing without the name of the penalty.
+    named = {} if Version(sklearn.__version__) >= Version("1.8") else {"penalty": "elasticnet"}
+    settings = {"l1_ratio": l1_ratio, "C": 1 / (alpha * len(y)), "solver": "saga", "tol": 1e-8, "max_iter": 20_000}
+    other = LogisticRegression(**settings, **named)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it has changed the name of its penalty
         return other.fit(Z, y)

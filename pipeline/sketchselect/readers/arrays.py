@@ -388,6 +388,8 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
         column = table.frame[name]
         if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):
             column = column.cast(narwhals.Float64)
+        if column.dtype in (narwhals.Int128, narwhals.UInt128):  # of which polars panics, which is no `Exception`
+            raise not_numeric(name, column.dtype, encode)
         try:
             values = column.to_numpy()
         except Exception as error:  # each library has errors of its own
