@@ -1,5 +1,6 @@
 """Sources that are not what they say, or end under the reader."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import zarr
 from sketchselect.errors import ChunkReadError, SourceChanged, SourceError
 from sketchselect.execution import summarize
 from sketchselect.readers import convert, open_matrix, open_vector
+from sketchselect.readers.dask import _checked_rows
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Moments
 
@@ -41,6 +43,12 @@ def test_a_chunk_of_a_graph_that_is_cut_has_the_rows_that_it_states(height):
         matrix.read_rows(10, 20)
     with pytest.raises(ChunkReadError, match=rf"entries 10 to 19: .* with shape 4000, and should have {height}; give"):
         open_vector(chunks_of(ROWS[:, 0], height), 4 * height).read(10, 20)
+
+
+def test_of_many_chunks_only_those_that_are_read_are_checked():
+    rows = _checked_rows(da.ones((4000, 3), chunks=(4, 3)), (2, 10))
+    assert [len(layer) for name, layer in rows.__dask_graph__().layers.items() if "of_shape" in name] == [3]
+    assert rows.compute().shape == (8, 3)
 
 
 def test_a_chunk_that_is_as_stated_is_cut():
@@ -112,6 +120,7 @@ def test_a_parquet_file_that_is_encrypted_is_said_to_be(tmp_path, footer):
 
 
 CUT_SHORT = """
+import mmap
 import os
 import numpy as np
 from sketchselect import open_matrix, summarize
@@ -166,6 +175,12 @@ def test_mapped_arrays_are_read(tmp_path):
     os.truncate(tmp_path / "rows.bin", 70_000)
     with pytest.raises(SourceChanged, match="cut short"):
         open_matrix(mapped[:10]).read_rows(0, 3)
+
+
+def test_memory_that_is_mapped_without_a_file_is_read():
+    shared = np.ndarray((3, 2), buffer=mmap.mmap(-1, 48))
+    shared[:] = 1.5
+    assert np.array_equal(open_matrix(shared).read_rows(1, 3), shared[1:])
 
 
 @pytest.mark.parametrize(
@@ -242,13 +257,20 @@ def test_damaged_metadata_of_hdf5_is_one_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_matrix_market_file_that_is_cut_in_a_number_does_not_kill_the_process(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "other", "message"),
+    [
+        ("real", "", "line 32 must be row, column, a number such as 1.5e3"),
+        ("complex", " 1", "values of type complex128 are not real numbers"),
+    ],
+)
+def test_a_matrix_market_file_that_is_cut_in_a_number_does_not_kill_the_process(tmp_path, kind, other, message):
     # SciPy's parser had read on beyond the end of "3.31E-".
     (tmp_path / "rows.mtx").write_text(
-        "%%MatrixMarket matrix coordinate real general\n30 7 86\n"
-        + "".join(f"{row} 2 7.93E-1\n" for row in range(1, 30))
-        + "30 6 3.31E-"
+        f"%%MatrixMarket matrix coordinate {kind} general\n30 7 86\n"
+        + "".join(f"{row} 2{other} 7.93E-1\n" for row in range(1, 30))
+        + f"30 6{other} 3.31E-"
     )
     code = "import sketchselect; sketchselect.open_matrix('rows.mtx')"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert "rows.mtx: line 32 must be row, column, a number such as 1.5e3" in done.stderr, done
+    assert f"rows.mtx: {message}" in done.stderr, done

@@ -287,8 +287,26 @@ def test_a_store_has_the_names_of_the_rows_of_a_frame_with_any_index(tmp_path, i
 
 def test_dates_of_an_index_are_said_not_to_be_in_the_store(tmp_path):
     frame = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.to_datetime(["2026-01-01", "2026-02-01"]).rename("day"))
-    with pytest.warns(UserWarning, match="the index 'day', the names of the rows, is not in the store"):
-        convert(frame, tmp_path / "dated.zarr")
+    dask_frames = pytest.importorskip("dask.dataframe")
+    for source in (frame, dask_frames.from_pandas(frame, npartitions=1)):
+        with pytest.warns(UserWarning, match="the index 'day', the names of the rows, is not in the store"):
+            convert(source, tmp_path / "dated.zarr")
+        assert open_matrix(tmp_path / "dated.zarr").row_names is None
+
+
+def test_names_that_are_missing_in_an_index_of_dask_are_said(tmp_path):
+    dask_frames = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.Index(["x", None], name="wine"))
+    source = dask_frames.from_map(lambda part: part, [frame, frame], meta=frame.iloc[:0])
+    with pytest.warns(UserWarning, match="the index 'wine', the names of the rows, is not in the store"):
+        convert(source, tmp_path / "named.zarr")
+    assert open_matrix(tmp_path / "named.zarr").row_names is None
+
+
+def test_categories_with_a_missing_one_do_not_name_the_rows():
+    for categories in ([7, 5, None], ["x", None, "y"]):
+        frame = pd.DataFrame({"a": [1.0, 2.0, 4.0]}, index=pd.CategoricalIndex(categories))
+        assert np.array_equal(open_matrix(frame).read_rows(0, 3), frame.to_numpy())
 
 
 def test_names_of_rows_that_a_store_does_not_have_are_said(tmp_path):

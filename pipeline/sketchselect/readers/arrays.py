@@ -170,7 +170,13 @@ def require_mapped(values: Array, address: str) -> None:
         if isinstance(base, np.memmap):
             first = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY
         base = base.base
-    if isinstance(base, mmap.mmap) and base.size() < first + len(base):
+    if not isinstance(base, mmap.mmap):
+        return
+    try:
+        size = base.size()
+    except (OSError, ValueError):  # memory without a file, as processes share it
+        return
+    if size < first + len(base):
         raise SourceChanged(
             f"{address}: the file that it is mapped from was cut short; write it again, and open it anew"
         )
@@ -282,7 +288,8 @@ def frame_index(frame: Any) -> FrameIndex | None:
     """Return the names of the rows of a data frame: text or whole numbers, unless pandas numbered the rows."""
     index = frame.index
     if type(index).__name__ == "CategoricalIndex":
-        index = index.astype(index.categories.dtype)
+        kind = index.categories.dtype
+        index = index.astype(np.float64 if index.hasnans and kind.kind in "iu" else kind)
     # A date can be written in many ways, see `unread_index`.
     is_numbered = type(index).__name__ == "RangeIndex" and index.name is None
     if is_numbered or getattr(index, "inferred_type", None) not in ("string", "integer"):

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
-from sketchselect.readers.arrays import ArrayVector, in_scipy, not_numeric, unread_index
+from sketchselect.readers.arrays import ArrayVector, FrameIndex, frame_index, in_scipy, not_numeric, unread_index
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix, warn_of_rounding
 from sketchselect.readers.tables import (
     EncodedFrame,
@@ -84,10 +85,18 @@ class LazyIndex(Mapping[str, ArrayVector]):
         self._index = frame.index
 
     @cached_property
+    def _computed(self) -> Any:
+        return self._index.compute()
+
+    def row_names(self) -> FrameIndex | None:
+        """Return the names of the rows, as of a data frame of pandas, if the index has a title."""
+        return None if self._index.name is None else frame_index(SimpleNamespace(index=self._computed))
+
+    @cached_property
     def _columns(self) -> dict[str, ArrayVector]:
         if self._index.name is None:
             return {}
-        index = self._index.compute()
+        index = self._computed
         if index.inferred_type == "string":
             return {str(index.name): ArrayVector(np.asarray(index, dtype=str), "index")}
         if index.inferred_type == "integer":
@@ -207,7 +216,7 @@ class DaskMatrix(Matrix):
         return type(self).__name__, self.array.name, self.source_id, self.nonfinite, self.axes
 
     def _rows(self, start: int, stop: int) -> Any:
-        rows = _checked(self.array, (start, stop))[start:stop]
+        rows = _checked_rows(self.array, (start, stop))
         block = _compute(rows, f"{self.address}: {self.axes[0]}s {start} to {stop - 1}")
         return as_csr(block, self.address, start) if self.is_sparse else block
 
@@ -251,7 +260,7 @@ class DaskVector(Vector):
         return type(self).__name__, self.array.name
 
     def _entries(self, start: int, stop: int) -> Any:
-        entries = _checked(self.array, (start, stop))[start:stop]
+        entries = _checked_rows(self.array, (start, stop))
         return _compute(entries, f"{self.address}: entries {start} to {stop - 1}")
 
     def identity(self) -> str | None:
@@ -284,7 +293,7 @@ def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, A
     cuts = tuple(edges)
     sizes = tuple(int(n) for n in np.diff(cuts))
     pieces = [
-        _checked(array, cuts)[cuts[0] : cuts[-1]].rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
+        _checked_rows(array, cuts).rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
         for array in arrays
     ]
     graph: dict[Any, Any] = {}
@@ -298,31 +307,45 @@ def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, A
     return graph, keys
 
 
-def _checked(array: Any, cuts: tuple[int, ...]) -> Any:
-    """Return an array whose chunks must have the shape that it states, where a chunk is cut: rows too many are cut off.
+def _checked_rows(array: Any, cuts: tuple[int, ...]) -> Any:
+    """Return the rows of an array from the first to the last cut.
 
-    A whole chunk of another shape is noticed in its partition.
+    Where a chunk is cut, chunks must have the shape that is stated: rows too many are cut off. A whole chunk of another
+    shape is noticed in its partition.
     """
-    if {0, *itertools.accumulate(array.chunks[0])}.issuperset(cuts):
-        return array
+    edges = (0, *itertools.accumulate(array.chunks[0]))
+    if set(edges).issuperset(cuts):
+        return array[cuts[0] : cuts[-1]]
     import dask.array as da
     from dask.layers import ArraySliceDep
 
+    first, last = edges[bisect_right(edges, cuts[0]) - 1], edges[bisect_left(edges, cuts[-1])]
+    chunks = array[first:last]  # not all those of the array: each takes time
     axes = tuple(range(array.ndim))
-    places = ArraySliceDep(array.chunks)
-    return da.blockwise(
-        _of_shape, axes, array, axes, places, axes, dtype=array.dtype, meta=array._meta, align_arrays=False
+    places = ArraySliceDep(chunks.chunks)
+    checked = da.blockwise(
+        _of_shape,
+        axes,
+        chunks,
+        axes,
+        places,
+        axes,
+        first=first,
+        dtype=array.dtype,
+        meta=array._meta,
+        align_arrays=False,
     )
+    return checked[cuts[0] - first : cuts[-1] - first]
 
 
-def _of_shape(chunk: Any, place: tuple[slice, ...]) -> Any:
-    """Return a chunk; raise `ChunkReadError` unless it has the shape that belongs to its place in the array."""
+def _of_shape(chunk: Any, place: tuple[slice, ...], first: int) -> Any:
+    """Return a chunk; raise `ChunkReadError` unless it has the shape of its place behind row `first` of the array."""
     stated = tuple(part.stop - part.start for part in place)
     if chunk.shape != stated:
         shapes = (" x ".join(map(str, shape)) for shape in (chunk.shape, stated))
         raise ChunkReadError(
             "the chunk from row {} came with shape {}, and should have {}; give the array the chunks that it "
-            "has".format(place[0].start, *shapes)
+            "has".format(first + place[0].start, *shapes)
         )
     return chunk
 

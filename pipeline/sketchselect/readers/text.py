@@ -27,7 +27,7 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
-from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
+from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, require_numeric
 from sketchselect.readers.row_order import repeat_in_words, second_of_two
 from sketchselect.readers.stored import MATRICES, LoadedMatrix
 from sketchselect.readers.tables import is_missing_field
@@ -568,6 +568,8 @@ class MarketMatrix(LoadedMatrix):
                     f"{self.path}: {n_rows:,} rows of {n_entries:,} entries take {format_bytes(needed)}, more than "
                     "this machine's memory; write it in parts, or correct its second line"
                 )
+            if kind.lower() == "complex":
+                require_numeric(np.dtype(complex), self.path)
             # First: SciPy's parser reads beyond a damaged line.
             _require_numbers(self.path, layout, kind)
             values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
@@ -594,9 +596,7 @@ def _require_numbers(path: str, layout: str, kind: str) -> None:
 
     SciPy takes what a field begins with: 1 of 1D5, 1,5 and 0x10, and of 1e5 where the first line says integer.
     """
-    entry = _MARKET_ENTRIES.get(kind.lower())
-    if entry is None:  # complex numbers, which are refused
-        return
+    entry = _MARKET_ENTRIES[kind.lower()]
     fields = ([rb"\d++"] * 2 if layout == "coordinate" else []) + ([entry] if entry else [])
     lines = re.compile(rb"(?:[ \t]*+(?:" + rb"[ \t]++".join(fields) + rb")?+[ \t\r]*+(?:\n|\Z))*+")
     with _opened(Location(path), "rb") as file:

@@ -370,8 +370,9 @@ def convert(
     Text columns of a ``.csv`` file are no features: the store becomes a group with the numbers in ``X`` and each such
     column in ``obs``, for a job's target or labels and the steps ``one-hot`` and ``dates``. So does every column left
     out by ``key="-id,outcome"``, which these steps do not take. The first column of the file, if it is text or left
-    out, names the rows. Empty fields and NA become NaN. A warning says so. The index of a table of Parquet, pandas or
-    Dask and the names of the rows of AnnData go into ``obs`` too, but for those that pandas numbered.
+    out, names the rows. Empty fields and NA become NaN. A warning says so. The index of a table of Parquet or pandas,
+    one of Dask if it has a title, and the names of the rows of AnnData go into ``obs`` too, but for those that pandas
+    numbered.
 
     Parameters
     ----------
@@ -493,7 +494,11 @@ def _seal_columns(folder: Location, names: Iterable[str], columns: Sequence[Any]
 
 
 def _warn_of_lost_names(matrix: Matrix) -> None:
-    titles = [getattr(matrix.row_names, "name", None), *(matrix.unread_columns if matrix.in_memory else ())]
+    others = matrix.unread_columns
+    titles = [
+        getattr(matrix.row_names, "name", None),
+        *(others if matrix.in_memory or isinstance(others, LazyIndex) else ()),
+    ]
     if title := next(filter(None, titles), None):
         warn(
             f"{matrix.address}: the index {title!r:.80}, the names of the rows, is not in the store, so that targets "
@@ -604,10 +609,9 @@ def _index_of(matrix: Matrix) -> tuple[str | None, Any]:
     """Return the title and the entries of the names of the rows; no title where a row has none."""
     names: Any = matrix.row_names
     if names is None and isinstance(matrix.unread_columns, LazyIndex):
-        title, names = next(iter(matrix.unread_columns.items()), (None, None))
-    else:
-        title = getattr(names, "name", None) or "_index"  # that of AnnData where there is no title
-    if names is None or title is None or not _NODE.fullmatch(title):
+        names = matrix.unread_columns.row_names()
+    title = getattr(names, "name", None) or "_index"  # that of AnnData where there is no title
+    if names is None or not _NODE.fullmatch(title):
         return None, names
     if title.startswith("__") or title == ROOT or not title.strip("."):
         return None, names
