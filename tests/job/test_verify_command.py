@@ -348,3 +348,5 @@ def test_a_key_that_a_manifest_lacks_is_named(finished: Path, tmp_path: Path) ->
     out = Path(shutil.copytree(finished, tmp_path / "out"))
     (out / "manifest.json").write_text("{}")
     refused(cli("verify", out), 1, "manifest.json", "without 'job'")
+    (out / "manifest.json").write_text('{"job": {"input": 1, "output": {"dir": "out"}}}')
+    refused(cli("evaluate", out), 1, "manifest.json", "damaged, not as a run writes it")

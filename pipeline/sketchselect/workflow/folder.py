@@ -477,7 +477,7 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
     except (DamagedFile, Incompatible):
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"without {error}" if isinstance(error, KeyError) else "not as a run writes it"
         raise DamagedFile(f"{path / 'manifest.json'}: damaged, {reason}; run the job again") from None
 
