@@ -173,6 +173,7 @@ def test_the_one_standard_error_rule():
     assert best_by_validation(errors, "1se") == 2
     # Rounding does not decide between models of equal errors.
     assert best_by_validation(np.vstack([errors, errors[3] * (1 - 1e-15)]), "min") == 3
+    assert best_by_validation(np.vstack([np.full(3, np.inf), errors]), "min") == 4
     X, y = linear()
     best, sparse = sks.LassoPath(cv=5).fit(X, y), sks.LassoPath(cv=5, cv_rule="1se").fit(X, y)
     assert sparse.path_.chosen < best.path_.chosen

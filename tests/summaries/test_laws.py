@@ -202,7 +202,7 @@ def test_laws(law, matrix):
     LAWS[law].verify(matrix)
 
 
-@pytest.mark.share(16, 240)
+@pytest.mark.share(16, 294)
 @pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.sparse])
 def test_sparse_laws(law, matrix):
     LAWS[law].verify_sparse(matrix)

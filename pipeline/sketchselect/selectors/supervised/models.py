@@ -313,8 +313,8 @@ def best_by_validation(errors: Floats, rule: Rule) -> int:
     mean = errors.mean(axis=1)
     # A column that depends on those before it, as the second of two levels, changes errors by rounding alone; so does
     # any column once others give the target exactly.
-    least = mean.min()
-    best = int(np.argmin(mean > least + _EQUAL * abs(least) + _EXACT * abs(mean[0])))
+    least, rounding = mean.min(), _EXACT * abs(mean[0]) if np.isfinite(mean[0]) else 0.0
+    best = int(np.argmin(mean > least + _EQUAL * abs(least) + rounding))
     if rule == "min" or errors.shape[1] < 2:
         return best
     slack = float(errors[best].std(ddof=1)) / np.sqrt(errors.shape[1])
