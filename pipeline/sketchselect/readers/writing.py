@@ -364,8 +364,8 @@ def convert(
     Names, shape and type have a digest, which is checked whenever the store is opened, and so have all chunk files in
     their order, for `sketchselect verify`.
     The array is written next to its destination and renamed when complete (in an object store copied, its document
-    last), so an interrupted run leaves nothing under the final name. Needs memory for a few chunk rows; archives and
-    Matrix Market files are read whole.
+    last), so an interrupted run leaves nothing under the final name. Needs memory for a few chunk rows, and for
+    the index of a frame of Dask; archives and Matrix Market files are read whole.
 
     Text columns of a ``.csv`` file are no features: the store becomes a group with the numbers in ``X`` and each such
     column in ``obs``, for a job's target or labels and the steps ``one-hot`` and ``dates``. So does every column left
