@@ -310,8 +310,8 @@ def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, A
 def _checked_rows(array: Any, cuts: tuple[int, ...]) -> Any:
     """Return the rows of an array from the first to the last cut.
 
-    Where a chunk is cut, chunks must have the shape that is stated: rows too many are cut off. A whole chunk of another
-    shape is noticed in its partition.
+    A chunk that is cut must have the shape that the array states, since a slice would drop surplus rows silently. A
+    whole chunk of another shape is noticed in its partition.
     """
     edges = (0, *itertools.accumulate(array.chunks[0]))
     if set(edges).issuperset(cuts):
