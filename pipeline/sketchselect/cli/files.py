@@ -534,42 +534,29 @@ def assign(
     from sketchselect.prepare import FILLING_STEP, encodings, resolve
     from sketchselect.readers import open_matrix
     from sketchselect.readers.base import require_few_dropped
-    from sketchselect.workflow.assignment import (
-        AssignBlock,
-        Assigned,
-        assigned_csv,
-        assigned_header,
-        columns_of_run,
-        columns_to_read,
-        names_of_rows,
-        prediction_names,
-        read_assignment,
-        replaced_in_words,
-        require_kinds_of_run,
-        unneeded,
-    )
+    from sketchselect.workflow import assignment
     from sketchselect.workflow.session import engine_for
     from sketchselect.workflow.stages.model import rates_in_words
     from sketchselect.workflow.summary_files import require_replaceable
     from sketchselect.workflow.tables import csv_text
 
     options = storage_options(storage)
-    rules = read_assignment(target)
+    rules = assignment.read_assignment(target)
     no_features, left_out = rules["no_features"], list[str]()
     if key is None:
-        key, no_features, left_out = columns_to_read(source, rules, options)
+        key, no_features, left_out = assignment.columns_to_read(source, rules, options)
     vectors = (*no_features, row_names or rules.get("row_names"))
     entries = resolve(rules["prepare"])
     inputs: dict[str, Any] = {"key": key, "storage_options": options, "nonfinite": rules["nonfinite"]}
     matrix = open_matrix(source, **inputs, vectors=vectors, encode=encodings(entries))
-    names, title = names_of_rows(matrix, row_names, rules, options)
-    header = assigned_header(rules, title)
+    names, title = assignment.names_of_rows(matrix, row_names, rules, options)
+    header = assignment.assigned_header(rules, title)
     require_replaceable(output, ".csv", csv_text([header]).encode(), b"row,", source=source)
-    matrix, notes, absent = columns_of_run(matrix, rules, entries)
+    matrix, notes, absent = assignment.columns_of_run(matrix, rules, entries)
     notes = [*left_out, *notes]
-    require_kinds_of_run(matrix, rules)
+    assignment.require_kinds_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
-    leaf = AssignBlock(
+    leaf = assignment.AssignBlock(
         tuple(rules["support"]),
         rules["dtype"],
         None if weights is None else np.array(weights),
@@ -582,11 +569,13 @@ def assign(
         passes = PassOptions(engine, progress=progress)
         plain = Source(matrix, prepare=entries, takes_missing=rules["nonfinite"] == "missing")
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
-        notes += unneeded(matrix, rules, steps, absent)
+        notes += assignment.unneeded(matrix, rules, steps, absent)
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True, counts="replaced")
         state = matrix.shape[0] * (4 + 8 * n_outputs)
         try:
-            result = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
+            result = reduce_blocks(
+                rows, Reduction(leaf, assignment.Assigned.followed_by, "assign", state_nbytes=state), passes
+            )
         except NotFinite as error:
             place, given, _ = str(error).partition("; clean the data")
             cure = f"; leave such rows out, or run again with {FILLING_STEP}, which then fills new rows too"
@@ -594,10 +583,10 @@ def assign(
     if result.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
         notes += [require_few_dropped(matrix.address, result.stats.rows_dropped, shape[0], max_dropped, confirm)]
-    notes += replaced_in_words(result.value.replaced, steps, matrix, absent)
-    write_atomically(output, assigned_csv(result.value, model, header, names, matrix.shape[0]).encode())
+    notes += assignment.replaced_in_words(result.value.replaced, steps, matrix, absent)
+    write_atomically(output, assignment.assigned_csv(result.value, model, header, names, matrix.shape[0]).encode())
     outputs = [f"assigned to {counted(len(centers), 'cluster')}"] if centers is not None else []
-    outputs += [f"with predictions of {', '.join(prediction_names(model))}"] if model is not None else []
+    outputs += [f"with predictions of {', '.join(assignment.prediction_names(model))}"] if model is not None else []
     if model is not None and (rates := model.get("misclassification")) is not None:
         notes = [f"note: {rates_in_words(rates)}, of the run's model", *notes]
     n_rows = matrix.shape[0]

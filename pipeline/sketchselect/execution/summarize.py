@@ -23,15 +23,8 @@ from sketchselect.linalg.validation import block_dtype
 from sketchselect.prepare import Step
 from sketchselect.readers.base import ENTRY_NBYTES, Partitions, accepted_size
 from sketchselect.readers.views import FirstRows, missing_allowed
-from sketchselect.summaries import KINDS, StepStatistics, Summary
+from sketchselect.summaries import KINDS, StepStatistics, Summary, moment_panels
 from sketchselect.summaries.base import Ranges, SparseRows
-from sketchselect.summaries.moment_panels import (
-    PANEL_PARTITION_NBYTES,
-    ComomentPanel,
-    assemble,
-    is_wide_sketch,
-    split_in_passes,
-)
 
 
 @dataclass(frozen=True)
@@ -147,19 +140,19 @@ def plan_summary(
     sparse = source.is_sparse
     passes: Passes = {None: [description]}
     if sparse or description.has_panels:
-        passes = split_in_passes(description, *shape, sparse=sparse)
-    is_wide = any(isinstance(part, ComomentPanel) for parts in passes.values() for part in parts)
+        passes = moment_panels.split_in_passes(description, *shape, sparse=sparse)
+    is_wide = any(isinstance(part, moment_panels.ComomentPanel) for parts in passes.values() for part in parts)
     if is_wide and options.partition_bytes is None:
-        options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
+        options = options.but(partition_bytes=accepted_size(source.matrix, moment_panels.PANEL_PARTITION_NBYTES))
     partitions = source_partitions(source, options.partition_bytes)
     plans, caller_nbytes = [], 0
     for member, parts in passes.items():
-        if isinstance(parts[-1], ComomentPanel):
+        if isinstance(parts[-1], moment_panels.ComomentPanel):
             caller_nbytes += 8 * parts[-1].stop ** 2  # the whole co-moment, which the caller puts together
         for i, part in enumerate(parts, 1):
             if part is description:
                 name = stage
-            elif isinstance(part, ComomentPanel):
+            elif isinstance(part, moment_panels.ComomentPanel):
                 name = f"{stage}, columns {i}/{len(parts)}"
             elif member is None:
                 name = f"{stage}, other members"
@@ -169,14 +162,14 @@ def plan_summary(
             reduction = summary_reduction(source, part, name, leaf, partitions=partitions)
             key = summary_key(part)
             key = fingerprint(key, options.start) if options.start else key
-            if sparse and is_wide_sketch(part, source.n_columns):
+            if sparse and moment_panels.is_wide_sketch(part, source.n_columns):
                 key = fingerprint(key, part.column_panels(source.n_columns))
                 reduction = replace(reduction, in_panels=part, keeps_panels=options.keeps_panels)
             else:
                 reduction = replace(reduction, merge_in_place=merge_summaries_in_place)
             reduction = replace(reduction, key=key, caller_nbytes=caller_nbytes)
             plans.append(make_plan(source, reduction, options, partitions=partitions))
-        if member is not None and not isinstance(parts[-1], ComomentPanel):
+        if member is not None and not isinstance(parts[-1], moment_panels.ComomentPanel):
             caller_nbytes += parts[-1].projected_nbytes(*shape)
     return passes, plans
 
@@ -206,7 +199,7 @@ def summarize_source(
     if [*passes] == [None]:  # as `assemble` does, into which one pass need not go
         summary = next(values())
     else:
-        summary = assemble(description, passes, source.n_columns, source.n_targets, values())
+        summary = moment_panels.assemble(description, passes, source.n_columns, source.n_targets, values())
     summary = with_labels(summary, source, rows_of(plans[0], options.start))
     # All passes read the same rows.
     rows = {name: max(getattr(stats, name) for stats in statistics) for name in ("rows_read", "rows_dropped")}
@@ -218,7 +211,7 @@ def summarize_source(
 
 def require_room(source: Source, passes: Passes) -> None:
     """Raise `WillNotFit` for a co-moment in panels whose whole, which is put together here, exceeds the machine."""
-    widths = [parts[-1].stop for parts in passes.values() if isinstance(parts[-1], ComomentPanel)]
+    widths = [parts[-1].stop for parts in passes.values() if isinstance(parts[-1], moment_panels.ComomentPanel)]
     nbytes = 8 * max(widths, default=0) ** 2
     if nbytes > (available := available_nbytes()):
         raise WillNotFit(

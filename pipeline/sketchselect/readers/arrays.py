@@ -16,6 +16,7 @@ from sketchselect.errors import BadBlock, SourceChanged, SourceError
 from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
+from sketchselect.readers import tables
 from sketchselect.readers.base import (
     ALLOWED,
     REAL_NUMBERS,
@@ -25,14 +26,6 @@ from sketchselect.readers.base import (
     as_names,
     require_matrix,
     warn_of_rounding,
-)
-from sketchselect.readers.tables import (
-    EncodedFrame,
-    advice,
-    as_others,
-    doubts_of_frame,
-    encoded_narwhals,
-    encoded_pandas,
 )
 
 _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
@@ -315,19 +308,19 @@ def unread_index(frame: Any) -> dict[str, ArrayVector]:
 
 def _doubted(matrix: ArrayMatrix) -> ArrayMatrix:
     """Return the matrix of a data frame with what is probably a mistake in it."""
-    matrix.doubts = doubts_of_frame(
+    matrix.doubts = tables.doubts_of_frame(
         matrix._values, matrix.feature_names or (), (*matrix.text_columns, *matrix.date_columns)
     )
     matrix.notes = matrix.doubts
     return matrix
 
 
-def encoded(frame: Any, encode: Collection[str]) -> EncodedFrame:
+def encoded(frame: Any, encode: Collection[str]) -> tables.EncodedFrame:
     """Return a data frame of pandas with columns of text or dates as numbers."""
     if not encode:
-        return EncodedFrame(frame)
+        return tables.EncodedFrame(frame)
     _require_distinct(frame.columns)
-    return encoded_pandas(frame, encode)
+    return tables.encoded_pandas(frame, encode)
 
 
 def without_columns(source: Any, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
@@ -387,7 +380,7 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
 
     columns: list[Array] = []
     whole = []
-    table = encoded_narwhals(frame, encode)
+    table = tables.encoded_narwhals(frame, encode)
     # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
     metadata = getattr(getattr(frame.to_native(), "schema", None), "pandas_metadata", None) or {}
     names = [name for name in frame.columns if name not in metadata.get("index_columns", ())]
@@ -479,8 +472,8 @@ def not_numeric(
     if getattr(dtype, "kind", "O") == "c":
         cure = REAL_NUMBERS
     if kind is not None and kind not in encode:
-        cure = advice(kind, several=bool(alike))
-    too = as_others(alike, kind)
+        cure = tables.advice(kind, several=bool(alike))
+    too = tables.as_others(alike, kind)
     return SourceError(f"data frame: column {name!r:.80} is of type {dtype}{too}; allowed are {ALLOWED}: {cure}")
 
 

@@ -20,16 +20,9 @@ from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
+from sketchselect.readers import tables
 from sketchselect.readers.arrays import ArrayVector, FrameIndex, frame_index, in_scipy, not_numeric, unread_index
 from sketchselect.readers.base import Matrix, MissingPolicy, Nonfinite, Vector, require_matrix, warn_of_rounding
-from sketchselect.readers.tables import (
-    EncodedFrame,
-    codes_of,
-    different_columns,
-    encoded_pandas,
-    kind_of,
-    may_be_identifier,
-)
 
 MOST_SEEN = 1000
 """Rows of a data frame of Dask that are computed to tell identifiers."""
@@ -46,24 +39,24 @@ def is_dask_frame(source: Any) -> bool:
     return all(hasattr(type(source), name) for name in ("__dask_graph__", "to_dask_array"))
 
 
-def encoded_frame(frame: Any, encode: Collection[str]) -> EncodedFrame:
+def encoded_frame(frame: Any, encode: Collection[str]) -> tables.EncodedFrame:
     """Return a data frame of Dask with the columns of these kinds as numbers, which partitions compute."""
     columns, levels, dates = {}, {}, []
     for name, dtype in dict(frame.dtypes).items():
-        kind = kind_of(dtype, frame._meta[name])
+        kind = tables.kind_of(dtype, frame._meta[name])
         if kind in encode:
             columns[name] = frame[name].map_partitions(_numbers, kind, meta=(name, np.float64))
         if kind == "text" and kind in encode:
             levels[name] = LazyLevels(frame[name])
         if kind == "dates" and kind in encode:
             dates.append(name)
-    return EncodedFrame(frame.assign(**columns) if columns else frame, levels, dates)
+    return tables.EncodedFrame(frame.assign(**columns) if columns else frame, levels, dates)
 
 
 def _numbers(column: Any, kind: str) -> Any:
     """Return a column of pandas as numbers."""
     name = column.name
-    return encoded_pandas(column.to_frame(), [kind]).frame[name].astype(np.float64)
+    return tables.encoded_pandas(column.to_frame(), [kind]).frame[name].astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class LazyLevels:
 
     def names(self, codes: Sequence[float], rows: Sequence[int]) -> list[str]:
         """Return the levels of these codes."""
-        by_code = codes_of(self.column.drop_duplicates().compute().tolist())[1]
+        by_code = tables.codes_of(self.column.drop_duplicates().compute().tolist())[1]
         return [by_code[code] for code in codes]
 
 
@@ -124,13 +117,13 @@ def lazy_identifiers(frame: Any) -> list[str]:
     Nothing is computed where no column has such a name.
     """
     types = dict(frame.dtypes)
-    names = [str(name) for name in types if isinstance(name, str) and may_be_identifier(name)]
+    names = [str(name) for name in types if isinstance(name, str) and tables.may_be_identifier(name)]
     names = [name for name in names if getattr(types[name], "kind", "O") in "fiu"]
     if not names:
         return []
     # `head` of Dask warns of a partition with fewer rows.
     rows = frame[names].partitions[0].map_partitions(lambda part: part.head(MOST_SEEN), meta=frame[names]._meta)
-    return different_columns(rows.compute().to_numpy(), names)
+    return tables.different_columns(rows.compute().to_numpy(), names)
 
 
 def frame_rows(frame: Any) -> Any:

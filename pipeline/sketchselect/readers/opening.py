@@ -18,31 +18,8 @@ from sketchselect.errors import BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
 from sketchselect.location import Location, is_url, locate
+from sketchselect.readers import arrays, row_order, tables
 from sketchselect.readers.anndata_layout import ANNDATA, encoding, modality_key
-from sketchselect.readers.arrays import (
-    ArrayMatrix,
-    ArrayVector,
-    SparseMatrix,
-    anndata_matrix,
-    anndata_names,
-    as_array,
-    backing_file,
-    encoded,
-    frame_index,
-    frame_matrix,
-    has_masked,
-    in_scipy,
-    is_anndata,
-    is_mudata,
-    is_pandas,
-    is_xarray,
-    require_mapped,
-    require_numbers,
-    unread_index,
-    unwrapped,
-    without_columns,
-    xarray_matrix,
-)
 from sketchselect.readers.base import (
     GroupedTarget,
     Matrix,
@@ -77,31 +54,6 @@ from sketchselect.readers.parquet import (
     open_parquet_vector,
     parquet_column,
     parquet_names,
-)
-from sketchselect.readers.row_order import (
-    are_names,
-    counts_rows,
-    in_row_order,
-    lacking_in_words,
-    missing_entries,
-    names_in_unread,
-    names_of_rows,
-    require_no_identifier,
-    require_row_order,
-    require_titled,
-    same_names,
-    series_in_row_order,
-)
-from sketchselect.readers.tables import (
-    OF_FRAMES,
-    FieldColumn,
-    Labels,
-    WithFields,
-    column_of_times,
-    doubts_of,
-    doubts_of_frame,
-    kind_in_fit,
-    require_encodings,
 )
 from sketchselect.readers.text import (
     open_market_matrix,
@@ -328,8 +280,8 @@ def open_matrix(
     """
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
-    kinds = require_encodings(encode) if encode else frozenset()
-    require_row_order(source, vectors)
+    kinds = tables.require_encodings(encode) if encode else frozenset()
+    row_order.require_row_order(source, vectors)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -358,7 +310,7 @@ def open_matrix(
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is not used as a feature: {_ROLE}" for name in named)
         return matrix
-    source, beside = without_columns(source, local_names(vectors))
+    source, beside = arrays.without_columns(source, local_names(vectors))
     if feature_names is not None and isinstance(source, Matrix):
         raise BadParameter("feature_names go with a source; this matrix was opened before")
     with _misspelt_first(
@@ -425,7 +377,7 @@ def _with_fields(
     columns = []
     for name in (*index, *(zarr_columns_of_rows(location, None) or ())):
         column = name.removeprefix("obs/")
-        if isinstance(encode, Mapping) and kind_in_fit(column, encode) is None:
+        if isinstance(encode, Mapping) and tables.kind_in_fit(column, encode) is None:
             continue
         if column in left_out and not isinstance(encode, Mapping):
             continue
@@ -437,9 +389,9 @@ def _with_fields(
         first = vector.read(0, min(vector.n_rows, _FIRST_NAMES)) if name in index else ()
         if name in index and len(set(first)) == len(first) and not isinstance(encode, Mapping):
             continue
-        columns.append(FieldColumn.of(column, vector, encode))
+        columns.append(tables.FieldColumn.of(column, vector, encode))
     fields = [column for column in columns if column is not None]
-    return WithFields(matrix, fields) if fields else matrix
+    return tables.WithFields(matrix, fields) if fields else matrix
 
 
 def _places(vectors: Sequence[Any]) -> set[str]:
@@ -485,23 +437,23 @@ def _open_object(
 ) -> Matrix:
     """Return the matrix of an object in memory, or of one that reads from a file or a graph."""
     kind = type(source)
-    if is_mudata(source):
+    if arrays.is_mudata(source):
         name, key = modality_key(list(source.mod), key, "MuData")
         source, inside = source.mod[name], f"mod/{name}/"
     else:
         inside = ""
-    if is_anndata(source):
+    if arrays.is_anndata(source):
         if source.isbacked:
-            matrix = open_matrix(backing_file(source), key=f"{inside}{key or 'X'}", nonfinite=policy)
-            matrix.feature_names, matrix.row_names = anndata_names(source)
+            matrix = open_matrix(arrays.backing_file(source), key=f"{inside}{key or 'X'}", nonfinite=policy)
+            matrix.feature_names, matrix.row_names = arrays.anndata_names(source)
         else:
-            values, columns, rows = anndata_matrix(source, key)
+            values, columns, rows = arrays.anndata_matrix(source, key)
             matrix = open_matrix(values, nonfinite=policy, source_id=source_id)
             matrix.feature_names, matrix.row_names = columns, rows
         matrix.columns_beside = {f"{inside}obs/{name}": source.obs[name] for name in source.obs}
         return matrix
-    if is_xarray(source):
-        values, columns, rows = xarray_matrix(source, key)
+    if arrays.is_xarray(source):
+        values, columns, rows = arrays.xarray_matrix(source, key)
         matrix = open_matrix(values, nonfinite=policy, source_id=source_id)
         matrix.feature_names, matrix.row_names = columns, rows
         return matrix
@@ -524,7 +476,9 @@ def _open_object(
         matrix.feature_names = as_names(source.columns, matrix.shape[1])
         matrix.unread_columns = LazyIndex(source)
         lazy.name_levels(matrix, list(source.columns))
-        matrix.doubts = matrix.notes = doubts_of("data frame of Dask", (), lazy_identifiers(source), OF_FRAMES)
+        matrix.doubts = matrix.notes = tables.doubts_of(
+            "data frame of Dask", (), lazy_identifiers(source), tables.OF_FRAMES
+        )
         return matrix
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
@@ -536,13 +490,13 @@ def _open_object(
             return matrix
         return open_zarr_matrix(folder, None, missing, policy)
     if hasattr(kind, "to_scipy_sparse") and getattr(source, "ndim", 2) == 2:
-        source = in_scipy(source, "array")
+        source = arrays.in_scipy(source, "array")
     if issparse(source) or (hasattr(kind, "tocsr") and hasattr(kind, "nnz")):
-        return SparseMatrix(source, None, policy)
-    frame = frame_matrix(source, policy, encode)
+        return arrays.SparseMatrix(source, None, policy)
+    frame = arrays.frame_matrix(source, policy, encode)
     if frame is not None:
         return frame
-    return ArrayMatrix(as_array(source), None, policy)
+    return arrays.ArrayMatrix(arrays.as_array(source), None, policy)
 
 
 def open_vector(
@@ -596,30 +550,30 @@ def open_vector(
     elif isinstance(source, (str, os.PathLike)):
         vector = _vector_at(os.fspath(source), n_rows, matrix, storage_options, missing, name)
         if vector.beside and name != ROW_NAMES:
-            names = row_names or names_of_rows(matrix, vector)
+            names = row_names or row_order.names_of_rows(matrix, vector)
             if vector.n_rows == n_rows != 0:
-                require_titled(vector, matrix, names, name)
-                require_no_identifier(vector, matrix, name)
-                vector = in_row_order(vector, names, name)
+                row_order.require_titled(vector, matrix, names, name)
+                row_order.require_no_identifier(vector, matrix, name)
+                vector = row_order.in_row_order(vector, names, name)
             elif n_rows is not None:
-                lacking = lacking_in_words(vector, names)
+                lacking = row_order.lacking_in_words(vector, names)
         vector.beside = {}
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
-            vector = Labels(vector)
-    elif is_dask(source := frame_rows(source) if is_dask_frame(source) else unwrapped(source)):
+            vector = tables.Labels(vector)
+    elif is_dask(source := frame_rows(source) if is_dask_frame(source) else arrays.unwrapped(source)):
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
     else:
-        values = source.to_numpy() if hasattr(type(source), "to_numpy") else as_array(source, name)
+        values = source.to_numpy() if hasattr(type(source), "to_numpy") else arrays.as_array(source, name)
         if dates and values.dtype.kind == "O":
-            values = column_of_times(values)
+            values = tables.column_of_times(values)
         values = as_entries(values, name)
         if name == "labels" and values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]  # of a data frame
-        vector = ArrayVector(values)
+        vector = arrays.ArrayVector(values)
         if vector.shape[:1] == (n_rows,) and hasattr(index := getattr(given, "index", None), "inferred_type"):
-            names = row_names or getattr(matrix, "row_names", None) or names_in_unread(matrix, index)
-            vector = vector if names is None else series_in_row_order(vector, index, names, name)
+            names = row_names or getattr(matrix, "row_names", None) or row_order.names_in_unread(matrix, index)
+            vector = vector if names is None else row_order.series_in_row_order(vector, index, names, name)
     if len(vector.shape) not in (1, 2):
         raise SourceError(
             f"{name} {vector.address}: has {len(vector.shape)} dimensions; give one entry (or one row) per row"
@@ -648,18 +602,18 @@ def identifying_column(first: str, second: str, storage_options: Mapping[str, An
     )
     columns = dict[str, Any]()
     for title, column in ours.items():
-        with missing_entries():
+        with row_order.missing_entries():
             columns[title] = np.asarray(column.read(0, column.n_rows))
-    counts = {title: counts_rows(entries.astype(str).tolist()) for title, entries in columns.items()}
+    counts = {title: row_order.counts_rows(entries.astype(str).tolist()) for title, entries in columns.items()}
     for title in sorted(columns, key=lambda title: (title not in theirs, counts[title])):
         entries, are_same, is_counted = columns[title], False, False
         if title in theirs:
-            with missing_entries():
+            with row_order.missing_entries():
                 others = np.asarray(theirs[title].read(0, theirs[title].n_rows))
-                are_same = same_names(entries, others)
-                is_counted = counts[title] or counts_rows(others.astype(str).tolist())
-        if are_same or (not is_counted and are_names("id" if title == next(iter(ours)) else title, entries)):
-            names = ArrayVector(entries)
+                are_same = row_order.same_names(entries, others)
+                is_counted = counts[title] or row_order.counts_rows(others.astype(str).tolist())
+        if are_same or (not is_counted and row_order.are_names("id" if title == next(iter(ours)) else title, entries)):
+            names = arrays.ArrayVector(entries)
             names.name = title
             return names
     return None
@@ -938,16 +892,16 @@ def open_features(
     if is_array_like(X):
         from sklearn.utils.validation import validate_data
 
-        require_row_order(X, vectors)
+        row_order.require_row_order(X, vectors)
         if isinstance(X, np.ndarray):
-            require_mapped(X, "X")
+            arrays.require_mapped(X, "X")
         rows, beside, table = X, dict[str, Any](), None
-        if is_pandas(X):
-            rows, beside = without_columns(X, local_names(vectors))
-            table, columns = encoded(rows, encode), list(rows.columns)
+        if arrays.is_pandas(X):
+            rows, beside = arrays.without_columns(X, local_names(vectors))
+            table, columns = arrays.encoded(rows, encode), list(rows.columns)
             rows = table.frame
             with _misspelt_first(vectors, "the data frame", lambda: X.columns):
-                require_numbers(rows, encode)
+                arrays.require_numbers(rows, encode)
             _require_spelt(vectors, X.columns)
         finite = checks.pop("ensure_all_finite", True)
         values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=False, **checks)
@@ -955,15 +909,15 @@ def open_features(
             require_finite(estimator, values, allows_nan=finite == "allow-nan")
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside
-        if is_pandas(X):
-            matrix.row_names, matrix.unread_columns = frame_index(X), unread_index(X)
+        if arrays.is_pandas(X):
+            matrix.row_names, matrix.unread_columns = arrays.frame_index(X), arrays.unread_index(X)
         if table is not None:
             if encode:
                 table.name_levels(matrix, columns)
                 matrix.feature_names = as_names(columns, len(columns))
             if reset and isinstance(values, np.ndarray):
                 names = as_names(columns, len(columns)) or ()
-                warn_of_doubts(doubts_of_frame(values, names, (*matrix.text_columns, *matrix.date_columns)))
+                warn_of_doubts(tables.doubts_of_frame(values, names, (*matrix.text_columns, *matrix.date_columns)))
         return matrix
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors, encode=encode)
     name = type(estimator).__name__
@@ -1005,7 +959,7 @@ def require_width(estimator: Any, n_columns: int) -> None:
 def is_array_like(X: Any) -> bool:
     """Return whether scikit-learn checks X: arrays, sequences, SciPy sparse matrices and pandas data frames."""
     # scikit-learn takes no notice of a mask; `open_matrix` refuses it.
-    if isinstance(X, (str, bytes)) or has_masked(X):
+    if isinstance(X, (str, bytes)) or arrays.has_masked(X):
         return False
     kind = type(X)
     if isinstance(X, (np.ndarray, Sequence)) or issparse(X):
@@ -1013,4 +967,4 @@ def is_array_like(X: Any) -> bool:
     if hasattr(kind, "__dask_graph__") or kind.__module__.partition(".")[0] in ("anndata", "xarray", "zarr"):
         return False
     # Other data frames go to `open_matrix`, also those that are arrays to NumPy.
-    return is_pandas(X) or (hasattr(kind, "__array__") and not hasattr(kind, "columns"))
+    return arrays.is_pandas(X) or (hasattr(kind, "__array__") and not hasattr(kind, "columns"))

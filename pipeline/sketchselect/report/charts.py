@@ -11,20 +11,7 @@ from markupsafe import Markup
 
 from sketchselect._text import clean, count, counted, number
 from sketchselect.linalg.validation import Array, Floats
-from sketchselect.plots.charts import (
-    MAX_BARS,
-    MAX_NUMBERED,
-    MAX_POINTS,
-    Ranking,
-    draw_counts,
-    draw_curve,
-    draw_scatter,
-    draw_scores,
-    draw_timeline,
-    draw_volcano,
-    panels_of,
-    widened,
-)
+from sketchselect.plots import charts
 from sketchselect.report import drawing
 from sketchselect.report.drawing import NOTE_LENGTH, as_numbers, percent
 
@@ -48,7 +35,7 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     figure, (axes,) = drawing.new_figure(320)
     word = "proved" if "largest_objective" in diagnostics else "chosen"
     mark = f"{counted(n_selected, 'column', count)}, {word} "
-    draw_curve(drawing.PAGE, axes, {**curve, "method": names}, (method, n_selected), mark)
+    charts.draw_curve(drawing.PAGE, axes, {**curve, "method": names}, (method, n_selected), mark)
     methods = set(names)
     label = f"Line chart of the inertia by columns for {len(methods)} methods"
     return {
@@ -76,7 +63,7 @@ def volcano_section(
     if not (np.isfinite(effects) & ~np.isnan(log_p)).any():
         return None
     figure, (axes,) = drawing.new_figure(320)
-    shown = draw_volcano(drawing.PAGE, axes, effects, log_p, support, names, effect, _VOLCANO)
+    shown = charts.draw_volcano(drawing.PAGE, axes, effects, log_p, support, names, effect, _VOLCANO)
     caption = "Each dot is a column; those selected are in colour, and some of the most significant have their name."
     if shown.has_cut:
         caption += " Columns on the dashed line and above are selected."
@@ -128,7 +115,7 @@ def cluster_count_section(counts: Mapping[str, Any], used: int) -> Mapping[str, 
 
 def _count_figure(counts: Mapping[str, Any]) -> str:
     figure, panels = drawing.new_figure(360, (1.6, 1.0))
-    draw_counts(drawing.PAGE, panels, counts)
+    charts.draw_counts(drawing.PAGE, panels, counts)
     n = len(counts["n_clusters"])
     return drawing.to_svg(
         figure, "cluster-count", f"Line charts of inertia, stability and silhouette for {n} numbers of clusters"
@@ -146,8 +133,8 @@ def draw_drift(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
     axes.plot(x, threshold, color=drawing.INK, linewidth=0.9, dashes=(3, 2), label="threshold")
     drawing.PAGE.line(axes, x, share, drawing.ACCENT, label="share outside the base's principal components")
     drawing.PAGE.dots(axes, np.column_stack([x, share])[alarm], drawing.PAGE.colour(2), 5.0)
-    limits = widened(np.concatenate([low, high, threshold]), 0.06)
-    drawing.PAGE.frame(axes, widened(x, 0.03), limits, ("day", "share of the variance"), whole="x")
+    limits = charts.widened(np.concatenate([low, high, threshold]), 0.06)
+    drawing.PAGE.frame(axes, charts.widened(x, 0.03), limits, ("day", "share of the variance"), whole="x")
     if len(names) <= _NAMED_DAYS:
         axes.set_xticks(x, names, rotation=30, ha="right")
         axes.set_xlabel("")
@@ -196,7 +183,7 @@ def _describe_timeline(timeline: Mapping[str, Any]) -> str:
 
 def _timeline_figure(timeline: Mapping[str, Any]) -> str:
     figure, (axes,) = drawing.new_figure(300)
-    draw_timeline(drawing.PAGE, axes, timeline)
+    charts.draw_timeline(drawing.PAGE, axes, timeline)
     return drawing.to_svg(figure, "timeline", "Line chart of the ranks of columns along the rows")
 
 
@@ -265,7 +252,7 @@ def describe_spectrum(singular_values: Floats, shrinkage: float, squared_norm: f
 def scatter_figure(points: Floats, labels: Array | None, centres: Floats | None) -> str:
     """Return the SVG of rows on two principal components, in the colours of their clusters."""
     figure, (axes,) = drawing.new_figure(360)
-    n_points, n_clusters = draw_scatter(drawing.PAGE, axes, points, labels, centres)
+    n_points, n_clusters = charts.draw_scatter(drawing.PAGE, axes, points, labels, centres)
     groups = f"in {n_clusters} clusters" if n_clusters else "not clustered"
     label = f"Scatter plot of {count(n_points)} rows on two principal components, {groups}"
     return drawing.to_svg(figure, "scatter", label)
@@ -273,13 +260,15 @@ def scatter_figure(points: Floats, labels: Array | None, centres: Floats | None)
 
 def describe_scatter(n_points: int, n_rows: int, n_clusters: int) -> str:
     """Return the caption: the rows that are shown, and the meaning of the numbers."""
-    n_drawn = min(n_points, MAX_POINTS)
+    n_drawn = min(n_points, charts.MAX_POINTS)
     which = f"All {count(n_rows)} rows." if n_drawn >= n_rows else f"{count(n_drawn)} of the {count(n_rows)} rows."
     if n_clusters == 0:
         return which
     numbers = " A number marks the centre of the cluster with that number."
-    if n_clusters > MAX_NUMBERED:
-        numbers = f" A number marks the centre of the cluster with that number, for the first {MAX_NUMBERED} clusters."
+    if n_clusters > charts.MAX_NUMBERED:
+        numbers = (
+            f" A number marks the centre of the cluster with that number, for the first {charts.MAX_NUMBERED} clusters."
+        )
     repeat = " Colours repeat after ten." if n_clusters > drawing.N_COLOURS else ""
     return which + numbers + repeat
 
@@ -371,12 +360,12 @@ def _reduce(image: Floats, step: int) -> Floats:
     return np.asarray(blocks.max(axis=(1, 3)))
 
 
-def score_figure(ranking: Ranking) -> str:
+def score_figure(ranking: charts.Ranking) -> str:
     """Return the SVG: all columns, and below them the neighbourhood of the cut where it would be too narrow to see."""
-    n, r, panels = ranking.n_scored, ranking.n_chosen, panels_of(ranking)
+    n, r, panels = ranking.n_scored, ranking.n_chosen, charts.panels_of(ranking)
     figure, axes = drawing.new_figure(270 if len(panels) == 1 else 400, [1.0] * len(panels))
     for ax, n_shown in zip(axes, panels, strict=True):
-        draw_scores(drawing.PAGE, ax, ranking, n_shown)
+        charts.draw_scores(drawing.PAGE, ax, ranking, n_shown)
     axes[-1].set_xlabel("rank of the column (1 = highest score)")
     if len(panels) == 2:
         axes[0].set_title("all columns", loc="left")
@@ -385,7 +374,7 @@ def score_figure(ranking: Ranking) -> str:
     return drawing.to_svg(figure, "scores", label)
 
 
-def describe_scores(ranking: Ranking) -> str:
+def describe_scores(ranking: charts.Ranking) -> str:
     """Return the caption: the relation of the selection to the scores, and the meaning of a bar."""
     n, r, d = ranking.n_scored, ranking.n_chosen, len(ranking.values)
     text = []
@@ -403,10 +392,9 @@ def describe_scores(ranking: Ranking) -> str:
             f"The method does not choose by the score alone: {count(inside)} of the {count(r)} selected columns are "
             f"also among the {count(r)} with the highest score."
         )
-    if n > MAX_BARS:
-        text.append(
-            f"Where all {count(n)} columns are shown, one bar stands for about {count(round(n / MAX_BARS))} columns."
-        )
+    if n > charts.MAX_BARS:
+        a_bar = count(round(n / charts.MAX_BARS))
+        text.append(f"Where all {count(n)} columns are shown, one bar stands for about {a_bar} columns.")
     if n < d:
         text.append(
             "One column has no score and is left out of the figure."

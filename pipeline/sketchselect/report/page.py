@@ -18,22 +18,7 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import NAME_LENGTH, clean, count, format_seconds, number
 from sketchselect.cluster.certificates.certificate import shown_share, strongest
 from sketchselect.plots.charts import rank
-from sketchselect.report import drawing
-from sketchselect.report.charts import (
-    cluster_count_section,
-    curve_section,
-    describe_scatter,
-    describe_scores,
-    describe_spectrum,
-    draw_centres,
-    draw_drift,
-    draw_images,
-    draw_spectrum,
-    scatter_figure,
-    score_figure,
-    timeline_section,
-    volcano_section,
-)
+from sketchselect.report import charts, drawing, tables
 from sketchselect.report.drawing import (
     JOB_LENGTH,
     NOTE_LENGTH,
@@ -47,19 +32,6 @@ from sketchselect.report.drawing import (
     words,
 )
 from sketchselect.report.model import model_section
-from sketchselect.report.tables import (
-    TESTS,
-    RunContent,
-    cluster_rows,
-    contingency,
-    feature_rows,
-    has_tests,
-    headline,
-    profile_table,
-    stage_profile,
-    stage_rows,
-    summary_sentence,
-)
 
 _MAX_NOTES = 100
 
@@ -103,7 +75,7 @@ def render(manifest: Mapping[str, Any], selection: Mapping[str, Any], figures: M
         Two arrays contradict each other.
     """
     with drawing.style():
-        return _template().render(_context(RunContent(manifest, selection, figures)))
+        return _template().render(_context(tables.RunContent(manifest, selection, figures)))
 
 
 def drift_figure(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str:
@@ -122,7 +94,7 @@ def drift_figure(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str
         A complete SVG document in the colours of the page, light or dark; write it as UTF-8.
     """
     with drawing.style():
-        figure = draw_drift([clean(name) for name in names], days)
+        figure = charts.draw_drift([clean(name) for name in names], days)
     page = resources.files("sketchselect.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     colours = page[page.index(":root {") : page.index("@media print")]
     style = f"<style>{colours}svg {{ background: var(--card); font-family: sans-serif; }}</style>"
@@ -130,7 +102,7 @@ def drift_figure(names: Sequence[str], days: Sequence[Mapping[str, Any]]) -> str
     return f'{head} xmlns="http://www.w3.org/2000/svg"{mark}{style}{body}'
 
 
-def _context(run: RunContent) -> dict[str, Any]:
+def _context(run: tables.RunContent) -> dict[str, Any]:
     manifest, figures, ranking = run.manifest, run.figures, rank(run.scores, run.support)
     timeline, cluster_count = figures.get("timeline"), figures.get("cluster_count")
     proofs = [
@@ -143,49 +115,51 @@ def _context(run: RunContent) -> dict[str, Any]:
     settings = {name: manifest[name] for name in ("seeds", "engine", "memory") if name in manifest}
     clusters = counts = None
     if cluster_count is not None:
-        counts = cluster_count_section(cluster_count, manifest["job"]["cluster"]["n_clusters"])
+        counts = charts.cluster_count_section(cluster_count, manifest["job"]["cluster"]["n_clusters"])
     if run.sizes is not None:
-        listed, remark = cluster_rows(run, run.sizes, drawing.N_COLOURS)
+        listed, remark = tables.cluster_rows(run, run.sizes, drawing.N_COLOURS)
         clusters = {"rows": listed, "remark": remark}
     return {
         "title": clean(manifest["source"]["address"], 2 * NAME_LENGTH) or "sketchselect",
-        "summary": summary_sentence(run),
-        "headline": headline(run),
+        "summary": tables.summary_sentence(run),
+        "headline": tables.headline(run),
         "facts": _facts(run),
         "certificates": _certificates(run),
         "statements": [clean(sentence, NOTE_LENGTH) for sentence in proofs],
         "spectrum": _spectrum(figures),
         "scores": None
         if ranking.is_order or not ranking.n_scored
-        else {"svg": Markup(score_figure(ranking)), "caption": describe_scores(ranking)},
-        "images": None if run.image_shape is None else draw_images(run.scores, run.support, run.image_shape),
+        else {"svg": Markup(charts.score_figure(ranking)), "caption": charts.describe_scores(ranking)},
+        "images": None if run.image_shape is None else charts.draw_images(run.scores, run.support, run.image_shape),
         "centres": None
         if run.image_shape is None or run.centres is None or run.sizes is None
-        else draw_centres(run.centres, run.sizes, run.image_shape),
-        "features": feature_rows(run, ranking),
-        "tests": TESTS if has_tests(run) else (),
-        "volcano": volcano_section(run.columns, run.support, run.names, str(run.diagnostics.get("effect", "effect")))
-        if has_tests(run)
+        else charts.draw_centres(run.centres, run.sizes, run.image_shape),
+        "features": tables.feature_rows(run, ranking),
+        "tests": tables.TESTS if tables.has_tests(run) else (),
+        "volcano": charts.volcano_section(
+            run.columns, run.support, run.names, str(run.diagnostics.get("effect", "effect"))
+        )
+        if tables.has_tests(run)
         else None,
         "features_total": run.support.size,
         "is_order": ranking.is_order,
-        "profiles": profile_table(run),
+        "profiles": tables.profile_table(run),
         "has_names": run.names is not None,
         "has_weights": run.weights is not None,
         "clusters": clusters,
         "errors_of_all": "standard_errors" in run.columns,
         "model": None if run.model is None else model_section(run.model, run.prepare),
-        "timeline": None if timeline is None else timeline_section(timeline),
+        "timeline": None if timeline is None else charts.timeline_section(timeline),
         "cluster_count": counts,
-        "curve": curve_section(run.diagnostics, run.method, run.support.size),
+        "curve": charts.curve_section(run.diagnostics, run.method, run.support.size),
         "choice": "" if "curve" in run.diagnostics else clean(str(run.diagnostics.get("choice", "")), NOTE_LENGTH),
         "diagnostics": _diagnostics(run),
         "bound": _selection_bound(run),
         "compared": _compared(run),
         "scatter": _scatter(run),
         "known": _known(run),
-        "stages": stage_rows(run.stages),
-        "stage_profile": stage_profile(run.stages),
+        "stages": tables.stage_rows(run.stages),
+        "stage_profile": tables.stage_profile(run.stages),
         "total_time": format_seconds(run.seconds),
         "notes": [clean(note, NOTE_LENGTH) for note in manifest["notes"][:_MAX_NOTES]],
         "notes_left_off": max(0, len(manifest["notes"]) - _MAX_NOTES),
@@ -215,7 +189,7 @@ def _breakable(key: str) -> Markup:
     return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(key))))
 
 
-def _facts(run: RunContent) -> list[tuple[str, str]]:
+def _facts(run: tables.RunContent) -> list[tuple[str, str]]:
     """Return the tiles under the headline: (value, meaning)."""
     bytes_read = sum(stage.get("bytes_read") or 0 for stage in run.stages)
     facts = [
@@ -230,7 +204,7 @@ def _facts(run: RunContent) -> list[tuple[str, str]]:
     return [(value, meaning) for value, meaning in facts if value is not None]
 
 
-def _certificates(run: RunContent) -> list[Mapping[str, str]]:
+def _certificates(run: tables.RunContent) -> list[Mapping[str, str]]:
     return [
         {
             "method": clean(c.method),
@@ -245,7 +219,7 @@ def _certificates(run: RunContent) -> list[Mapping[str, str]]:
     ]
 
 
-def _diagnostics(run: RunContent) -> list[tuple[str, str]]:
+def _diagnostics(run: tables.RunContent) -> list[tuple[str, str]]:
     """Return the method's figures; a fitted model has its own sections, which include them."""
     if run.model is not None:
         return []
@@ -257,7 +231,7 @@ def _diagnostics(run: RunContent) -> list[tuple[str, str]]:
     return [(words(key), value) for key, value in flat(values)]
 
 
-def _selection_bound(run: RunContent) -> str:
+def _selection_bound(run: tables.RunContent) -> str:
     """Return in words the bound of a selection before anything is clustered."""
     value = run.diagnostics.get("factor_before_clustering")
     if not isinstance(value, (int, float)) or not np.isfinite(value):
@@ -268,7 +242,7 @@ def _selection_bound(run: RunContent) -> str:
     )
 
 
-def _compared(run: RunContent) -> Mapping[str, Any] | None:
+def _compared(run: tables.RunContent) -> Mapping[str, Any] | None:
     """Return the table of several clusterings and of a single cluster, the best value of each measure marked."""
     best, agreement = strongest(run.certificates), run.manifest.get("agreement")
     clusterings = list(run.manifest.get("compared", ()))
@@ -315,25 +289,25 @@ def _spectrum(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     values, shrinkage = as_numbers(figures["singular_values"]), float(figures.get("shrinkage", 0.0))
     return {
-        "svg": Markup(draw_spectrum(values, shrinkage)),
-        "caption": describe_spectrum(values, shrinkage, figures.get("squared_norm")),
+        "svg": Markup(charts.draw_spectrum(values, shrinkage)),
+        "caption": charts.describe_spectrum(values, shrinkage, figures.get("squared_norm")),
     }
 
 
-def _scatter(run: RunContent) -> Mapping[str, Any] | None:
+def _scatter(run: tables.RunContent) -> Mapping[str, Any] | None:
     if run.points is None or not len(run.points):
         return None
     labels = None if run.point_labels is None else np.asarray(run.point_labels, dtype=np.int64)
     centres = run.figures.get("centres_2d")
     n_clusters = 0 if labels is None else int(labels.max(initial=-1)) + 1
     return {
-        "svg": Markup(scatter_figure(run.points, labels, None if centres is None else as_numbers(centres))),
-        "caption": describe_scatter(len(run.points), run.n_rows, n_clusters),
+        "svg": Markup(charts.scatter_figure(run.points, labels, None if centres is None else as_numbers(centres))),
+        "caption": charts.describe_scatter(len(run.points), run.n_rows, n_clusters),
         "clustered": n_clusters > 0,
     }
 
 
-def _known(run: RunContent) -> Mapping[str, Any] | None:
+def _known(run: tables.RunContent) -> Mapping[str, Any] | None:
     known, measures = run.figures.get("known_labels"), run.manifest.get("agreement")
     if known is None or measures is None:
         return None
@@ -343,7 +317,7 @@ def _known(run: RunContent) -> Mapping[str, Any] | None:
         "accuracy": "Accuracy (best matching)",
     }
     return {
-        "table": contingency(as_numbers(known["table"]), known["classes"]),
+        "table": tables.contingency(as_numbers(known["table"]), known["classes"]),
         "measures": [
             (name, _measure(measures[key]), _measure(measures[f"{key}_all_columns"])) for key, name in names.items()
         ],

@@ -21,18 +21,8 @@ from numpy.typing import NDArray
 
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock, NotFinite
+from sketchselect.linalg import comoments
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.comoments import (
-    centered_factor,
-    centered_gram,
-    centered_rows,
-    joint_mean,
-    merge_factors,
-    merge_means,
-    single_gram,
-    sparse_gram,
-    suits_single,
-)
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, first_row, is_csr, pieces, start_of_piece
 
@@ -262,8 +252,8 @@ class Comoment(Form):
 
     def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block, dense or CSR; products of dense float32 columns are computed in float32."""
-        single = not is_csr(block) and suits_single(block, weights)
-        gram = sparse_gram if is_csr(block) else single_gram if single else centered_gram
+        single = not is_csr(block) and comoments.suits_single(block, weights)
+        gram = comoments.sparse_gram if is_csr(block) else comoments.single_gram if single else comoments.centered_gram
         weight, mean, comoment, squares = gram(block, weights, start, targets)
         return MomentsRecord(
             block.shape[0],
@@ -277,7 +267,7 @@ class Comoment(Form):
 
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both."""
-        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
+        weight, mean, difference, factor = comoments.merge_means(left.weight, left.mean, right.weight, right.mean)
         comoment = summed(factor, difference, present(left.comoment), present(right.comoment))
         return replace(added(left, right), weight=weight, mean=mean, comoment=comoment)
 
@@ -306,7 +296,7 @@ class RowsOrComoment(Comoment):
         if not is_few(block.shape[0], block.shape[1] + targets.shape[1]):
             return super().summarise(block, targets, start, weights)
         dense = densify(block) if is_csr(block) else block
-        weight, mean, rows = centered_rows(dense, targets, weights, start)
+        weight, mean, rows = comoments.centered_rows(dense, targets, weights, start)
         squared = squared_weight(block, weights)
         return MomentsRecord(block.shape[0], targets.shape[1], weight, squared, mean, factor=rows)
 
@@ -315,7 +305,7 @@ class RowsOrComoment(Comoment):
         a, b = left.factor, right.factor
         if a is None or b is None or not is_few(len(a) + len(b) + 1, a.shape[1]):
             return super().combine(self._dense(left), self._dense(right))
-        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
+        weight, mean, difference, factor = comoments.merge_means(left.weight, left.mean, right.weight, right.mean)
         rows = np.vstack([a, b, np.sqrt(factor) * difference])
         return replace(added(left, right), weight=weight, mean=mean, factor=rows)
 
@@ -350,15 +340,15 @@ class Factor(Form):
 
     def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block."""
-        weight, mean, factor = centered_factor(block, targets, weights, start)
+        weight, mean, factor = comoments.centered_factor(block, targets, weights, start)
         return MomentsRecord(
             block.shape[0], targets.shape[1], weight, squared_weight(block, weights), mean, factor=factor
         )
 
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both."""
-        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
-        merged = merge_factors(present(left.factor), present(right.factor), difference, factor)
+        weight, mean, difference, factor = comoments.merge_means(left.weight, left.mean, right.weight, right.mean)
+        merged = comoments.merge_factors(present(left.factor), present(right.factor), difference, factor)
         return replace(added(left, right), weight=weight, mean=mean, factor=merged)
 
     def scatter(self, record: MomentsRecord) -> Floats:
@@ -548,7 +538,7 @@ class Products(Form):
 
     def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block; its rows are expanded a piece at a time."""
-        _, means = joint_mean(block, targets, weights, start)
+        _, means = comoments.joint_mean(block, targets, weights, start)
         shift = means[: block.shape[1]]
         require_products(block, shift, start)
         record: MomentsRecord | None = None
