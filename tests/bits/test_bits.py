@@ -73,7 +73,7 @@ def serial() -> dict[str, dict[str, str]]:
     return {}
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(6)
 @ENGINES
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", JOBS)
@@ -88,7 +88,7 @@ def test_job(name: str, engine: str, sources: Path, serial: Any, tmp_path: Path,
     require_equal(name, {"serial": serial[name], engine: other})
 
 
-@pytest.mark.share(16)
+@pytest.mark.share(10)
 @ENGINES
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", FITS)

@@ -74,6 +74,7 @@ def test_a_job_names_the_output_and_goes_on(
         assert (folder / "out" / name).read_bytes() == (tmp_path / "out" / name).read_bytes(), name
 
 
+@pytest.mark.share(0, 2)
 @pytest.mark.parametrize(
     "words", [("convert", "rows.npy", "{}/rows.zarr"), ("summarize", "rows.npy", "-o", "{}/a.sks")]
 )

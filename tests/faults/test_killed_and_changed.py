@@ -124,13 +124,14 @@ CHANGES: dict[str, Callable[[Place], None]] = {
 
 STAGES = [*((change, "summarize") for change in CHANGES), ("rewritten", "write features")]
 EVERY_CHANGE = {
-    *((place, *case) for place in ("zarr", "http, Last-Modified") for case in STAGES),
+    *(("zarr", *case) for case in STAGES),
+    ("http, Last-Modified", "rewritten", "summarize"),
     ("parquet, one tall row group", "rewritten", "summarize"),
     ("h5ad", "rewritten", "summarize"),
     ("parquet folder", "appended", "summarize"),
     ("npy", "shortened", "summarize"),
 }
-"""Every change of a local and of a remote store, and one of each other format; the others are nightly."""
+"""Every change of a local store, and one of each other place; the others are nightly."""
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ def source():
     return Source(open_matrix(np.ones((1000, 4))))
 
 
+@pytest.mark.share(0, 2)
 @pytest.mark.parametrize(
     ("elsewhere", "worker_ttl", "stall_timeout"), [(False, None, 100.0), (True, 15.0, 100.0), (True, None, 15.0)]
 )

@@ -59,6 +59,7 @@ def test_an_error_is_one_line_with_its_exit_code(job_file: Path, setting: str, c
     assert told["error"].splitlines() == [line[7:] for line in done.stderr.splitlines() if line.startswith("error: ")]
 
 
+@pytest.mark.share(0, 3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("when", ["at once", "in a pass"])
@@ -106,6 +107,7 @@ main()
 """
 
 
+@pytest.mark.share(0, 2)
 @pytest.mark.slow
 @pytest.mark.parametrize("at_exit", [False, True])
 @pytest.mark.parametrize(

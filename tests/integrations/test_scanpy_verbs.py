@@ -79,6 +79,7 @@ def by_flavor(adata, flavor, batch_key=None, **options):
     return adata.var
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("batch_key", [None, "batch"])
 @pytest.mark.parametrize("flavor", FLAVORS)
 def test_flavors_are_those_of_scanpy(normalized, flavor, batch_key):

@@ -176,6 +176,7 @@ def long_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "job.toml"
 
 
+@pytest.mark.share(0, 2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "number", "whole_group", "code"),
@@ -425,6 +426,7 @@ def test_ctrl_c_in_a_callback_that_ignores_errors_stops_the_work_without_a_trace
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
 
 
+@pytest.mark.share(0, 1)
 @pytest.mark.slow
 @pytest.mark.parametrize("log", ["/dev/full", "pipe"])
 def test_a_log_that_breaks_ends_no_work(job_file: Callable[..., Path], tmp_path: Path, log: str) -> None:

@@ -102,6 +102,7 @@ def planned_apart(job: dict[str, Any]) -> Any:
     return json.loads(subprocess.run(words, input=json.dumps(job), capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.share(0, 2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_plan_holds_on_a_local_cluster(name: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.share(0, 2)
 @pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])
 def test_a_job_runs_with_closed_streams(job_file: Callable[..., Path], tmp_path: Path, closed: str) -> None:
     done = shell(f"{COMMAND} run {job_file()} {closed}")

@@ -38,6 +38,7 @@ def by_scanpy(X, *calls):
     return data.X.toarray() if hasattr(data.X, "toarray") else np.asarray(data.X)
 
 
+@pytest.mark.share(0, 14)
 @pytest.mark.parametrize("made", [np.asarray, csr_array], ids=["array", "csr"])
 @pytest.mark.parametrize(
     ("steps", "calls"),

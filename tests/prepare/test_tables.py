@@ -137,6 +137,7 @@ def test_models_of_tables_equal_those_of_encoded_rows(form, tmp_path):
     assert model.score(later, held_out) == pytest.approx(plain.score(encoded(NEW), held_out), abs=1e-12)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "estimator",
     [sks.GreedySelector(6, normalize=None), sks.KMeans(3), sks.AutoSelector(n_clusters=3, normalize=None)],

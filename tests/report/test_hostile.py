@@ -57,6 +57,7 @@ def harmless(full_run, parse):
     return parse(render(*everywhere(full_run, "x")))
 
 
+@pytest.mark.share(9)
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_hostile_text_stays_text(full_run, parse, harmless, attack):
     html = render(*everywhere(full_run, attack))

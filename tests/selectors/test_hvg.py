@@ -320,6 +320,7 @@ def against_scanpy(X, batch, n_select, ours=None, **parameters):
             assert np.allclose(chosen.variances_, alone[0]["variances"], rtol=1e-10)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("batched", [False, True])
 def test_scanpy_agrees_on_made_up_counts(batched):
     X = spiked(500, 900)

@@ -181,6 +181,7 @@ def test_too_few_columns_for_any_selection_are_said() -> None:
     assert "at least 20 columns" in selector.selection_.diagnostics["choice"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("parameters", [{}, {"draws": 3}, {"knockoffs": "model"}, {"statistic": "ridge"}])
 def test_selecting_takes_no_more_memory_than_is_said(parameters: dict[str, Any]) -> None:
     X, y = problem(n=900, p=300)

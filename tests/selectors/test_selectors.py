@@ -27,7 +27,7 @@ from .conftest import short_paths_within
 SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
 
 
-@pytest.mark.share(4, 40)
+@pytest.mark.share(3, 22)
 # The suite itself provokes warnings of scikit-learn and pandas that are not ours to mend.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("part", range(100))

@@ -80,6 +80,7 @@ def test_shrunken_models_have_the_discriminant_of_their_scores(method, n_classes
         assert np.allclose(log_softmax(ours.decision_function(X), axis=1), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     "labels", [["no", "yes"], [0, 1], [-3, 8], [False, True], [1.0, 2.0], ["a", "b", "ccc"], [10, 20, 30, 40]]
 )
