@@ -128,8 +128,7 @@ def varying_columns(rows: Any) -> NDArray[np.bool_]:
     low, high = rows.min(axis=0), rows.max(axis=0)
     if issparse(low):
         low, high = low.toarray(), high.toarray()
-    varying: NDArray[np.bool_] = np.ravel(high) > np.ravel(low)
-    return varying
+    return np.ravel(high) > np.ravel(low)
 
 
 def take_rows(block: csr_array, start: int, stop: int) -> csr_array:

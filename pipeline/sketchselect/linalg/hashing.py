@@ -119,8 +119,7 @@ def uniforms(seed: int, items: NDArray[np.uint64]) -> Floats:
     offset = np.uint64((seed * 0xD1342543DE82EF95) & 0xFFFFFFFFFFFFFFFF)
     z = splitmix64(items.astype(np.uint64) + offset)
     # The largest of these words would round up to 1.
-    out: Floats = np.minimum(((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, 1.0 - 2.0**-53)
-    return out
+    return np.minimum(((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, 1.0 - 2.0**-53)
 
 
 def exponential_keys(seed: int, items: NDArray[np.uint64], rates: Floats) -> Floats:
@@ -212,8 +211,7 @@ def draw_weights(probabilities: Floats, drawn: NDArray[np.int64]) -> Floats:
     Magdon-Ismail 2010).
     """
     counts = np.bincount(drawn, minlength=probabilities.size)
-    weights: Floats = counts / np.where(counts > 0, probabilities / probabilities.sum() * max(drawn.size, 1), 1.0)
-    return weights
+    return counts / np.where(counts > 0, probabilities / probabilities.sum() * max(drawn.size, 1), 1.0)
 
 
 def gaussians(seed: int, shape: tuple[int, int]) -> Floats:

@@ -85,8 +85,7 @@ def independence_cumulants(of_bins: Floats, of_classes: Floats) -> Cumulants:
     weight = ((of_bins - sizes[left]) / np.maximum(sizes[right] - sizes[left], 1.0)).clip(0.0, 1.0)
 
     def of_each_bin(values: Floats) -> Floats:
-        between: Floats = np.where(of_bins > 0, values[left] + weight * (values[right] - values[left]), 0.0)
-        return between
+        return np.where(of_bins > 0, values[left] + weight * (values[right] - values[left]), 0.0)
 
     cells = [_cells_of(n, sizes, size) for size in of_classes]
     mean, variance, third = (

@@ -211,8 +211,7 @@ def tail_ridge(
 def sketched_leverage(directions: Directions, ridge: float) -> Floats:
     """Return the ridge leverage of every column of a sketch B, from its singular values and vectors."""
     s2 = directions.squares
-    out: Floats = np.minimum((directions.vectors**2).T @ (s2 / (s2 + ridge)), 1.0)
-    return out
+    return np.minimum((directions.vectors**2).T @ (s2 / (s2 + ridge)), 1.0)
 
 
 def leverage_bounds(

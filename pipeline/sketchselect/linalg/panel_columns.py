@@ -339,8 +339,7 @@ class PanelDirections:
 
 
 def _vectors_of(panel: SketchPanel, columns: Indices, view: View, turn: Floats) -> Floats:
-    vectors: Floats = view.columns(panel, columns) @ turn.T
-    return vectors
+    return view.columns(panel, columns) @ turn.T
 
 
 def centered_in_place(summary: Spectrum) -> Directions | PanelDirections:
@@ -441,8 +440,7 @@ class Factored:
 
     def columns(self, panel: SketchPanel, part: slice | Indices) -> Floats:
         """Return some columns of C as rows."""
-        columns: Floats = self.view.columns(panel, part) @ self.turn.T
-        return columns
+        return self.view.columns(panel, part) @ self.turn.T
 
     def times(self, panel: SketchPanel, *vectors: Floats) -> Floats:
         """Return the products of all columns with vectors, shape (n_columns, number of vectors)."""

@@ -279,8 +279,7 @@ def scatter_rounding(summary: Spectrum) -> Floats:
     error e of it changes a sum of squares S of total weight W by at most ``2 sqrt(W S) e + W e^2``.
     """
     weight, scatter, off = float(np.max(summary.weight)), summary.centered_column_squared_norms, _mean_errors(summary)
-    slack: Floats = _sum_units(summary) * scatter + 2.0 * np.sqrt(weight * scatter) * off + weight * off * off
-    return slack
+    return _sum_units(summary) * scatter + 2.0 * np.sqrt(weight * scatter) * off + weight * off * off
 
 
 def gram_rounding(summary: Spectrum) -> float:

@@ -315,8 +315,7 @@ def in_pieces(values: Array, function: Callable[[Array], Array]) -> Array:
 
 def dense(block: Block) -> Array:
     """Return a block as an ndarray."""
-    out: Array = densify(block) if is_csr(block) else block
-    return out
+    return densify(block) if is_csr(block) else block
 
 
 def require_counts(block: Block, step: str) -> None:

@@ -265,8 +265,7 @@ def _columns(directions: Directions) -> Floats:
 
 
 def _column_norms(directions: Directions) -> Floats:
-    norms: Floats = directions.squares @ directions.vectors**2
-    return norms
+    return directions.squares @ directions.vectors**2
 
 
 def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> Factor:

@@ -422,5 +422,4 @@ def _partition_clusters(summary: Any) -> int | None:
 
 def by_leverage(subspace: ColumnSubspace) -> NDArray[np.int64]:
     """Return the columns in the order of leverage, then scatter (both descending), then index."""
-    order: NDArray[np.int64] = np.lexsort((-subspace.scatter, -subspace.leverage))
-    return order
+    return np.lexsort((-subspace.scatter, -subspace.leverage))

@@ -151,8 +151,7 @@ class HomotopyState:
 
     def residual(self) -> Floats:
         """Return ``s - S b`` for all columns."""
-        out: Floats = self._offset + self.alpha * self._slope
-        return out
+        return self._offset + self.alpha * self._slope
 
     def solution(self) -> tuple[Ints, Floats]:
         """Return the columns with non-zero coefficients, ascending, and these coefficients."""

@@ -178,12 +178,10 @@ def _wishart(seed: int, p: int, freedom: int) -> Floats:
     """Return a Wishart matrix of the unit covariance, by Bartlett's decomposition where it is not singular."""
     if freedom < p:
         rows = normals(seed, max(freedom, 0), p)
-        singular: Floats = rows.T @ rows
-        return singular
+        return rows.T @ rows
     lower = np.tril(normals(derive_seed(seed, "below"), p, p), -1)
     lower[np.diag_indices(p)] = np.sqrt(chi_squares(derive_seed(seed, "diagonal"), freedom - np.arange(float(p))))
-    regular: Floats = lower @ lower.T
-    return regular
+    return lower @ lower.T
 
 
 def shrunk_correlation(correlation: Floats, n_rows: float) -> Floats:
@@ -252,8 +250,7 @@ def entry_statistics(moments: Augmented, template: Problem, seed: int) -> Floats
 def signed_maximum(importance: Floats) -> Floats:
     """Return ``max(Z_j, Z~_j) sign(Z_j - Z~_j)`` of the importance of columns, followed by that of their knockoffs."""
     own, knockoff = np.split(importance, 2)
-    signed: Floats = np.maximum(own, knockoff) * np.sign(own - knockoff)
-    return signed
+    return np.maximum(own, knockoff) * np.sign(own - knockoff)
 
 
 def ridge_statistics(moments: Augmented) -> Floats:
@@ -295,8 +292,7 @@ def e_values(statistics: Floats, fdr: float) -> Floats:
     if np.isinf(threshold):
         return np.zeros(statistics.size)
     chosen = statistics >= threshold
-    values: Floats = statistics.size * chosen / (1.0 + np.count_nonzero(statistics <= -threshold))
-    return values
+    return statistics.size * chosen / (1.0 + np.count_nonzero(statistics <= -threshold))
 
 
 def e_value_threshold(values: Floats, fdr: float) -> float:

@@ -219,8 +219,7 @@ def _grid(
     if largest <= tol:
         # Nothing to explain: one model, of arbitrary strength.
         return np.ones(1)
-    out: Floats = largest * np.geomspace(1.0, last, n_alphas)
-    return out
+    return largest * np.geomspace(1.0, last, n_alphas)
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,7 @@ class Lasso(Penalty):
 
     def value(self, coef: Floats, alpha: float) -> Floats:
         """Return ``alpha |b|``."""
-        out: Floats = alpha * np.abs(coef)
-        return out
+        return alpha * np.abs(coef)
 
     def pieces(self, alpha: Floats) -> Floats:
         """Return one piece, a constant derivative."""
@@ -138,8 +137,7 @@ class ElasticNet(Penalty):
 
     def value(self, coef: Floats, alpha: float) -> Floats:
         """Return ``alpha (l1_ratio |b| + (1 - l1_ratio) b^2 / 2)``."""
-        out: Floats = alpha * (self.l1_ratio * np.abs(coef) + 0.5 * (1.0 - self.l1_ratio) * coef * coef)
-        return out
+        return alpha * (self.l1_ratio * np.abs(coef) + 0.5 * (1.0 - self.l1_ratio) * coef * coef)
 
     def pieces(self, alpha: Floats) -> Floats:
         """Return one piece, an increasing derivative."""
@@ -184,8 +182,7 @@ class MCP(Penalty):
     def value(self, coef: Floats, alpha: float) -> Floats:
         """Return the penalty of every entry."""
         size = np.minimum(np.abs(coef), self.gamma * alpha)
-        out: Floats = alpha * size - size * size / (2.0 * self.gamma)
-        return out
+        return alpha * size - size * size / (2.0 * self.gamma)
 
     def pieces(self, alpha: Floats) -> Floats:
         """Return a decreasing piece and zero."""
@@ -232,8 +229,7 @@ class SCAD(Penalty):
         a, size = self.gamma, np.abs(coef)
         bent = np.clip(size, alpha, a * alpha) - alpha
         # The integral of the derivative, which decreases from alpha to zero over the second piece.
-        out: Floats = alpha * np.minimum(size, alpha) + bent * (alpha - bent / (2.0 * (a - 1.0)))
-        return out
+        return alpha * np.minimum(size, alpha) + bent * (alpha - bent / (2.0 * (a - 1.0)))
 
     def pieces(self, alpha: Floats) -> Floats:
         """Return a constant piece, a decreasing piece and zero."""

@@ -37,10 +37,8 @@ class FewRows:
         """Return rows of the matrix, for a number or an array; or a block, for two arrays of `numpy.ix_`."""
         if isinstance(index, tuple):
             first, second = (np.ravel(at) for at in index)
-            block: Floats = self.rows[:, first].T @ self.rows[:, second]
-            return block
-        out: Floats = self.rows[:, index].T @ self.rows
-        return out
+            return self.rows[:, first].T @ self.rows[:, second]
+        return self.rows[:, index].T @ self.rows
 
 
 @dataclass(frozen=True)

@@ -102,5 +102,4 @@ def newton_step(
     state = WorkingSet(gram, pull[:, None] / unit, np.ones(coef.size, dtype=bool))
     state.start_at(coef[:, None] * root[:, None] / unit)
     state.solve(pieces, _TOL)
-    out: Floats = state.coef[:, 0] * unit / root
-    return out
+    return state.coef[:, 0] * unit / root

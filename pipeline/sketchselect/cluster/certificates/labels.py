@@ -210,8 +210,7 @@ class _WithLeftOut(_LabelView):
                 f"{self.address}: row {start + row} has the label {float(labels.reshape(-1)[row]):g}, but labels of "
                 f"{self.n_clusters} clusters are below {self.n_clusters}; count clusters from 0, or raise their number"
             )
-        out: Array = np.where(labels < 0, np.float64(self.n_clusters), labels)
-        return out
+        return np.where(labels < 0, np.float64(self.n_clusters), labels)
 
 
 class _Numbered(_LabelView):

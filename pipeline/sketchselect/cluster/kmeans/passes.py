@@ -319,8 +319,7 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
 
 def weighted_points(points: Floats, weights: Floats | float) -> Floats:
     """Return points with each column times its weight, or times a square matrix of weights."""
-    weighted: Floats = points @ weights if np.ndim(weights) == 2 else points * weights
-    return weighted
+    return points @ weights if np.ndim(weights) == 2 else points * weights
 
 
 class WeightedColumns(MatrixView):

@@ -96,8 +96,7 @@ class RankedPath(SizedSelector):
         else:
             filled = problem.y_mean > 0
             shares = (squares[:, filled] / problem.y_mean[filled]).sum(axis=1)
-        clipped: Floats = np.clip(np.where(problem.active, shares, 0.0), 0.0, 1.0)
-        return clipped
+        return np.clip(np.where(problem.active, shares, 0.0), 0.0, 1.0)
 
 
 class UnivariatePath(RankedPath):
@@ -191,8 +190,7 @@ def _fitted_path(selector: PathSelector, folds: Any, n_select: int) -> ModelPath
     The densest models take most of the time of a path of many terms, and the more so the more alike these are.
     """
     if not isinstance(selector, LassoPath) or selector.degree == 1 or not can_validate(folds):
-        whole: ModelPath = selector.fit_summary(folds).path_
-        return whole
+        return selector.fit_summary(folds).path_
     try:
         for length in _LENGTHS:
             selector._n_first = length

@@ -237,8 +237,7 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
             differences = (
                 ridge_statistics(moments) if self.statistic == "ridge" else entry_statistics(moments, problem, seed)
             )
-            statistics: Floats = differences * (construction.gaps > 0)
-            return statistics
+            return differences * (construction.gaps > 0)
 
         n_draws = int(self.draws)
         drawn = [draw(i) for i in track("knockoffs: draws", range(n_draws), n_draws)]

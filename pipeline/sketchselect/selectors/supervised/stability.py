@@ -144,8 +144,7 @@ class StabilitySelector(TargetMixin, BaseSelector):
     @property
     def target_task(self) -> Task:
         """The task of this selector, by default that of its estimator."""
-        task: Task = self._base().task
-        return task
+        return self._base().task
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in buckets."""

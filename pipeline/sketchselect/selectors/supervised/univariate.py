@@ -172,8 +172,7 @@ def _pooled(weights: Floats, means: Floats, scatters: Floats) -> _Pooled:
 
 def _sum(weights: Floats, values: Floats) -> Floats:
     """Return the sum of the values of each column over groups, times the groups' weights, or those in the column."""
-    total: Floats = weights @ values if weights.ndim == 1 else (weights * values).sum(axis=0)
-    return total
+    return weights @ values if weights.ndim == 1 else (weights * values).sum(axis=0)
 
 
 def _f_test(explained: Floats, residual: Floats, numerator: float | Floats, denominator: float | Floats) -> ColumnTests:
