@@ -148,23 +148,11 @@ class Factor(ABC):
     squared_norms: Floats  # shape (n_features,): Exact squared norms of the columns of A
     shrinkage: float  # Delta: C'C may be this far below A'A in any of its directions; 0 for exact summaries
     copies: ColumnCopies  # The columns that are multiples of a column, by the whole summary
+    roots: Floats  # Square roots of the diagonal matrix CC', one for each row of C
+    squares: Floats  # shape (n_features,): Squared norms of the columns of C
+    captured: float  # Squared norm of C
     # Bound of the sine of the angle between the directions and those of A; None if no bound follows
     angle: float | None = None
-
-    @property
-    @abstractmethod
-    def n_directions(self) -> int:
-        """Rows of C."""
-
-    @property
-    @abstractmethod
-    def captured(self) -> float:
-        """Squared norm of C."""
-
-    @property
-    @abstractmethod
-    def squares(self) -> Floats:
-        """Squared norms of the columns of C."""
 
     @abstractmethod
     def greedy(self, noise: Floats, unexplained: Floats, n_select: int) -> Pivots:
@@ -177,10 +165,9 @@ class Factor(ABC):
     @property
     def unexplained(self) -> Floats:
         """Squared norm of each column that C leaves out; exactly 0 where that is rounding."""
-        squares = self.squares
-        remainder = self.squared_norms - squares
+        remainder = self.squared_norms - self.squares
         rounding = ROUNDING * self.squared_norms.max(initial=0.0)
-        return np.where((remainder > rounding) | (squares == 0), remainder, 0.0)
+        return np.where((remainder > rounding) | (self.squares == 0), remainder, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,22 +175,6 @@ class WholeFactor(Factor):
     """The factor in this process."""
 
     columns: Floats  # shape (m, n_features): C: rows s_i v_i, descending
-
-    @property
-    def n_directions(self) -> int:
-        """Rows of C."""
-        return int(self.columns.shape[0])
-
-    @property
-    def captured(self) -> float:
-        """Squared norm of C."""
-        return float(np.einsum("ij,ij->", self.columns, self.columns))
-
-    @property
-    def squares(self) -> Floats:
-        """Squared norms of the columns of C."""
-        squares: Floats = np.einsum("ij,ij->j", self.columns, self.columns)
-        return squares
 
     def greedy(self, noise: Floats, unexplained: Floats, n_select: int) -> Pivots:
         """Return columns by their gain; see `greedy_columns`."""
@@ -222,24 +193,7 @@ MOST_IN_PANELS = 4096
 class PanelFactor(Factor):
     """The factor of a sketch in panels, where it stays."""
 
-    squared: Floats  # shape (n_features,): Squared norms of the columns of C
-    roots: Floats  # Square roots of the diagonal matrix CC'
     directions: PanelDirections
-
-    @property
-    def n_directions(self) -> int:
-        """Rows of C."""
-        return int(self.roots.size)
-
-    @property
-    def captured(self) -> float:
-        """Squared norm of C."""
-        return float(self.squared.sum())
-
-    @property
-    def squares(self) -> Floats:
-        """Squared norms of the columns of C."""
-        return self.squared
 
     def greedy(self, noise: Floats, unexplained: Floats, n_select: int) -> Pivots:
         """Return columns by their gain; see `greedy_columns`."""
@@ -247,17 +201,17 @@ class PanelFactor(Factor):
             columns = self.directions.apply(_columns)
             return greedy_columns(columns, noise, unexplained, self.copies.of, n_select)
         # The gains hold fourth powers.
-        top = float(self.squared.max(initial=0.0)) or 1.0
+        top = float(self.squares.max(initial=0.0)) or 1.0
         roots = self.roots / np.sqrt(top)
         factor = Factored(self.directions.view, self.directions.scaled(roots))
         gains = PanelGains(self.directions.panels, factor, noise / top, np.diag(roots * roots))
-        return by_gain(gains, self.squared / top, unexplained, self.copies.of, n_select)
+        return by_gain(gains, self.squares / top, unexplained, self.copies.of, n_select)
 
     def pivots(self, unexplained: Floats, n_select: int) -> Pivots:
         """Return columns by their distance; see `pivot_columns`."""
         factor = Factored(self.directions.view, self.directions.scaled(self.roots))
         choose = partial(panel_pivots, self.directions.panels, factor)
-        return without_copies(choose, self.squared, unexplained, self.copies.of, n_select)
+        return without_copies(choose, self.squares, unexplained, self.copies.of, n_select)
 
 
 def _columns(directions: Directions) -> Floats:
@@ -293,15 +247,22 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
     s = np.sqrt(directions.squares[:m] + shrinkage)
     error = shrinkage + summary.single_rounding
     angle = subspace_angle(directions.squares, m, error, summary.n_features)
-    known: dict[str, Any] = {"squared_norms": squared_norms, "shrinkage": shrinkage, "copies": copies, "angle": angle}
+    known: dict[str, Any] = {
+        "squared_norms": squared_norms,
+        "shrinkage": shrinkage,
+        "copies": copies,
+        "roots": s,
+        "angle": angle,
+    }
     if isinstance(directions, PanelDirections):
         directions = replace(directions, squares=s * s, turn=directions.turn[:m])
-        squared = directions.apply(_column_norms)
-        return PanelFactor(**known, squared=squared, roots=s, directions=directions)
+        squares = directions.apply(_column_norms)
+        return PanelFactor(**known, squares=squares, captured=float(squares.sum()), directions=directions)
     columns = s[:, None] * directions.vectors[:m]
     # A column of zeros stays exactly zero; eigenvectors have rounding there.
     columns[:, squared_norms == 0] = 0.0
-    return WholeFactor(**known, columns=columns)
+    squares, captured = np.einsum("ij,ij->j", columns, columns), float(np.einsum("ij,ij->", columns, columns))
+    return WholeFactor(**known, squares=squares, captured=captured, columns=columns)
 
 
 def rank_scores(pivots: Pivots, squared_norms: Floats, n_select: int) -> Floats:
@@ -371,7 +332,7 @@ class DirectionsSelector(BaseSelector):
             np.sort(pivots.order),
             rank_scores(pivots, factor.squared_norms, n_select),
             diagnostics={
-                "n_directions": factor.n_directions,
+                "n_directions": int(factor.roots.size),
                 "n_copies": pivots.n_copies,
                 "shrinkage": factor.shrinkage,
                 "subspace_angle": factor.angle,
