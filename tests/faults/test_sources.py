@@ -1,5 +1,6 @@
 """Sources that are not what they say, or end under the reader."""
 
+import errno
 import mmap
 import os
 import subprocess
@@ -11,6 +12,8 @@ import dask.dataframe as dd
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -120,6 +123,7 @@ def test_a_parquet_file_that_is_encrypted_is_said_to_be(tmp_path, footer):
 
 
 CUT_SHORT = """
+import errno
 import mmap
 import os
 import numpy as np
@@ -274,3 +278,18 @@ def test_a_matrix_market_file_that_is_cut_in_a_number_does_not_kill_the_process(
     code = "import sketchselect; sketchselect.open_matrix('rows.mtx')"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert f"rows.mtx: {message}" in done.stderr, done
+
+
+def test_columns_with_dots_in_their_names_are_stated_as_others_are(tmp_path):
+    # Their sizes had been taken for those of a column with the name before the dot, which there was not.
+    sizes = []
+    for name in ("x{}", "x.{}", "x.list.element.{}"):
+        pq.write_table(pa.table({name.format(j): ROWS[:, j] for j in range(20)}), tmp_path / "rows.parquet")
+        matrix = open_matrix(tmp_path / "rows.parquet")
+        sizes.append(matrix.piece_nbytes)
+    assert sizes[0] == sizes[1] == sizes[2] > 20 * ROWS.nbytes // 20
+    lists = pa.table({"e": list(ROWS[:50])})
+    for name in ("e", "e.f"):
+        pq.write_table(lists.rename_columns([name]), tmp_path / "rows.parquet")
+        sizes.append(open_matrix(tmp_path / "rows.parquet").piece_nbytes)
+    assert sizes[3] == sizes[4]

@@ -274,9 +274,9 @@ def read_footers(location: Location) -> Footers:
             if isinstance(entry, Mapping) and entry.get("kind") == "range" and entry.get("name") is not None
         )
         sizes.append(footer.serialized_size)
-        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        groups, titles = [footer.row_group(i) for i in range(footer.num_row_groups)], set(columns.names)
         for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
-            name = column.path_in_schema.partition(".")[0]
+            name = _column_at(column.path_in_schema, titles)
             nbytes = column.total_compressed_size, column.total_uncompressed_size, _dictionary_nbytes(column)
             chunk_nbytes[name] = tuple(map(max, chunk_nbytes.get(name, (0, 0, 0)), nbytes))
             statistics = column.statistics if column.is_stats_set else None
@@ -326,6 +326,13 @@ def _with_categories(file: Any) -> Any:
 
 
 def _dictionary_nbytes(column: Any) -> int:
+def _column_at(path: str, titles: Set[str]) -> str:
+    """Return which of the columns has the values at a path of the footer: all of it, or its beginning for lists."""
+    while path not in titles and "." in path:
+        path = path.rpartition(".")[0]
+    return path
+
+
     """Return the size of the dictionary of a column chunk, taken to be compressed as the whole chunk is."""
     if not column.has_dictionary_page or not column.total_compressed_size:
         return 0
