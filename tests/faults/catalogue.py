@@ -223,6 +223,8 @@ FAULTS = (
     row("data", "damaged metadata of an HDF5 file", "one line that names the file", SOURCES + "damaged_metadata_of_hdf5_is_one_line"),
     row("data", "a Matrix Market file that is cut in a number", "its line is named; SciPy does not end the process",
         SOURCES + "a_matrix_market_file_that_is_cut_in_a_number_does_not_kill_the_process"),
+    row("data", "a damaged note of pandas in a Parquet file or an Arrow table", "one line; no column is left out for it",
+        SOURCES + "a_damaged_note_of_pandas_about_its_index_is_one_line"),
     row("data", "dots in the names of a Parquet file's columns", "their memory is stated as that of others",
         SOURCES + "columns_with_dots_in_their_names_are_stated_as_others_are"),
     row("data", "a damaged header of a NumPy file", "one line that names the file", SOURCES + "a_damaged_header_of_numpy_is_said_to_be"),

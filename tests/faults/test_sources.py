@@ -280,6 +280,30 @@ def test_a_matrix_market_file_that_is_cut_in_a_number_does_not_kill_the_process(
     assert f"rows.mtx: {message}" in done.stderr, done
 
 
+@pytest.mark.parametrize(
+    "noted",
+    [
+        "{index",
+        "[1]",
+        '{"index_columns": null}',
+        '{"index_columns": "ab"}',
+        '{"index_columns": [7]}',
+        '{"index_columns": [{"kind": "range", "name": "n"}]}',
+        '{"index_columns": [{"kind": "range", "name": "n", "start": 0, "stop": 4, "step": 0}]}',
+    ],
+)
+def test_a_damaged_note_of_pandas_about_its_index_is_one_line(tmp_path, noted):
+    # Of "ab" column a had been left out; the others ended in errors of JSON and of Python.
+    table = pa.table({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    noting = table.replace_schema_metadata({"pandas": noted})
+    pq.write_table(noting, tmp_path / "rows.parquet")
+    for source in (tmp_path / "rows.parquet", noting):
+        with pytest.raises(SourceError, match=r"what pandas noted of its row index .* is damaged; write it again"):
+            open_matrix(source)
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert open_matrix(tmp_path / "rows.parquet").feature_names == ("a", "b")
+
+
 def test_columns_with_dots_in_their_names_are_stated_as_others_are(tmp_path):
     # Their sizes had been taken for those of a column with the name before the dot, which there was not.
     sizes = []

@@ -382,8 +382,9 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
     whole = []
     table = tables.encoded_narwhals(frame, encode)
     # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
-    metadata = getattr(getattr(frame.to_native(), "schema", None), "pandas_metadata", None) or {}
-    names = [name for name in frame.columns if name not in metadata.get("index_columns", ())]
+    schema = getattr(frame.to_native(), "schema", None)
+    index = tables.noted_index(schema, _ADDRESS) if hasattr(type(schema), "pandas_metadata") else ()
+    names = [name for name in frame.columns if name not in index]
     for name in names:
         column = table.frame[name]
         if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):

@@ -38,6 +38,7 @@ from sketchselect.readers.tables import (
     doubts_of,
     in_microseconds,
     may_be_identifier,
+    noted_index,
     rising_columns,
     text_of,
 )
@@ -191,9 +192,9 @@ class Footers:
     @property
     def index(self) -> list[str]:
         """Columns that pandas stored the row index in."""
-        metadata = self.schema.pandas_metadata or {}
+        noted = noted_index(self.schema, self.groups.location.address)
         # A range is a mapping there, and no column.
-        return [name for name in metadata.get("index_columns", ()) if name in self.schema.names]
+        return [name for name in noted if isinstance(name, str) and name in self.schema.names]
 
     @property
     def numbered(self) -> RangeNames | None:
@@ -270,8 +271,8 @@ def read_footers(location: Location) -> Footers:
                 )
         ranges.extend(
             (str(entry["name"]), range(entry["start"], entry["stop"], entry["step"]))
-            for entry in (columns.pandas_metadata or {}).get("index_columns", ())
-            if isinstance(entry, Mapping) and entry.get("kind") == "range" and entry.get("name") is not None
+            for entry in noted_index(columns, place.address)
+            if isinstance(entry, Mapping) and entry.get("name") is not None
         )
         sizes.append(footer.serialized_size)
         groups, titles = [footer.row_group(i) for i in range(footer.num_row_groups)], set(columns.names)
@@ -325,7 +326,6 @@ def _with_categories(file: Any) -> Any:
     return columns
 
 
-def _dictionary_nbytes(column: Any) -> int:
 def _column_at(path: str, titles: Set[str]) -> str:
     """Return which of the columns has the values at a path of the footer: all of it, or its beginning for lists."""
     while path not in titles and "." in path:
@@ -333,6 +333,7 @@ def _column_at(path: str, titles: Set[str]) -> str:
     return path
 
 
+def _dictionary_nbytes(column: Any) -> int:
     """Return the size of the dictionary of a column chunk, taken to be compressed as the whole chunk is."""
     if not column.has_dictionary_page or not column.total_compressed_size:
         return 0

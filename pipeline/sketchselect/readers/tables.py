@@ -313,6 +313,26 @@ def _require_dates(there: Array, entries: Any, address: str, start: int) -> None
         )
 
 
+def noted_index(schema: Any, address: str) -> list[str | dict[str, Any]]:
+    """Return what pandas noted of the row index in the schema of an Arrow table: names of columns, and ranges.
+
+    Raises `SourceError` where that is no such note: an index would become a feature, or a column none.
+    """
+    try:
+        noted = (schema.pandas_metadata or {}).get("index_columns", [])
+        for entry in noted:
+            if not isinstance(entry, str):
+                range(entry["start"], entry["stop"], entry["step"])
+        if isinstance(noted, list):
+            return noted
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    raise SourceError(
+        f"{address}: what pandas noted of its row index (metadata 'pandas') is damaged; write it again, or without: "
+        "table.replace_schema_metadata(None)"
+    )
+
+
 @dataclass(frozen=True)
 class KnownLevels:
     """The levels of a column in memory, by their codes."""
