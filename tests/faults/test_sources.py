@@ -317,3 +317,23 @@ def test_columns_with_dots_in_their_names_are_stated_as_others_are(tmp_path):
         pq.write_table(lists.rename_columns([name]), tmp_path / "rows.parquet")
         sizes.append(open_matrix(tmp_path / "rows.parquet").piece_nbytes)
     assert sizes[3] == sizes[4]
+
+
+@pytest.mark.parametrize("to_array", [pa.array, lambda entries: pa.chunked_array([pa.array(entries)])])
+def test_missing_entries_of_arrow_arrays_are_missing(to_array):
+    numbers = open_vector(to_array([1.5, None, 3.0]), 3)
+    assert np.array_equal(numbers.read(0, 3), [1.5, np.nan, 3], equal_nan=True)
+    assert open_vector(to_array(["a", "b", "a"]), 3).read(0, 3).tolist() == ["a", "b", "a"]
+    categories = to_array(["a", "b", None]).dictionary_encode()
+    # pyarrow gives the last category for a missing one: a label of another row.
+    with pytest.raises(SourceError, match="1 entry is missing, the first at row 2"):
+        open_vector(categories, 3)
+    whole = to_array(["a", "b", "a"]).dictionary_encode()
+    assert open_vector(whole, 3).read(0, 3).tolist() == ["a", "b", "a"]
+
+
+def test_missing_whole_numbers_beyond_double_in_arrow_tables_are_read():
+    table = pa.table({"a": [1, None, 2**53 + 2], "b": [True, None, False]})
+    with pytest.warns(UserWarning, match="whole numbers beyond 2\\^53 are rounded"):
+        rows = open_matrix(table, nonfinite="missing").read_rows(0, 3)
+    assert np.array_equal(rows, [[1, 1], [np.nan, np.nan], [2**53 + 2, 0]], equal_nan=True)

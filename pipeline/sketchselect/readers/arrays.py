@@ -155,6 +155,15 @@ class ArrayVector(Vector):
         return digest(f"array {self.dtype.str} {self._values.shape}", self._values)
 
 
+def entries_of(column: Any) -> Any:
+    """Return the entries of a column of a data frame, or of an Arrow array, as NumPy has them."""
+    if type(column).__module__.partition(".")[0] != "pyarrow":
+        return column.to_numpy()
+    if hasattr(column.type, "index_type"):
+        return np.array(column.to_pylist(), dtype=object)  # pyarrow gives one of the categories for a missing entry
+    return column.to_numpy(zero_copy_only=False)
+
+
 def require_mapped(values: Array, address: str) -> None:
     """Raise `SourceChanged` if the file that an array is mapped from was cut short: reading would kill the process."""
     base: Any = values
@@ -387,7 +396,8 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
     names = [name for name in frame.columns if name not in index]
     for name in names:
         column = table.frame[name]
-        if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):
+        has_missing = column.null_count() > 0
+        if has_missing and column.dtype == narwhals.Boolean:
             column = column.cast(narwhals.Float64)
         if column.dtype in (narwhals.Int128, narwhals.UInt128):  # of which polars panics, which is no `Exception`
             raise not_numeric(name, column.dtype, encode)
@@ -403,6 +413,9 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
             others = [(other, dtype) for other, dtype in types if not (dtype.is_numeric() or dtype == narwhals.Boolean)]
             raise not_numeric(name, column.dtype, encode, others=others, is_missing=is_missing)
         columns.append(values)
+            if has_missing and column.dtype.is_integer():
+                # Not by a cast of narwhals: pyarrow's refuses whole numbers beyond 2^53.
+                values = values.astype(np.float64)
         if table.frame[name].dtype.is_integer():
             whole.append(table.frame[name])
     out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)

@@ -564,7 +564,7 @@ def open_vector(
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
     else:
-        values = source.to_numpy() if hasattr(type(source), "to_numpy") else arrays.as_array(source, name)
+        values = arrays.entries_of(source) if hasattr(type(source), "to_numpy") else arrays.as_array(source, name)
         if dates and values.dtype.kind == "O":
             values = tables.column_of_times(values)
         values = as_entries(values, name)
