@@ -229,6 +229,8 @@ FAULTS = (
         SOURCES + "columns_with_dots_in_their_names_are_stated_as_others_are"),
     row("data", "missing entries of Arrow arrays, of whole numbers beyond 2^53 and of categories", "they are missing, and no entry of another row",
         SOURCES + "missing_entries_of_arrow_arrays_are_missing", SOURCES + "missing_whole_numbers_beyond_double_in_arrow_tables_are_read"),
+    row("data", "an object that gives NumPy a masked array, as variables of netCDF4 do", "refused; no masked value is read",
+        SOURCES + "the_mask_of_what_an_object_gives_is_not_ignored"),
     row("data", "a damaged header of a NumPy file", "one line that names the file", SOURCES + "a_damaged_header_of_numpy_is_said_to_be"),
     row("data", "a folder of Parquet files with a link to a folder that it is in", "one line that names the link",
         SOURCES + "a_folder_with_a_link_to_itself"),

@@ -337,3 +337,32 @@ def test_missing_whole_numbers_beyond_double_in_arrow_tables_are_read():
     with pytest.warns(UserWarning, match="whole numbers beyond 2\\^53 are rounded"):
         rows = open_matrix(table, nonfinite="missing").read_rows(0, 3)
     assert np.array_equal(rows, [[1, 1], [np.nan, np.nan], [2**53 + 2, 0]], equal_nan=True)
+
+
+class GivesMasked:
+    """Reads as a variable of netCDF4 does."""
+
+    shape = (37, 7)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ma.masked_greater(ROWS[:37, :7], 0)
+
+
+def test_the_mask_of_what_an_object_gives_is_not_ignored():
+    for read in (open_matrix, VarianceSelector(2).fit, lambda rows: summarize(rows, Moments())):
+        with pytest.raises(SourceError, match="masked arrays are not read"):
+            read(GivesMasked())
+
+
+class OnDlpack:
+    """Hands its memory over as DLPack alone."""
+
+    def __dlpack__(self, **options):
+        return ROWS.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return ROWS.__dlpack_device__()
+
+
+def test_objects_that_give_dlpack_alone_are_read():
+    assert np.array_equal(open_matrix(OnDlpack()).read_rows(0, 4000), ROWS)

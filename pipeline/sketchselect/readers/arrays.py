@@ -28,7 +28,7 @@ from sketchselect.readers.base import (
     warn_of_rounding,
 )
 
-_PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
+_PROTOCOLS = ("__array__", "__array_interface__")
 
 
 class ArrayMatrix(Matrix):
@@ -226,20 +226,30 @@ def as_array(source: Any, name: str = "array") -> Array:
     other for ever.
     """
     kind = type(source)
-    if isinstance(source, np.ma.MaskedArray) or has_masked(source):
-        raise SourceError(f"{name}: masked arrays are not read; fill the masked entries first, e.g. with NaN")
-    if not (any(hasattr(kind, protocol) for protocol in _PROTOCOLS) or isinstance(source, Sequence)):
+    require_unmasked(source, name)
+    is_readable = any(hasattr(kind, protocol) for protocol in _PROTOCOLS) or isinstance(source, Sequence)
+    if not (is_readable or hasattr(kind, "__dlpack__")):
         full_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         raise SourceError(
             f"{name}: an object of type {full_name} is not a source; give a path, a URL, an array, a data frame, a "
             "SciPy sparse matrix, or an AnnData, xarray or Dask array"
         )
     try:
-        return np.asarray(source)
+        array = np.asanyarray(source) if is_readable else np.from_dlpack(source)
     except (ValueError, TypeError) as error:
+        if not isinstance(source, Sequence):
+            raise SourceError(f"{name}: this {kind.__name__} gives no NumPy array; convert it first") from error
         raise SourceError(f"{name}: this {kind.__name__} is not an array; give rows of equal length") from error
-    except RuntimeError as error:  # such as a sparse one without a conversion to SciPy
+    except (RuntimeError, BufferError) as error:  # such as a sparse one without a conversion to SciPy
         raise SourceError(f"{name}: this {kind.__name__} gives no NumPy array; convert it first") from error
+    require_unmasked(array, name)  # variables of netCDF4 are masked arrays where NumPy reads them
+    return np.asarray(array)
+
+
+def require_unmasked(source: Any, name: str) -> None:
+    """Raise `SourceError` for a masked array, or rows of such with a masked entry, which NumPy reads as its value."""
+    if isinstance(source, np.ma.MaskedArray) or has_masked(source):
+        raise SourceError(f"{name}: masked arrays are not read; fill the masked entries first, e.g. with NaN")
 
 
 _ADDRESS = "data frame"
@@ -403,6 +413,9 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
             raise not_numeric(name, column.dtype, encode)
         try:
             values = column.to_numpy()
+            if has_missing and column.dtype.is_integer():
+                # Not by a cast of narwhals: pyarrow's refuses whole numbers beyond 2^53.
+                values = values.astype(np.float64)
         except Exception as error:  # each library has errors of its own
             raise not_numeric(name, column.dtype, encode) from error
         # pyarrow gives the numbers of categories; with pandas, and in Parquet, categories are no numbers.
@@ -413,9 +426,6 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
             others = [(other, dtype) for other, dtype in types if not (dtype.is_numeric() or dtype == narwhals.Boolean)]
             raise not_numeric(name, column.dtype, encode, others=others, is_missing=is_missing)
         columns.append(values)
-            if has_missing and column.dtype.is_integer():
-                # Not by a cast of narwhals: pyarrow's refuses whole numbers beyond 2^53.
-                values = values.astype(np.float64)
         if table.frame[name].dtype.is_integer():
             whole.append(table.frame[name])
     out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)

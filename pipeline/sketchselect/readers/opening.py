@@ -893,6 +893,14 @@ def open_features(
         from sklearn.utils.validation import validate_data
 
         row_order.require_row_order(X, vectors)
+        if not (isinstance(X, (np.ndarray, Sequence)) or issparse(X) or arrays.is_pandas(X)):
+            X = arrays.as_array(X, "X")  # scikit-learn, too, would take no notice of a mask
+        elif issparse(X) and X.ndim == 2 and X.format != "csr":
+            # scikit-learn would follow invalid index arrays, and add up entries stored twice in a narrow type.
+            try:
+                X = converted(X, "X")
+            except BadBlock as error:
+                raise SourceError(f"{error}; write it again") from error
         if isinstance(X, np.ndarray):
             arrays.require_mapped(X, "X")
         rows, beside, table = X, dict[str, Any](), None
