@@ -231,6 +231,8 @@ FAULTS = (
         SOURCES + "missing_entries_of_arrow_arrays_are_missing", SOURCES + "missing_whole_numbers_beyond_double_in_arrow_tables_are_read"),
     row("data", "an object that gives NumPy a masked array, as variables of netCDF4 do", "refused; no masked value is read",
         SOURCES + "the_mask_of_what_an_object_gives_is_not_ignored"),
+    row("data", "sparse matrices with invalid index arrays, or small integers stored twice, in `fit`", "refused; sums do not wrap around",
+        SOURCES + "invalid_sparse_matrices_are_refused_by_fit_too", SOURCES + "small_integers_stored_twice_do_not_wrap_around_in_fit"),
     row("data", "a damaged header of a NumPy file", "one line that names the file", SOURCES + "a_damaged_header_of_numpy_is_said_to_be"),
     row("data", "a folder of Parquet files with a link to a folder that it is in", "one line that names the link",
         SOURCES + "a_folder_with_a_link_to_itself"),

@@ -366,3 +366,30 @@ class OnDlpack:
 
 def test_objects_that_give_dlpack_alone_are_read():
     assert np.array_equal(open_matrix(OnDlpack()).read_rows(0, 4000), ROWS)
+
+
+def damaged(kind):
+    """Return a sparse matrix whose index arrays are wrong."""
+    rows = sp.random_array((30, 7), density=0.3, rng=np.random.default_rng(0), format=kind)
+    if kind == "lil":
+        rows.rows[3], rows.data[3] = [1, 2], [1.0]
+    elif kind == "coo":
+        rows.col[0] = 9
+    else:
+        rows.indices[0] = 99
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["lil", "coo", "csc", "bsr"])
+def test_invalid_sparse_matrices_are_refused_by_fit_too(kind):
+    # Of rows in lists of other lengths SciPy takes what is in memory; scikit-learn checks none of them.
+    for read in (open_matrix, VarianceSelector(2).fit):
+        with pytest.raises(SourceError, match=f"not a valid {kind.upper()} matrix.*; write it again"):
+            read(damaged(kind))
+
+
+def test_small_integers_stored_twice_do_not_wrap_around_in_fit():
+    twice = sp.coo_array((np.array([100, 100, 100, 5], "int8"), ([0, 0, 1, 2], [1, 1, 0, 0])), shape=(3, 2))
+    rows = np.array([[0.0, 200], [100, 0], [5, 0]])
+    fitted, of_rows = (VarianceSelector(1).fit(X).get_support() for X in (twice, rows))
+    assert np.array_equal(fitted, of_rows)

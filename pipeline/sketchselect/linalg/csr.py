@@ -63,7 +63,7 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
         raise BadBlock(f"{name}: a sparse block must be a two-dimensional SciPy sparse matrix")
     if values.dtype.kind not in "fiub":
         raise BadBlock(f"{name}: a sparse block must be of real numeric type (float, int or bool), got {values.dtype}")
-    rows = values if values.format == "csr" else _converted(values, name)
+    rows = values if values.format == "csr" else converted(values, name)
     fault = structure_fault(rows.data, rows.indices, rows.indptr, rows.shape)
     if fault is not None:
         raise BadBlock(f"{name}: not a valid CSR matrix: {fault}")
@@ -210,11 +210,13 @@ def arrays_of(block: csr_array) -> tuple[Array, Array, Array]:
     return read_only(block.data), read_only(block.indices), read_only(block.indptr)
 
 
-def _converted(values: Any, name: str) -> Any:
+def converted(values: Any, name: str) -> Any:
     """Return another sparse format as CSR; invalid index arrays are refused before compiled code follows them."""
     try:
         if hasattr(values, "check_format"):
             values.check_format(full_check=True)
+        if values.format == "lil" and list(map(len, values.rows)) != list(map(len, values.data)):
+            raise ValueError("a row has more indices than values, or fewer")  # it would take what is in memory
         if values.format == "coo":
             # Made anew, which checks all places; and entries stored twice are not added up before their type is wide.
             values = coo_array((values.data, values.coords), shape=values.shape)

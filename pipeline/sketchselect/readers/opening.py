@@ -14,8 +14,8 @@ from scipy.sparse import issparse
 
 from sketchselect._plugins import Plugins
 from sketchselect._text import counted, did_you_mean, first_names, listed_names, name_list, unquoted
-from sketchselect.errors import BadParameter, NotFinite, SourceError, warn
-from sketchselect.linalg.csr import first_nonfinite_entry
+from sketchselect.errors import BadBlock, BadParameter, NotFinite, SourceError, warn
+from sketchselect.linalg.csr import converted, first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
 from sketchselect.location import Location, is_url, locate
 from sketchselect.readers import arrays, row_order, tables
