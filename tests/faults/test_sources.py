@@ -393,3 +393,34 @@ def test_small_integers_stored_twice_do_not_wrap_around_in_fit():
     rows = np.array([[0.0, 200], [100, 0], [5, 0]])
     fitted, of_rows = (VarianceSelector(1).fit(X).get_support() for X in (twice, rows))
     assert np.array_equal(fitted, of_rows)
+
+
+def test_a_partition_with_columns_in_another_order_is_named():
+    frame = pd.DataFrame(ROWS[:40, :3], columns=["a", "b", "c"])
+
+    def turned(part, partition_info=None):
+        return part[["c", "b", "a"]] if partition_info and partition_info["number"] == 1 else part
+
+    lazy = dd.from_pandas(frame, npartitions=4).map_partitions(turned, meta=frame.iloc[:0], enforce_metadata=False)
+    # Their values had been those of other columns.
+    with pytest.raises(ChunkReadError, match="in another order: 'c', 'b', 'a', and should have 'a', 'b', 'c'; give"):
+        open_matrix(lazy)
+
+
+@pytest.mark.parametrize(("dtype", "unsigned"), [("int16", "true"), ("uint8", "false")])
+def test_integers_that_another_sign_is_noted_of_are_refused(tmp_path, dtype, unsigned):
+    rows = np.arange(-6, 6).reshape(4, 3).astype(dtype)
+    zarr.create_array(tmp_path / "rows.zarr", data=rows, attributes={"_Unsigned": unsigned})
+    with pytest.raises(SourceError, match=r"signed integers \(attribute _Unsigned\).*; open the store with xarray"):
+        open_matrix(tmp_path / "rows.zarr")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_packed_values_of_an_open_array_in_memory_are_decoded(zarr_format):
+    stored = np.array([[1, -9], [4, 6]], "int16")
+    array = zarr.create_array(
+        {}, data=stored, attributes={"scale_factor": 0.5, "_FillValue": -9}, fill_value=-9, zarr_format=zarr_format
+    )
+    matrix = open_matrix(array, nonfinite="missing")
+    assert np.array_equal(matrix.read_rows(0, 2), [[0.5, np.nan], [2, 3]], equal_nan=True)
+    assert matrix.dtype == np.float64

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from sketchselect._text import first_names
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.csr import as_csr, densify
 from sketchselect.linalg.hashing import digest
@@ -138,12 +139,16 @@ def frame_rows(frame: Any) -> Any:
     is_plain = all(isinstance(dtype, np.dtype) for dtype in types.values())
     if frame.ndim == 2 and (len(set(types.values())) > 1 or not is_plain):
         frame = frame.map_partitions(_with_warning, meta=frame._meta)
+    if frame.ndim == 2:
+        frame = frame.map_partitions(_in_order, list(frame.columns), meta=frame._meta)
     # Types of pandas with missing values become NaN as those of a data frame in memory do.
     plain = frame if is_plain else frame.astype(np.float64)
     try:
         return plain.to_dask_array(lengths=True)
     except MemoryError:
         raise
+    except ChunkReadError as error:
+        raise ChunkReadError(f"Dask frame: {error}") from error
     except Exception as error:
         raise _not_computed("Dask frame: its partitions", error) from error
 
@@ -154,6 +159,16 @@ def _with_warning(part: Any) -> Any:
         if dtype.kind in "iu" and len(part):
             column = part.iloc[:, place]
             warn_of_rounding((column.min(), column.max()), "data frame")
+    return part
+
+
+def _in_order(part: Any, names: list[Any]) -> Any:
+    """Return a partition; raise `ChunkReadError` if its columns are not those of the frame, or in another order."""
+    if list(part.columns) != names:
+        raise ChunkReadError(
+            f"a partition has other columns than the frame, or in another order: {first_names(part.columns, 5)}, and "
+            f"should have {first_names(names, 5)}; give all partitions the frame's"
+        )
     return part
 
 
@@ -270,13 +285,18 @@ def _in_scipy(block: Any) -> Any:
 
 
 def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:
-    """Return an open `zarr.Array` as a Dask array of its chunks, or its shards."""
+    """Return an open `zarr.Array` as a Dask array of its chunks, or its shards, with packed values decoded."""
     import dask.array as da
+
+    from sketchselect.readers.zarr.array import packing_of
+
+    packing = packing_of(array.metadata.to_dict(), array.dtype, "Zarr array")
 
     if missing_chunks == "error":
         with contextlib.suppress(TypeError, ValueError):  # zarr before 3.2 has no such setting
             array = array.with_config({"read_missing_chunks": False})
-    return da.from_array(array, chunks=array.shards or array.chunks)
+    stored = da.from_array(array, chunks=array.shards or array.chunks)
+    return stored if packing is None else stored.map_blocks(packing.decode, dtype=packing.dtype)
 
 
 def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, Any], list[list[Any]]]:

@@ -30,6 +30,7 @@ from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, parse_meta
 
 _PACKED = ("scale_factor", "add_offset")
 _MISSING = ("_FillValue", "missing_value")
+_OTHER_SIGN = {"true": "i", "false": "u"}  # Attribute _Unsigned -> integers that it turns into the others
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,14 @@ def packing_of(document: dict[str, Any], dtype: np.dtype[Any] | None, address: s
         missing["_FillValue"] = fill
     numbers = {name: [_number(v, name, address) for v in _items(value)] for name, value in missing.items()}
     values = sorted({value for some in numbers.values() for value in some if _is_value(value, dtype)})
-    if not scaled and not values:
-        return None
-    if str(attributes.get("_Unsigned", "false")).lower() == "true":
+    if dtype.kind == _OTHER_SIGN.get(str(attributes.get("_Unsigned")).lower()):
+        signed = "unsigned" if dtype.kind == "i" else "signed"
         raise SourceError(
-            f"{address}: packed as unsigned integers (attribute _Unsigned), which is not read; open the "
+            f"{address}: packed as {signed} integers (attribute _Unsigned), which is not read; open the "
             "store with xarray and give that array"
         )
+    if not scaled and not values:
+        return None
     scale, offset = (
         _number(_items(attributes[name])[0], name, address) if name in attributes else default
         for name, default in zip(_PACKED, (1.0, 0.0), strict=True)
