@@ -281,6 +281,19 @@ def test_a_matrix_market_file_that_is_cut_in_a_number_does_not_kill_the_process(
 
 
 @pytest.mark.parametrize(
+    ("kind", "line"),
+    [("coordinate real", "2 1 +1.5"), ("coordinate real", "+2 1 1.5"), ("coordinate integer", "2 1 +1")],
+)
+def test_a_plus_before_a_number_of_a_matrix_market_file_is_named(tmp_path, kind, line):
+    # SciPy refuses it, and the file was said to be damaged.
+    (tmp_path / "rows.mtx").write_text(f"%%MatrixMarket matrix {kind} general\n2 1 1\n{line}\n")
+    with pytest.raises(SourceError, match=r"rows\.mtx: line 3 must be .*; remove the plus before the number$"):
+        open_matrix(tmp_path / "rows.mtx")
+    (tmp_path / "rows.mtx").write_text(f"%%MatrixMarket matrix {kind} general\n2 1 1\n{line.replace('+', '')}\n")
+    assert open_matrix(tmp_path / "rows.mtx").shape == (2, 1)
+
+
+@pytest.mark.parametrize(
     "noted",
     [
         "{index",
@@ -424,3 +437,16 @@ def test_packed_values_of_an_open_array_in_memory_are_decoded(zarr_format):
     matrix = open_matrix(array, nonfinite="missing")
     assert np.array_equal(matrix.read_rows(0, 2), [[0.5, np.nan], [2, 3]], equal_nan=True)
     assert matrix.dtype == np.float64
+
+
+@pytest.mark.parametrize(("code", "reason"), [(errno.EACCES, "Permission denied"), (errno.EMFILE, "Too many open")])
+def test_an_hdf5_file_that_the_system_does_not_open_is_not_called_damaged(tmp_path, monkeypatch, code, reason):
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["X"] = ROWS
+
+    def refuse(*args, **options):
+        raise OSError(code, "Unable to synchronously open file")
+
+    monkeypatch.setattr(h5py, "File", refuse)
+    with pytest.raises(SourceError, match=rf"rows\.h5: cannot be read \({reason}.*\); check its permissions"):
+        open_matrix(tmp_path / "rows.h5")

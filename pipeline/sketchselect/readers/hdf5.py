@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,11 +49,25 @@ def _opened(location: Location) -> Iterator[Any]:
     except BlockingIOError as error:
         raise SourceError(f"{location.address}: another program has it open for writing; close it there") from error
     except OSError as error:
-        raise SourceError(
+        raise _refused(location, error) or SourceError(
             f"{location.address}: not an HDF5 file, or it is cut off or damaged; write it again"
         ) from error
     with file:
         yield file
+
+
+def _refused(location: Location, error: BaseException) -> SourceError | None:
+    """Return the error for a file that the system does not open or read; None where it is the file's fault."""
+    code = getattr(error, "errno", None)
+    if code not in _OF_THE_SYSTEM:
+        return None
+    return SourceError(
+        f"{location.address}: cannot be read ({os.strerror(code)}); check its permissions and the disk, and how many "
+        "files are open"
+    )
+
+
+_OF_THE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM, errno.ESTALE)
 
 
 @dataclass(frozen=True)
@@ -227,7 +243,7 @@ def _root(location: Location) -> Iterator[Hdf5Node]:
             raise
         except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())[:160]
-            raise SourceError(
+            raise _refused(location, error) or SourceError(
                 f"{location.address}: the file is damaged ({reason}); restore it or write it again"
             ) from error
 

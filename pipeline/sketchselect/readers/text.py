@@ -586,15 +586,16 @@ _ENTRY_OF_MARKET = 28
 """Bytes of an entry while it is loaded: row, column and value, and column and value in CSR."""
 
 
-_REAL = rb"[-+]?+(?:(?:\d++\.?+\d*+|\.\d++)(?:[eE][-+]?+\d++)?+|(?i:nan|inf(?:inity)?+))"
-_WHOLE = rb"[-+]?+\d++"
+_REAL = rb"-?+(?:(?:\d++\.?+\d*+|\.\d++)(?:[eE][-+]?+\d++)?+|(?i:nan|inf(?:inity)?+))"
+_WHOLE = rb"-?+\d++"
 _MARKET_ENTRIES = {"real": _REAL, "double": _REAL, "integer": _WHOLE, "unsigned-integer": _WHOLE, "pattern": b""}
 
 
 def _require_numbers(path: str, layout: str, kind: str) -> None:
     """Raise `SourceError` naming the first line of a Matrix Market file that is not what it should be.
 
-    SciPy takes what a field begins with: 1 of 1D5, 1,5 and 0x10, and of 1e5 where the first line says integer.
+    SciPy takes what a field begins with: 1 of 1D5, 1,5 and 0x10, and of 1e5 where the first line says integer. It
+    refuses a plus before a number.
     """
     entry = _MARKET_ENTRIES[kind.lower()]
     fields = ([rb"\d++"] * 2 if layout == "coordinate" else []) + ([entry] if entry else [])
@@ -609,6 +610,8 @@ def _require_numbers(path: str, layout: str, kind: str) -> None:
                 if entry == _WHOLE:
                     names[-1], cure = "a whole number", "correct it, or write real for integer in the first line"
                 number += text.count(b"\n", 0, match.end())
+                if re.match(rb"[^\n]*?(?<![eE])\+", text[match.end() :]):
+                    cure = "remove the plus before the number"
                 raise SourceError(f"{path}: line {number} must be {', '.join(names)}, and nothing else; {cure}")
             number += text.count(b"\n")
 
