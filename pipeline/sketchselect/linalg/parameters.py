@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.validation import MOST_TIMES, is_number, is_whole, whole_in_words, with_former_names
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -148,23 +146,6 @@ def check_declared(estimator: Any) -> None:
 
 _SECTION = re.compile(r"\n\nParameters\n-+\n(.*?)(?=\n\n\S+\n-{3,}\n|\Z)", re.DOTALL)
 _NEXT_SECTION = re.compile(r"(?=\n\n\S+\n-{3,}\n)|\Z")
-
-
-def declares_parameters(cls: type) -> bool:
-    """Return whether a class has no constructor of its own, but attributes that `with_parameters` makes one of."""
-    own = {name for name, hint in inspect.get_annotations(cls).items() if "ClassVar" not in str(hint)}
-    return "__init__" not in vars(cls) and not own.isdisjoint(vars(cls))
-
-
-@dataclass_transform(eq_default=False)
-def with_parameters(cls: type[T]) -> type[T]:
-    """Give a class a constructor, as `dataclass` does: its annotated attributes are the parameters."""
-    init: Any = dataclass(eq=False, repr=False)(cls).__init__
-    # Resolved here, as those of a base class are names of its own module.
-    hints = get_type_hints(cls, include_extras=True)
-    init.__annotations__ = {name: hints.get(name) for name in [*inspect.signature(cls).parameters, "return"]}
-    inherit_parameters(cls)
-    return cls
 
 
 def inherit_parameters(cls: Any) -> None:

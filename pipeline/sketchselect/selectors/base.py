@@ -35,7 +35,7 @@ from sketchselect.execution.engine import (
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import take_columns, varying_columns
-from sketchselect.linalg.parameters import check_declared, declares_parameters, inherit_parameters
+from sketchselect.linalg.parameters import check_declared, inherit_parameters
 from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
 from sketchselect.linalg.validation import Floats, is_csr
 from sketchselect.plots import SelectionScoresDisplay
@@ -368,8 +368,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if not declares_parameters(cls):
-            inherit_parameters(cls)
+        inherit_parameters(cls)
 
     # `fit` calls `inspect_target` and `inspect_rows`; `collect_source`, by default the pass of `single_pass`;
     # `complete`, which makes a second pass where `further_description` names one; and `_select`.

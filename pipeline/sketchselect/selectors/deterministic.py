@@ -14,7 +14,7 @@ from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, smallest_rows, uniforms
-from sketchselect.linalg.parameters import Count, Size, SketchSize, with_parameters
+from sketchselect.linalg.parameters import Count, Size, SketchSize
 from sketchselect.linalg.validation import Floats, seed_of
 from sketchselect.readers import open_vector
 from sketchselect.selectors.kmeans_columns import ColumnSelector, ColumnSubspace, by_leverage
@@ -102,7 +102,6 @@ class _SampleBlock:
 RUN_STEPS = 20  # About the steps of all runs for each selected column; the longest run counts
 
 
-@with_parameters
 class DeterministicSelector(ColumnSelector):
     """Select columns with a guarantee for k-means on them, deterministically; with a partition, also for that one.
 
@@ -146,12 +145,21 @@ class DeterministicSelector(ColumnSelector):
     auto_priority: ClassVar[int | None] = 3
     unrecorded: ClassVar[tuple[str, ...]] = ("random_state",)
 
-    n_features_to_select: Size | None = None
-    n_clusters: Count | None = None
-    partition: Any = None
-    sketch_size: SketchSize | None = None
-    normalize: str | None = None
-    random_state: Any = 0
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        partition: Any = None,
+        sketch_size: SketchSize | None = None,
+        normalize: str | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.partition = partition
+        self.sketch_size = sketch_size
+        self.normalize = normalize
+        self.random_state = random_state
 
     def fit(
         self,

@@ -15,7 +15,7 @@ from sketchselect.errors import EmptyInput, Incompatible
 from sketchselect.execution import Source
 from sketchselect.linalg.csr import varying_columns
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.parameters import Count, SeedNumber, Size, with_parameters
+from sketchselect.linalg.parameters import Count, SeedNumber, Size
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection, rank
@@ -195,7 +195,6 @@ def _scaled(rows: Any) -> Any:
 Weight = Literal["heat", "cosine", "binary"]
 
 
-@with_parameters
 class SampledGraphSelector(BaseSelector):
     """Base of the selectors on a graph of nearest neighbours among a uniform sample of the rows.
 
@@ -216,12 +215,21 @@ class SampledGraphSelector(BaseSelector):
     requires: ClassVar[tuple[str, ...]] = ("row-sample",)
     about = "mean"
 
-    n_features_to_select: Size | None = None
-    n_rows: Count = 4000
-    n_neighbors: Count = 5
-    weight: Weight = "heat"
-    normalize: str | None = "l2"
-    random_state: SeedNumber = 0
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_rows: Count = 4000,
+        n_neighbors: Count = 5,
+        weight: Weight = "heat",
+        normalize: str | None = "l2",
+        random_state: SeedNumber = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_rows = n_rows
+        self.n_neighbors = n_neighbors
+        self.weight: Weight = weight
+        self.normalize = normalize
+        self.random_state = random_state
 
     @abstractmethod
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:

@@ -19,7 +19,7 @@ from sketchselect.linalg.panel_columns import (
     column_directions,
     panel_pivots,
 )
-from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize, with_parameters
+from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.linalg.pivoting import Pivots, by_gain, greedy_columns, pivot_columns, without_copies
 from sketchselect.linalg.spectrum import About, Directions, Spectrum, squares_about, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
@@ -348,7 +348,6 @@ COMPONENTS = 40
 """Directions by default: enough for the structure of images, few enough to leave out the noise of texts and counts."""
 
 
-@with_parameters
 class GreedySelector(DirectionsSelector):
     """Select, one by one, the columns from which all columns can be predicted best.
 
@@ -398,14 +397,25 @@ class GreedySelector(DirectionsSelector):
     auto_priority: ClassVar[int | None] = 1
     is_nested: ClassVar[bool] = True
 
-    n_features_to_select: Size | None = None
-    n_components: Count | None = None
-    sketch_size: SketchSize | None = None
-    noise: Literal["residual"] | None = "residual"
-    normalize: str | None = "l2"
-    half_life: HalfLife | None = None
-    window: Count | None = None
-    about: About = "mean"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_components: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        noise: Literal["residual"] | None = "residual",
+        normalize: str | None = "l2",
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
+        about: About = "mean",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.noise = noise
+        self.normalize = normalize
+        self.half_life = half_life
+        self.window = window
+        self.about = about
 
     @classmethod
     def for_clusters(cls, n_clusters: int) -> GreedySelector:
@@ -425,7 +435,6 @@ class GreedySelector(DirectionsSelector):
         return self._result(summary, factor, pivots, n_select, n_components=k, noise=self.noise)
 
 
-@with_parameters
 class PivotedQRSelector(DirectionsSelector):
     """Select columns by QR with column pivoting of the top directions of the data.
 
@@ -466,13 +475,23 @@ class PivotedQRSelector(DirectionsSelector):
     method: ClassVar[str] = "pivoted-qr"
     auto_priority: ClassVar[int | None] = 2
 
-    n_features_to_select: Size | None = None
-    n_components: Count | None = None
-    sketch_size: SketchSize | None = None
-    normalize: str | None = "l2"
-    half_life: HalfLife | None = None
-    window: Count | None = None
-    about: About = "mean"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_components: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        normalize: str | None = "l2",
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
+        about: About = "mean",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.normalize = normalize
+        self.half_life = half_life
+        self.window = window
+        self.about = about
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         k = self.n_components

@@ -16,7 +16,7 @@ from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.linalg.loess import mean_variance_trend
-from sketchselect.linalg.parameters import Count, Limits, Size, allows, number, with_parameters
+from sketchselect.linalg.parameters import Count, Limits, Size, allows, number
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection
@@ -139,7 +139,6 @@ _BATCHES = Limits("true or false", partial(allows, bool), "pass the batches them
 Batches = Annotated[bool, _BATCHES]
 
 
-@with_parameters
 class HighlyVariableGenes(BaseSelector):
     """Select the columns of counts that vary more than their means explain (Seurat v3), in one pass.
 
@@ -200,12 +199,21 @@ class HighlyVariableGenes(BaseSelector):
     requires: ClassVar[tuple[str, ...]] = ("groups", "top-values")
     needs_counts: ClassVar[bool] = True
 
-    n_features_to_select: Size | None = None
-    batches: Batches = False
-    top_values: Count = 64
-    trend: Literal["loess", "quadratic"] = "loess"
-    span: Annotated[float, number(above=0, most=1)] = 0.3
-    ties: Literal["numpy", "index"] = "numpy"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        batches: Batches = False,
+        top_values: Count = 64,
+        trend: Literal["loess", "quadratic"] = "loess",
+        span: Annotated[float, number(above=0, most=1)] = 0.3,
+        ties: Literal["numpy", "index"] = "numpy",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.batches = batches
+        self.top_values = top_values
+        self.trend = trend
+        self.span = span
+        self.ties = ties
 
     @property
     def uses_target(self) -> bool:

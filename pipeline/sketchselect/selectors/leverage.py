@@ -17,7 +17,7 @@ from sketchselect.linalg.csr import densify
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
 from sketchselect.linalg.panel_columns import PanelDirections, column_directions
-from sketchselect.linalg.parameters import Count, NotNegative, SeedNumber, Size, SketchSize, with_parameters
+from sketchselect.linalg.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.linalg.spectrum import (
     About,
     Directions,
@@ -133,7 +133,6 @@ MOST_ROWS = 8192
 """Most rows for reading columns, which needs n_rows^2 numbers."""
 
 
-@with_parameters
 class LeverageSelector(BaseSelector):
     """Select the columns of highest ridge leverage, or a sample of them weighted by 1 / p.
 
@@ -199,14 +198,25 @@ class LeverageSelector(BaseSelector):
     selects_in_panels: ClassVar[bool] = True
     unrecorded: ClassVar[tuple[str, ...]] = ("read", "sketch_size")
 
-    n_features_to_select: Size | None = None
-    ridge: NotNegative | Literal["auto"] = "auto"
-    random_state: SeedNumber = 0
-    n_components: Count | None = None
-    choice: Literal["top", "sampled"] = "top"
-    read: Literal["rows", "columns"] = "rows"
-    sketch_size: SketchSize | None = None
-    about: About = "mean"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        ridge: NotNegative | Literal["auto"] = "auto",
+        random_state: SeedNumber = 0,
+        n_components: Count | None = None,
+        choice: Literal["top", "sampled"] = "top",
+        read: Literal["rows", "columns"] = "rows",
+        sketch_size: SketchSize | None = None,
+        about: About = "mean",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.ridge = ridge
+        self.random_state = random_state
+        self.n_components = n_components
+        self.choice = choice
+        self.read = read
+        self.sketch_size = sketch_size
+        self.about: About = about
 
     def _components(self, n_features: int) -> int:
         return max(min(10, n_features - 1), 1) if self.n_components is None else int(self.n_components)

@@ -15,7 +15,7 @@ from sketchselect.execution.client import check_batch
 from sketchselect.execution.engine import FitKeywords, PassOptions, require_unchanged, source_identities
 from sketchselect.execution.plan import library_nbytes
 from sketchselect.linalg.leverage import column_error, spectral_error
-from sketchselect.linalg.parameters import NotNegative, SeedNumber, Share, Size, number, with_parameters
+from sketchselect.linalg.parameters import NotNegative, SeedNumber, Share, Size, number
 from sketchselect.linalg.spectrum import About, directions_about
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
@@ -38,7 +38,6 @@ SKETCH_SIZE = 128
 """Rows of the sketch that measures the error if there are more than 2,048 rows and columns."""
 
 
-@with_parameters
 class OnlineLeverageSelector(BaseSelector):
     """Sample columns as they arrive, each with a probability proportional to its ridge leverage, weighted by 1 / p.
 
@@ -108,12 +107,21 @@ class OnlineLeverageSelector(BaseSelector):
     axis: ClassVar[Literal["rows", "columns"]] = "columns"
     has_weights: ClassVar[bool] = True
 
-    n_features_to_select: Size | None = None
-    eps: Share = 0.5
-    sampling_rate: Annotated[float, number(above=0)] | Literal["paper"] | None = None
-    ridge: NotNegative | Literal["auto"] = "auto"
-    random_state: SeedNumber = 0
-    about: About = "mean"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        eps: Share = 0.5,
+        sampling_rate: Annotated[float, number(above=0)] | Literal["paper"] | None = None,
+        ridge: NotNegative | Literal["auto"] = "auto",
+        random_state: SeedNumber = 0,
+        about: About = "mean",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.about: About = about
+        self.eps = eps
+        self.sampling_rate = sampling_rate
+        self.ridge = ridge
+        self.random_state = random_state
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sample of columns; it summarises the transposed matrix."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, solve_triangular
 
-from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize, with_parameters
+from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.linalg.pivoting import TIE
 from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, squares_about
 from sketchselect.linalg.threads import one_blas_thread
@@ -91,7 +91,6 @@ def prediction_error(rows: Floats, extra: Floats, support: Indices) -> float:
     return max(total - float(np.einsum("ij,ij->", explained, explained)), 0.0)
 
 
-@with_parameters
 class OsinskySelector(DirectionsSelector):
     """Select columns that all columns can be predicted from nearly as well as from the best directions.
 
@@ -138,12 +137,21 @@ class OsinskySelector(DirectionsSelector):
     selecting_copies: ClassVar[int] = 6
     about = "mean"
 
-    n_features_to_select: Size | None = None
-    n_components: Count | None = None
-    sketch_size: SketchSize | None = None
-    normalize: str | None = None
-    half_life: HalfLife | None = None
-    window: Count | None = None
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_components: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        normalize: str | None = None,
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.normalize = normalize
+        self.half_life = half_life
+        self.window = window
 
     def selection_flops(self, n_features: int, n_select: int) -> float:
         """Return about how many operations selecting takes, on all rows of the sketch."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from sketchselect.linalg.barrier import longest_run, sample_spectral, top_up
 from sketchselect.linalg.hashing import derive_seed, draw_columns, draw_weights
-from sketchselect.linalg.parameters import Count, Share, Size, SketchSize, Times, with_parameters
+from sketchselect.linalg.parameters import Count, Share, Size, SketchSize, Times
 from sketchselect.linalg.validation import Floats, seed_of
 from sketchselect.selectors.kmeans_columns import (
     ColumnSelector,
@@ -22,7 +22,6 @@ from sketchselect.selectors.kmeans_columns import (
 )
 
 
-@with_parameters
 class DrawnColumnSelector(ColumnSelector):
     """Base of the selectors that draw columns, and take the best draw; a draw is hashed from (seed, method, number).
 
@@ -39,14 +38,25 @@ class DrawnColumnSelector(ColumnSelector):
         Seed of the draws and the projection.
     """
 
-    n_features_to_select: Size | None = None
-    n_clusters: Count | None = None
-    sketch_size: SketchSize | None = None
-    svd: Method = "exact"
-    epsilon: Share = 0.5
-    n_draws: Times = 1
-    normalize: str | None = None
-    random_state: Any = 0
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        svd: Method = "exact",
+        epsilon: Share = 0.5,
+        n_draws: Times = 1,
+        normalize: str | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.sketch_size = sketch_size
+        self.svd: Method = svd
+        self.epsilon = epsilon
+        self.n_draws = n_draws
+        self.normalize = normalize
+        self.random_state = random_state
 
     @abstractmethod
     def _draw(
@@ -79,7 +89,6 @@ class DrawnColumnSelector(ColumnSelector):
         return best
 
 
-@with_parameters
 class RandomizedSelector(DrawnColumnSelector):
     """Select columns for k-means by drawing them with probabilities proportional to their leverage.
 
@@ -118,7 +127,20 @@ class RandomizedSelector(DrawnColumnSelector):
 
     method: ClassVar[str] = "randomized"
 
-    top_up: bool = False
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        svd: Method = "exact",
+        epsilon: Share = 0.5,
+        n_draws: Times = 1,
+        normalize: str | None = None,
+        random_state: Any = 0,
+        top_up: bool = False,
+    ) -> None:
+        super().__init__(n_features_to_select, n_clusters, sketch_size, svd, epsilon, n_draws, normalize, random_state)
+        self.top_up = top_up
 
     def _draw(
         self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
@@ -136,7 +158,6 @@ def n_candidates(n_directions: int, n_columns: int) -> int:
     return max(n_columns, math.ceil(16 * n_directions * math.log(20 * n_directions)))
 
 
-@with_parameters
 class HybridSelector(DrawnColumnSelector):
     """Select columns for k-means: a draw of c = max(r, 16 k log(20 k)) by leverage, thinned out deterministically.
 
@@ -165,8 +186,18 @@ class HybridSelector(DrawnColumnSelector):
 
     method: ClassVar[str] = "hybrid"
 
-    svd: Method = "fast"
-    n_draws: Times = 10
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        svd: Method = "fast",
+        epsilon: Share = 0.5,
+        n_draws: Times = 10,
+        normalize: str | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        super().__init__(n_features_to_select, n_clusters, sketch_size, svd, epsilon, n_draws, normalize, random_state)
 
     def _sample(
         self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int

@@ -14,7 +14,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.linalg.panel_columns import PanelDirections, column_directions
-from sketchselect.linalg.parameters import Count, HalfLife, NotNegative, Size, SketchSize, with_parameters
+from sketchselect.linalg.parameters import Count, HalfLife, NotNegative, Size, SketchSize
 from sketchselect.linalg.spectrum import About, Directions, directions_about, squares_about, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
@@ -171,7 +171,6 @@ def _ridge_scores(directions: Directions, k: int, ridge: float, combine: str) ->
     return scores
 
 
-@with_parameters
 class SketchedRidgeSelector(SketchedSelector):
     """Select the columns that carry the top directions of the data, from a Frequent Directions sketch (FSDS).
 
@@ -222,17 +221,31 @@ class SketchedRidgeSelector(SketchedSelector):
     # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
     renamed: ClassVar[dict[str, str]] = {"score": "combine"}
 
-    n_features_to_select: Size | None = None
-    n_components: Count | None = None
-    sketch_size: SketchSize | None = None
-    alpha: Alpha = "auto"
-    normalize: str | None = "l2"
-    combine: Literal["max", "l2"] = "max"
-    compensate: bool = True
-    half_life: HalfLife | None = None
-    window: Count | None = None
-    literal: bool = False
-    about: About = "zero"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_components: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        alpha: Alpha = "auto",
+        normalize: str | None = "l2",
+        combine: Literal["max", "l2"] = "max",
+        compensate: bool = True,
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
+        literal: bool = False,
+        about: About = "zero",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.alpha = alpha
+        self.normalize = normalize
+        self.combine = combine
+        self.compensate = compensate
+        self.half_life = half_life
+        self.window = window
+        self.literal = literal
+        self.about = about
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a literal form about the mean or that forgets."""
@@ -265,7 +278,6 @@ class SketchedRidgeSelector(SketchedSelector):
         return scores, {"alpha": alpha}, {"ridge": ridge}
 
 
-@with_parameters
 class VarianceSelector(BaseSelector):
     """Select the columns of largest variance.
 
@@ -291,8 +303,9 @@ class VarianceSelector(BaseSelector):
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("column-stats", "frequent-directions", "moments")
 
-    n_features_to_select: Size | None = None
-    normalize: str | None = None
+    def __init__(self, n_features_to_select: Size | None = None, normalize: str | None = None) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.normalize = normalize
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the column statistics."""
@@ -355,7 +368,6 @@ def lasso_weights(squares: Floats, vectors: Floats, n_components: int, n_nonzero
     return np.stack([lasso_coefficients(design, unit, n_nonzero) for unit in np.eye(m)[:k]], axis=1)
 
 
-@with_parameters
 class SketchedLassoSelector(SketchedSelector):
     """Select the columns that explain the top directions of the data by sparse regressions on the sketch.
 
@@ -392,15 +404,27 @@ class SketchedLassoSelector(SketchedSelector):
 
     method: ClassVar[str] = "sketched-lasso"
 
-    n_features_to_select: Size | None = None
-    n_components: Count | None = None
-    sketch_size: SketchSize | None = None
-    n_nonzero: Count | None = None
-    normalize: str | None = "l2"
-    compensate: bool = True
-    half_life: HalfLife | None = None
-    window: Count | None = None
-    about: About = "zero"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_components: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        n_nonzero: Count | None = None,
+        normalize: str | None = "l2",
+        compensate: bool = True,
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
+        about: About = "zero",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.n_nonzero = n_nonzero
+        self.normalize = normalize
+        self.compensate = compensate
+        self.half_life = half_life
+        self.window = window
+        self.about = about
 
     def _scores(
         self, summary: FrequentDirections, directions: Directions, n_components: int, n_select: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self, Unpack, cast
 
 import numpy as np
@@ -155,7 +155,6 @@ class StreamSample:
         return points.best(points.starts(self.n_clusters, seeds), most=100)
 
 
-@dataclass(eq=False, repr=False)
 class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """k-means of the rows of a matrix that need not fit in memory.
 
@@ -225,13 +224,22 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     ([1.5, 11.0], 2.5)
     """
 
-    n_clusters: int = 8
-    _: KW_ONLY
-    init: str | Seeding | ArrayLike = "k-means||"
-    n_init: int | str = "auto"
-    max_iter: int = 300
-    tol: float = 1e-4
-    random_state: Any = 0
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: str | Seeding | ArrayLike = "k-means||",
+        n_init: int | str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ from sketchselect._progress import track
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter, warn
 from sketchselect.execution import Source
-from sketchselect.linalg.parameters import SeedNumber, Size, with_parameters
+from sketchselect.linalg.parameters import SeedNumber, Size
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection
@@ -217,7 +217,6 @@ def _divisions(summary: Folds, n_folds: int) -> list[Folds]:
     return [first, *filter(can_validate, others)]
 
 
-@with_parameters
 class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     """Select for a target by the method of the least cross-validated error; one pass.
 
@@ -299,12 +298,20 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     automatic: ClassVar[dict[str, Any] | None] = {"cv_rule": "1se"}
     requires: ClassVar[tuple[str, ...]] = ("folds",)
 
-    n_features_to_select: Size | None = None
-    cv: Folded | None = None
-    _: KW_ONLY
-    cv_rule: Rule = "min"
-    task: Literal["auto"] | Task = "auto"
-    random_state: SeedNumber = 0
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        cv: Folded | None = None,
+        *,
+        cv_rule: Rule = "min",
+        task: Literal["auto"] | Task = "auto",
+        random_state: SeedNumber = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.cv = cv
+        self.cv_rule: Rule = cv_rule
+        self.task = task
+        self.random_state = random_state
 
     @property
     def n_folds(self) -> int:

@@ -11,7 +11,7 @@ from sketchselect._text import counted, first_few, first_names
 from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.execution import Source
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.parameters import SeedNumber, Share, Times, with_parameters
+from sketchselect.linalg.parameters import SeedNumber, Share, Times
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.tables import OneHot
 from sketchselect.selectors.base import BaseSelector, Selection
@@ -32,7 +32,6 @@ from sketchselect.solvers.knockoffs import (
 from sketchselect.summaries import Bundle, Folds, Moments, Summary
 
 
-@with_parameters
 class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     """Select columns of which at most a share `fdr` is expected to be false; one pass, also over merged summaries.
 
@@ -109,12 +108,21 @@ class KnockoffSelector(GuessedTaskMixin, BaseSelector):
     requires: ClassVar[tuple[str, ...]] = ("moments",)
     automatic: ClassVar[dict[str, Any] | None] = {}
 
-    fdr: Share = 0.1
-    knockoffs: Literal["auto", "fixed", "model"] = "auto"
-    draws: Times = 1
-    random_state: SeedNumber = 0
-    statistic: Literal["entry", "ridge"] = "entry"
-    task: Literal["auto"] | Task = "auto"
+    def __init__(
+        self,
+        fdr: Share = 0.1,
+        knockoffs: Literal["auto", "fixed", "model"] = "auto",
+        draws: Times = 1,
+        random_state: SeedNumber = 0,
+        statistic: Literal["entry", "ridge"] = "entry",
+        task: Literal["auto"] | Task = "auto",
+    ) -> None:
+        self.fdr = fdr
+        self.knockoffs = knockoffs
+        self.draws = draws
+        self.random_state = random_state
+        self.statistic = statistic
+        self.task = task
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or fixed knockoffs for classes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
@@ -15,7 +15,7 @@ from sketchselect.errors import BadParameter, Incompatible, warn
 from sketchselect.execution import Source
 from sketchselect.execution.engine import PassOptions, RunKeywords
 from sketchselect.linalg.likelihood import Family, mean_response
-from sketchselect.linalg.parameters import Limits, Positive, SeedNumber, Share, Size, whole, with_parameters
+from sketchselect.linalg.parameters import Limits, Positive, SeedNumber, Share, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_vector
 from sketchselect.readers.dask import is_dask
@@ -103,7 +103,6 @@ L1Ratios = Annotated[
 ]
 
 
-@with_parameters
 class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
     """Path of sparse logistic, multinomial or Poisson regressions, by a few passes over the rows.
 
@@ -202,21 +201,38 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
 
     _expansion = None
 
-    alphas: Alphas | None = None
-    n_features_to_select: Size | None = None
-    criterion: Criterion | None = None
-    cv: Folded | None = None
-    _: KW_ONLY
-    family: Literal["auto", "binomial", "multinomial", "poisson"] = "auto"
-    l1_ratio: L1Ratios = 1.0
-    alpha: Positive | None = None
-    n_alphas: NAlphas = 50
-    alpha_ratio: Share | None = None
-    cv_rule: Rule = "min"
-    ebic_gamma: Probability = 0.5
-    max_passes: Annotated[int, whole(2)] = 12
-    tol: Positive = 1e-6
-    random_state: SeedNumber = 0
+    def __init__(
+        self,
+        alphas: Alphas | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
+        *,
+        family: Literal["auto", "binomial", "multinomial", "poisson"] = "auto",
+        l1_ratio: L1Ratios = 1.0,
+        alpha: Positive | None = None,
+        n_alphas: NAlphas = 50,
+        alpha_ratio: Share | None = None,
+        cv_rule: Rule = "min",
+        ebic_gamma: Probability = 0.5,
+        max_passes: Annotated[int, whole(2)] = 12,
+        tol: Positive = 1e-6,
+        random_state: SeedNumber = 0,
+    ) -> None:
+        self.alphas = alphas
+        self.n_features_to_select = n_features_to_select
+        self.criterion = criterion
+        self.cv = cv
+        self.family = family
+        self.l1_ratio = l1_ratio
+        self.alpha = alpha
+        self.n_alphas = n_alphas
+        self.alpha_ratio = alpha_ratio
+        self.cv_rule: Rule = cv_rule
+        self.ebic_gamma = ebic_gamma
+        self.max_passes = max_passes
+        self.tol = tol
+        self.random_state = random_state
 
     @property
     def numbers_advice(self) -> str:

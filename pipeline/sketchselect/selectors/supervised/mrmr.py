@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.parameters import Size, with_parameters
+from sketchselect.linalg.parameters import Size
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.supervised.target import GuessedTaskMixin, Task, warn_of_untested
@@ -50,7 +50,6 @@ def mrmr_order(
     return np.array(order, dtype=np.int64), redundancies
 
 
-@with_parameters
 class MRMRSelector(GuessedTaskMixin, BaseSelector):
     """Select columns of maximum relevance to a target and minimum redundancy with one another; one pass.
 
@@ -95,9 +94,15 @@ class MRMRSelector(GuessedTaskMixin, BaseSelector):
     method: ClassVar[str] = "mrmr"
     requires: ClassVar[tuple[str, ...]] = ("moments",)
 
-    n_features_to_select: Size | None = None
-    scheme: Scheme = "quotient"
-    task: Literal["auto"] | Task = "auto"
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        scheme: Scheme = "quotient",
+        task: Literal["auto"] | Task = "auto",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.scheme = scheme
+        self.task = task
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target."""

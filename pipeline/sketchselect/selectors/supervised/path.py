@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, Incompatible, warn
-from sketchselect.linalg.parameters import Count, HalfLife, SeedNumber, Size, number, whole, with_parameters
+from sketchselect.linalg.parameters import Count, HalfLife, SeedNumber, Size, number, whole
 from sketchselect.linalg.validation import MOST_TIMES, Floats
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.supervised import models
@@ -105,7 +105,6 @@ class PathKeywords(TypedDict, total=False):
     random_state: SeedNumber
 
 
-@with_parameters
 class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
     """Base of the selectors that fit a path of sparse linear models from moments, and choose one.
 
@@ -166,18 +165,32 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
     automatic: ClassVar[dict[str, Any] | None] = {"cv": 5, "cv_rule": "1se"}
     requires: ClassVar[tuple[str, ...]] = ("moments", "folds", "decayed-moments")
 
-    n_features_to_select: Size | None = None
-    criterion: Criterion | None = None
-    cv: Folded | None = None
-    _: KW_ONLY
-    cv_rule: Rule = "min"
-    ebic_gamma: Probability = 0.5
-    task: Task = "regression"
-    degree: Literal[1, 2] = 1
-    half_life: HalfLife | None = None
-    window: Count | None = None
-    missing: Literal["pairwise"] | None = None
-    random_state: SeedNumber = 0
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
+        *,
+        cv_rule: Rule = "min",
+        ebic_gamma: Probability = 0.5,
+        task: Task = "regression",
+        degree: Literal[1, 2] = 1,
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
+        missing: Literal["pairwise"] | None = None,
+        random_state: SeedNumber = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.criterion = criterion
+        self.cv = cv
+        self.cv_rule: Rule = cv_rule
+        self.ebic_gamma = ebic_gamma
+        self.task = task
+        self.degree: Literal[1, 2] = degree
+        self.half_life = half_life
+        self.window = window
+        self.missing = missing
+        self.random_state = random_state
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
@@ -191,6 +204,8 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
                 raise BadParameter("half_life needs degree=1 and missing=None")
 
     # --- what a new method implements --------------------------------------------------------------------------
+
+    refit: bool
 
     @property
     def refits(self) -> bool:

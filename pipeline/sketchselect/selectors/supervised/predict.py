@@ -178,7 +178,6 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
     """Mixin of selectors that fit a linear model: `predict`, `decision_function`, `score`, `transform`."""
 
     target_task: Any
-    refit: bool
     coef_: Floats
     intercept_: Any
     classes_: Array

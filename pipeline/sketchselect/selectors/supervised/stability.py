@@ -13,7 +13,7 @@ from sketchselect._sklearn import clone
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, warn
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.parameters import Limits, SeedNumber, Times, number, whole, with_parameters
+from sketchselect.linalg.parameters import Limits, SeedNumber, Times, number, whole
 from sketchselect.linalg.validation import MOST_TIMES, Floats
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.registry import METHODS
@@ -36,7 +36,6 @@ _MAX_FALSE = 5.0
 """Default bound: with 1, q is 3 of 30 columns, and most related columns are on too few halves to be selected."""
 
 
-@with_parameters
 class StabilitySelector(TargetMixin, BaseSelector):
     """Select the columns that a supervised selector selects on most halves of the rows; one pass in all.
 
@@ -103,13 +102,23 @@ class StabilitySelector(TargetMixin, BaseSelector):
     automatic: ClassVar[dict[str, Any] | None] = {}
     unrecorded: ClassVar[tuple[str, ...]] = ("task",)
 
-    estimator: Half | None = None
-    max_false: Annotated[float, number(above=0)] | None = None
-    threshold: Annotated[float, number(above=0.5, most=1)] = 0.8
-    n_pairs: Times = 25
-    n_buckets: Annotated[int, whole(2, most=MOST_TIMES)] = 16
-    random_state: SeedNumber = 0
-    task: Task | None = None
+    def __init__(
+        self,
+        estimator: Half | None = None,
+        max_false: Annotated[float, number(above=0)] | None = None,
+        threshold: Annotated[float, number(above=0.5, most=1)] = 0.8,
+        n_pairs: Times = 25,
+        n_buckets: Annotated[int, whole(2, most=MOST_TIMES)] = 16,
+        random_state: SeedNumber = 0,
+        task: Task | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.max_false = max_false
+        self.threshold = threshold
+        self.n_pairs = n_pairs
+        self.n_buckets = n_buckets
+        self.random_state = random_state
+        self.task = task
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or an estimator that cannot select on halves of rows."""

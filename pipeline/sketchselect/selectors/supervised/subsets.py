@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, replace
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
-from sketchselect.linalg.parameters import NotNegative, whole, with_parameters
+from sketchselect.linalg.parameters import NotNegative, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import Selection
-from sketchselect.selectors.supervised.models import Candidate, design_of
-from sketchselect.selectors.supervised.path import PathSelector
+from sketchselect.selectors.supervised.models import Candidate, Criterion, design_of
+from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector
 from sketchselect.solvers import Problem, anneal, anneal_path, coefficient_tests, least_squares, threshold
 from sketchselect.solvers.annealing import MOST_STEPS
 from sketchselect.solvers.path import strongest
@@ -54,7 +54,6 @@ class SizedSelector(PathSelector):
         return [*empty, *candidates], scores
 
 
-@with_parameters
 class ThresholdedOLS(SizedSelector):
     """Select the columns of largest standardised least-squares coefficient, and refit them (OLS-th).
 
@@ -100,8 +99,17 @@ class ThresholdedOLS(SizedSelector):
 
     method: ClassVar[str] = "thresholded-ols"
 
-    _: KW_ONLY
-    ridge: NotNegative | None = None
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
+        *,
+        ridge: NotNegative | None = None,
+        **shared: Unpack[PathKeywords],
+    ) -> None:
+        super().__init__(n_features_to_select, criterion, cv, **shared)
+        self.ridge = ridge
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         selection = super()._select(summary, n_select)
@@ -135,7 +143,6 @@ class ThresholdedOLS(SizedSelector):
         return out, fit.scores
 
 
-@with_parameters
 class FeatureSelectionAnnealing(SizedSelector):
     """Select columns by gradient descent on the least-squares loss, removing the smallest coefficients (OFSA).
 
@@ -174,10 +181,21 @@ class FeatureSelectionAnnealing(SizedSelector):
 
     method: ClassVar[str] = "annealing"
 
-    _: KW_ONLY
-    n_iter: Annotated[int, whole(2, most=MOST_STEPS)] | None = None
-    mu: NotNegative = 1.0
-    newton: bool = False
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
+        *,
+        n_iter: Annotated[int, whole(2, most=MOST_STEPS)] | None = None,
+        mu: NotNegative = 1.0,
+        newton: bool = False,
+        **shared: Unpack[PathKeywords],
+    ) -> None:
+        super().__init__(n_features_to_select, criterion, cv, **shared)
+        self.n_iter = n_iter
+        self.mu = mu
+        self.newton = newton
 
     def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
         mu, newton = float(self.mu), bool(self.newton)

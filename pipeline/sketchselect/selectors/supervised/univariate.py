@@ -13,7 +13,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.independence import independence_tail
-from sketchselect.linalg.parameters import Limits, Share, Size, whole, with_parameters
+from sketchselect.linalg.parameters import Limits, Share, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector, Selection, rank
@@ -355,7 +355,6 @@ def _classes_with_rows(summary: Any) -> list[Any]:
     return [label for label, weight in zip(classes, summary.class_weights, strict=True) if weight] if classes else []
 
 
-@with_parameters
 class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     """Select the columns that a test of each column alone connects with the target; one pass.
 
@@ -456,14 +455,25 @@ class UnivariateSelector(GuessedTaskMixin, BaseSelector):
     requires: ClassVar[tuple[str, ...]] = ("groups", "moments", "target-histogram")
     automatic: ClassVar[dict[str, Any] | None] = {"mode": "fdr"}
 
-    score: Literal["f", "t-test", "chi2", "correlation", "mutual-information", "wilcoxon"] = "f"
-    mode: Literal["k", "percentile", "fpr", "fdr", "fdr-by", "fwe"] = "k"
-    n_features_to_select: Size | None = None
-    alpha: Share = 0.05
-    task: Literal["auto"] | Task = "auto"
-    n_bins: Annotated[int, whole(2)] | None = None
-    bins: Bins = "sample"
-    missing: Literal["pairwise"] | None = None
+    def __init__(
+        self,
+        score: Literal["f", "t-test", "chi2", "correlation", "mutual-information", "wilcoxon"] = "f",
+        mode: Literal["k", "percentile", "fpr", "fdr", "fdr-by", "fwe"] = "k",
+        n_features_to_select: Size | None = None,
+        alpha: Share = 0.05,
+        task: Literal["auto"] | Task = "auto",
+        n_bins: Annotated[int, whole(2)] | None = None,
+        bins: Bins = "sample",
+        missing: Literal["pairwise"] | None = None,
+    ) -> None:
+        self.score = score
+        self.mode = mode
+        self.n_features_to_select = n_features_to_select
+        self.alpha = alpha
+        self.task = task
+        self.n_bins = n_bins
+        self.bins = bins
+        self.missing = missing
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a score that does not go with the task."""
