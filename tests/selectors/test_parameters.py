@@ -6,6 +6,8 @@ from typing import Any, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 import pytest
+from dask.base import tokenize
+from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 from tests.estimator_checks import of_size, target_for
 
@@ -254,3 +256,14 @@ def test_a_pickle_without_a_later_parameter_selects_as_then(method):
     assert loaded.get_params() == old.get_params()
     assert (loaded.transform(X) == old.transform(X)).all()
     assert loaded.fit(X).support_.tolist() == old.support_.tolist()
+
+
+@pytest.mark.parametrize("estimator", [sks.GreedySelector(2, normalize=None), sks.KMeans(2)], ids=str)
+def test_dask_tells_two_fits_of_equal_parameters_apart(estimator):
+    first, second = (clone(estimator).fit(np.random.default_rng(seed).normal(size=(40, 5))) for seed in range(2))
+    assert tokenize(first) == tokenize(first) != tokenize(second)
+
+
+@pytest.mark.parametrize("cls", [*SELECTORS, sks.KMeans])
+def test_signatures_are_for_readers(cls):
+    assert "function" not in str(inspect.signature(cls))
