@@ -153,7 +153,8 @@ class StabilitySelector(TargetMixin, BaseSelector):
     @property
     def target_task(self) -> Task:
         """The task of this selector, by default that of its estimator."""
-        return self._base().task
+        task: Task = self._base().task
+        return task
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in buckets."""
