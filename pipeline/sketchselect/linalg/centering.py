@@ -165,6 +165,16 @@ def centered_moments(weight: float, shift: Floats, sums: Floats, squares: Floats
     return shift + residual, residual, np.maximum(squares - weight * residual * residual, 0.0)
 
 
+def centered(values: Array, weights: Floats, start: int | Array, name: str = "column") -> tuple[Floats, Floats, Floats]:
+    """Return ``sqrt(w) (x - mean)``, the means, and the sums of squares about them."""
+    weight, shift = block_mean(values, weights, start, name)
+    rows, (sums, squares) = np.empty(values.shape), np.zeros((2, shift.size))
+    center_into(values, shift, weights, rows, sums, squares)
+    check_squares(squares, values, start, name)
+    mean, _, squares = centered_moments(weight, shift, sums, squares)
+    return rows, mean, squares
+
+
 def check_squares(squares: Floats, block: Array, start: int | Array = 0, name: str = "column") -> None:
     """Raise `NotFinite` or `BadBlock` if the column sums of squares show values that float64 cannot square."""
     if not squares.max(initial=0.0) < LARGEST**2:

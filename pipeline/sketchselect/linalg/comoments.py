@@ -18,7 +18,14 @@ from scipy.sparse import csr_array
 
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.centering import block_mean, center_into, center_scaled, centered_moments, check_squares
+from sketchselect.linalg.centering import (
+    block_mean,
+    center_into,
+    center_scaled,
+    centered,
+    centered_moments,
+    check_squares,
+)
 from sketchselect.linalg.csr import add_transposed_times, by_column, scatter_rows, split_columns
 from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, pieces
 
@@ -321,7 +328,7 @@ def sparse_panel(
     dense, mean, squares = split.centered(w, start)
     columns = split.full
     if targets is not None and targets.shape[1]:
-        centred, y_mean, y_squares = _centered_targets(targets, w, start)
+        centred, y_mean, y_squares = centered(targets, w, start, "target")
         dense = np.hstack([dense, centred])
         mean, squares = np.concatenate([mean, y_mean]), np.concatenate([squares, y_squares])
         columns = np.concatenate([columns, np.arange(p, mean.size)])
@@ -349,17 +356,6 @@ def sparse_panel(
         panel[columns[beside] - first] = across[first:, beside].T
     np.fill_diagonal(panel, squares[first:last])
     return split.weight, mean, squares, panel
-
-
-def _centered_targets(targets: Floats, weights: Floats, start: int | Array) -> tuple[Floats, Floats, Floats]:
-    """Return the weighted targets about their mean, the mean, and the sums of squares about it."""
-    weight, shift = block_mean(targets, weights, start, "target")
-    rows = np.empty(targets.shape)
-    sums, squares = np.zeros(targets.shape[1]), np.zeros(targets.shape[1])
-    center_into(targets, shift, weights, rows, sums, squares)
-    check_squares(squares, targets, start, "target")
-    mean, _, squares = centered_moments(weight, shift, sums, squares)
-    return rows, mean, squares
 
 
 # Bound of the error of float32 products in the spectral norm, as a share of the sum of the columns' scatter.

@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock
-from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
+from sketchselect.linalg.centering import centered
 from sketchselect.linalg.validation import (
     LARGEST,
     Array,
@@ -111,6 +111,18 @@ def structure_fault(data: Array, indices: Array, indptr: Array, shape: tuple[int
     return None
 
 
+def canonical_csr(data: Array, indices: Array, indptr: Array, n_columns: int) -> csr_array:
+    """Return a CSR array of arrays that are known to be in the canonical form, which is not checked again."""
+    out = csr_array((data, indices, indptr), shape=(indptr.size - 1, n_columns))
+    out.has_canonical_format = True
+    return out
+
+
+def ends_of(keep: NDArray[np.bool_], indptr: Array) -> Array:
+    """Return `indptr` for the entries that stay."""
+    return np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[indptr].astype(indptr.dtype)
+
+
 def density(block: csr_array) -> float:
     """Return the share of the entries that are stored; 0 for a matrix without entries."""
     return float(block.nnz) / float(max(block.shape[0] * block.shape[1], 1))
@@ -134,12 +146,8 @@ def varying_columns(rows: Any) -> NDArray[np.bool_]:
 def take_rows(block: csr_array, start: int, stop: int) -> csr_array:
     """Return rows `start` to `stop` of a canonical block."""
     lo, hi = int(block.indptr[start]), int(block.indptr[stop])
-    out = csr_array(
-        (block.data[lo:hi], block.indices[lo:hi], block.indptr[start : stop + 1] - block.indptr[start]),
-        shape=(stop - start, block.shape[1]),
-    )
-    out.has_canonical_format = True
-    return out
+    indptr = block.indptr[start : stop + 1] - block.indptr[start]
+    return canonical_csr(block.data[lo:hi], block.indices[lo:hi], indptr, block.shape[1])
 
 
 def take_columns(block: csr_array, columns: Any) -> csr_array:
@@ -149,13 +157,8 @@ def take_columns(block: csr_array, columns: Any) -> csr_array:
     place[chosen] = np.arange(chosen.size)
     to = place[block.indices]
     keep = to >= 0
-    ends = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[block.indptr]
-    out = csr_array(
-        (block.data[keep], to[keep].astype(block.indices.dtype), ends.astype(block.indptr.dtype)),
-        shape=(block.shape[0], chosen.size),
-    )
-    out.has_canonical_format = True
-    return out
+    indices = to[keep].astype(block.indices.dtype)
+    return canonical_csr(block.data[keep], indices, ends_of(keep, block.indptr), chosen.size)
 
 
 def row_pieces(block: csr_array, n_values: int = PIECE_VALUES) -> Iterator[tuple[int, int]]:
@@ -281,14 +284,9 @@ class SplitBlock:
     def centered(self, weights: Floats, start: int | Array = 0) -> tuple[Floats, Floats, Floats]:
         """Return ``sqrt(w) (x - mean)`` of the full columns, and means and squares about them of all columns."""
         mean, squares = self.mean.copy(), self.squares.copy()
-        full = self.full
-        rows = np.empty(self.dense.shape)
-        if full.size:
-            _, shift = block_mean(self.dense, weights, start)
-            sums, about = np.zeros(full.size), np.zeros(full.size)
-            center_into(self.dense, shift, weights, rows, sums, about)
-            check_squares(about, self.dense, start)
-            mean[full], _, squares[full] = centered_moments(self.weight, shift, sums, about)
+        if not self.full.size:
+            return np.empty(self.dense.shape), mean, squares
+        rows, mean[self.full], squares[self.full] = centered(self.dense, weights, start)
         return rows, mean, squares
 
 
@@ -363,12 +361,8 @@ def columns_dense(block: csr_array, columns: NDArray[np.int64]) -> Array:
 def without_columns(block: csr_array, left_out: NDArray[np.bool_]) -> csr_array:
     """Return the block in float64, without the entries of some columns."""
     keep = ~left_out[block.indices]
-    ends = np.zeros(keep.size + 1, dtype=np.int64)
-    np.cumsum(keep, out=ends[1:])
     data = block.data[keep].astype(np.float64, copy=False)
-    out = csr_array((data, block.indices[keep], ends[block.indptr].astype(block.indptr.dtype)), shape=block.shape)
-    out.has_canonical_format = True
-    return out
+    return canonical_csr(data, block.indices[keep], ends_of(keep, block.indptr), block.shape[1])
 
 
 @dataclass(frozen=True)

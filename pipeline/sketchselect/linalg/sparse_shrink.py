@@ -34,7 +34,9 @@ from sketchselect.linalg.csr import (
     add_transposed_times,
     arrays_of,
     by_column,
+    canonical_csr,
     complete,
+    ends_of,
     refuse_huge,
     require_ordinary,
     split_columns,
@@ -343,11 +345,8 @@ def column_panels(block: csr_array, edges: Sequence[int]) -> list[csr_array]:
     panels = []
     for first, last in pairwise(edges):
         inside = (indices >= first) & (indices < last)
-        ends = np.concatenate([[0], np.cumsum(inside, dtype=np.int64)])[indptr]
-        shape = (block.shape[0], last - first)
-        panel = csr_array((data[inside], indices[inside] - first, ends.astype(indptr.dtype)), shape=shape)
-        panel.has_canonical_format = True
-        panels.append(panel)
+        ends = ends_of(inside, indptr)
+        panels.append(canonical_csr(data[inside], indices[inside] - first, ends, last - first))
     return panels
 
 
