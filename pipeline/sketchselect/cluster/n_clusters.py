@@ -337,12 +337,11 @@ def cluster_range(
         numbers = _checked(ks, sample.n_kept, "the coreset")
         return _on_coreset(sample, spectrum, numbers, n_seeds, seed)[0]
     rows = open_source(source, None, sample_weight, prepare_steps.resolve(prepare or ()))
-    numbers = _checked(ks, rows.n_rows, rows.matrix.address)
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
     with open_engine(client, rows.matrix, rows.weight) as engine:
         return range_of_source(
             rows,
-            numbers,
+            ks,
             PassOptions(engine, checkpoint=folder, progress=reporting),
             n_seeds=n_seeds,
             sample_rows=sample_rows,
@@ -352,7 +351,7 @@ def cluster_range(
 
 def range_of_source(
     source: Source,
-    ks: Sequence[int],
+    ks: Iterable[int],
     options: PassOptions,
     *,
     n_seeds: int = N_SEEDS,

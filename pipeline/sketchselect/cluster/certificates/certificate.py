@@ -14,7 +14,6 @@ import numpy as np
 from sketchselect._text import html_table
 from sketchselect.errors import BadParameter
 from sketchselect.execution import Statistics
-from sketchselect.linalg.validation import require_number
 from sketchselect.plots import CertificateDisplay
 
 # Relative error that an objective may carry (sums in float32, say) before it is called impossible.
@@ -269,11 +268,6 @@ def _rounded(value: float, rounding: str) -> str:
     if not math.isfinite(value):
         return f"{value:g}"
     return f"{float(Context(prec=6, rounding=rounding).create_decimal_from_float(value)):.6g}"
-
-
-def as_objective(value: float) -> float:
-    """Return an objective as a float, or raise `BadParameter`."""
-    return require_number("an objective", value, least=0)
 
 
 def made_certificate(

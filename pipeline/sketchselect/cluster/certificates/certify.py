@@ -20,7 +20,7 @@ from sketchselect.cluster.certificates.block import (
     blocks_certificate,
     require_unused,
 )
-from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate, with_row_check
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_row_check
 from sketchselect.cluster.certificates.labels import Measured, as_cluster_numbers, measure
 from sketchselect.cluster.certificates.spectral import sketch_rows, spectral_bound
 from sketchselect.cluster.kmeans.seeding import n_starts
@@ -29,7 +29,7 @@ from sketchselect.execution import Source, fitted_source, make_progress, open_en
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.summaries import SPECTRAL_KINDS, BlockBound, Bundle, FrequentDirections, Summary, pick, pick_spectrum
 
 TRIAL_BLOCKS = 6  # Blocks solved in the first pass, to estimate the bound that all blocks prove
@@ -218,7 +218,7 @@ def certify(
     1.0
     """
     n_clusters = require_positive("n_clusters", n_clusters)
-    value = as_objective(objective)
+    value = require_number("an objective", objective, least=0)
     if method is not None:
         require_method(method)
     blocks = BlockOptions(block_rows, confidence, fraction, random_state)

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect._text import counted
-from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.panel_columns import centered_in_place
 from sketchselect.linalg.spectrum import Directions, Spectrum
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Floats, require_positive
+from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.summaries import BlockBound, pick_spectrum
 
 Metric = Literal["euclidean", "least-squares"]
@@ -335,7 +335,7 @@ def dropped_columns_certificate(
     """
     began = time.perf_counter()
     n_clusters = require_positive("n_clusters", n_clusters)
-    value = as_objective(selected_objective)
+    value = require_number("an objective", selected_objective, least=0)
     _, dropped_scatter, lower, details = _dropped_scatter(source, support, n_clusters)
     details |= {"selected_objective": value, "dropped_scatter": dropped_scatter}
     return made_certificate(lower, value + dropped_scatter, n_clusters, "spectral+drop", details, began)
