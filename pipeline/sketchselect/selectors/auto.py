@@ -467,11 +467,9 @@ class AutoSelector(BaseSelector):
         """
         pick(summary, RowSample.kind)
         members = {member.kind: member for member in (summary.values() if isinstance(summary, Mapping) else [summary])}
-        self.summary_ = Bundle.of(members)
-        self._n_made = None
-        self.n_features_in_ = self.summary_.n_features
-        self._forget_names()
-        return self._finish(self.summary_.feature_names)
+        bundle = Bundle.of(members)
+        self._take_summary(bundle, bundle.n_features)
+        return self._finish(bundle.feature_names)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_measured"}

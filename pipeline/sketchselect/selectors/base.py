@@ -365,6 +365,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     competes: bool = False  # Whether others are compared with it, so that no warning is due of what it selects
     n_features_in_: int
     feature_names_in_: NDArray[Any]
+    support_: NDArray[np.int64]
+    scores_: Floats
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -780,13 +782,16 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         member = pick(summary, *self.summary_kinds())
         if self.half_life is not None:
             self._require_half_life(member)
-        self.__dict__.pop("window_", None)
-        self._fills_missing, self._encode, self._n_made = False, (), None
-        self.summary_ = member
-        self.n_features_in_ = self.summary_.n_features
-        self._forget_names()
+        self._take_summary(member, member.n_features)
         self._refuse_constant_columns()
         return self._finish(self.summary_.feature_names)
+
+    def _take_summary(self, summary: Summary[Any], n_features: int) -> None:
+        """Forget the rows of an earlier fit: a summary comes without its own."""
+        self.__dict__.pop("window_", None)
+        self._fills_missing, self._encode, self._n_made = False, (), None
+        self.summary_, self.n_features_in_ = summary, n_features
+        self._forget_names()
 
     def _refuse_constant_columns(self) -> None:
         """Raise `EmptyInput` if no column varies, so that nothing distinguishes any; a stream may go on to vary.
@@ -838,8 +843,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         return open_vector(y, matrix.shape[0], matrix=matrix, name="target")
 
     def _forget_names(self) -> None:
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self.__dict__.pop("feature_names_in_", None)
 
     def _finish(self, names: tuple[str, ...] | None) -> Self:
         summary: Any = self.summary_
@@ -956,7 +960,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "support_")
-        mask = np.zeros(self._n_columns, dtype=bool)
+        mask = np.zeros(self.scores_.size, dtype=bool)
         mask[self.support_] = True
         return mask
 

@@ -209,10 +209,7 @@ class DeterministicSelector(ColumnSelector):
             return super().fit_summary(summary)
         self.check_parameters()
         both = Bundle.of({"sketch": pick(summary, *self.requires), "partition": pick(summary, "centroid-sums")})
-        self.summary_ = both
-        self._n_made = None
-        self.n_features_in_ = both.n_features
-        self._forget_names()
+        self._take_summary(both, both.n_features)
         return self._finish(both.feature_names)
 
     @property

@@ -280,12 +280,9 @@ class LeverageSelector(BaseSelector):
         """Select from a sketch, moments or scores; see `BaseSelector.fit_summary`."""
         self.check_parameters()
         summary = pick(summary, *self.requires)
-        return self._finish_columns(summary) if isinstance(summary, LeverageScores) else super().fit_summary(summary)
-
-    def _finish_columns(self, summary: LeverageScores) -> Self:
-        self.summary_ = summary
-        self.n_features_in_ = n_columns_seen(summary.seen)
-        self._forget_names()
+        if not isinstance(summary, LeverageScores):
+            return super().fit_summary(summary)
+        self._take_summary(summary, n_columns_seen(summary.seen))
         return self._finish(names_of_columns(summary.feature_names, self.n_features_in_))
 
     def _scores_and_bounds(self, summary: Any) -> tuple[Floats, Floats, Floats, float]:

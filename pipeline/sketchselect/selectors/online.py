@@ -246,10 +246,8 @@ class OnlineLeverageSelector(BaseSelector):
         """Select from a `LeverageSample` of columns; see `BaseSelector.fit_summary`."""
         self.check_parameters()
         sample = cast(LeverageSample, pick(summary, *self.requires))
-        self.summary_ = sample
         self._sketch = None
-        self._forget_names()
-        self.n_features_in_ = n_columns_seen(sample.seen)
+        self._take_summary(sample, n_columns_seen(sample.seen))
         self._finish(names_of_columns(sample.feature_names, self.n_features_in_))
         self._judge_all_columns()
         return self

@@ -29,7 +29,6 @@ from sketchselect.selectors.supervised.path import (
     PathSelector,
     can_validate,
     ignore_early_warnings,
-    n_columns,
 )
 from sketchselect.selectors.supervised.penalized import LassoPath
 from sketchselect.selectors.supervised.predict import LinearModelMixin
@@ -359,7 +358,7 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in folds, with squares and products of few columns, and counts."""
         counts: TargetHistogram | None = getattr(self, "_seen_counts", None)
-        products = n_columns(n_features, 2) <= MOST_TERMS
+        products = models.n_columns(n_features, 2) <= MOST_TERMS
         degree = 2 if products or counts is not None else 1
         moments: Summary[Any] = Moments(degree=degree, classes=self.seen_classes, products=products or degree == 1)
         n_folds, seed = self.n_folds, int(self.random_state)
@@ -394,10 +393,6 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
                 if before is not None:
                     self.summary_ = before
                 raise
-
-    def _n_select(self, n_features: int) -> int:
-        # 0 leaves the number to cross-validation.
-        return 0 if self.n_features_to_select is None else super()._n_select(n_features)
 
     def _competitors(self, moments: Any, *, with_counts: bool) -> dict[str, PathSelector]:
         """Return the methods by name, unfitted, in the order that decides ties."""
@@ -504,9 +499,3 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             parameters=self._resolved(task=self.target_task, cv=self.n_folds),
             diagnostics=diagnostics,
         )
-
-    def _finish(self, names: tuple[str, ...] | None) -> Any:
-        super()._finish(names)
-        # As for its winner, attributes are of the terms that were fitted.
-        self.support_, self.scores_ = self._terms, self._term_scores
-        return self

@@ -333,9 +333,6 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
 
     # --- choice --------------------------------------------------------------------------------------------------
 
-    def _n_select(self, n_features: int) -> int:
-        return 0 if self.n_features_to_select is None else super()._n_select(n_features)
-
     def _select(self, summary: Any, n_select: int) -> Selection:
         sums: LikelihoodSums = summary
         if (sums.family == "poisson") != (self.task == "regression") or self.family not in ("auto", sums.family):
@@ -401,7 +398,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         if n_select:
             return models.best_by_size(path.candidates, n_select), None, None
         if self.criterion is not None or (not sums.n_folds and self.alpha is None):
-            return models.best_by_criterion(path.criteria[self.criterion or self.default_criterion]), None, None
+            return int(np.argmin(path.criteria[self.criterion or self.default_criterion])), None, None
         if self.alpha is not None:
             return int(np.argmin(np.abs(path.values - self.alpha))), None, None
         usable = models.usable_folds(sums.record.fold_weights.tolist())
@@ -437,7 +434,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         is_number = sums.family == "poisson"
         self.coef_ = dense[:, 0] if is_number else dense.T.copy()
         self.intercept_ = float(intercept[0]) if is_number else intercept
-        self._terms, self._term_names = model.support, sums.feature_names
+        self._terms, self._term_names, self._term_scores = model.support, sums.feature_names, model.strengths(p)
         if sums.classes is not None:
             self.classes_ = np.array(sums.classes)
         elif hasattr(self, "classes_"):
@@ -449,7 +446,7 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         return self._selection(
             sums,
             model.support,
-            model.strengths(p),
+            self._term_scores,
             diagnostics={
                 "n_selected": int(model.support.size),
                 "coefficients": coef.T.tolist(),

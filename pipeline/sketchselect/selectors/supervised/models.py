@@ -299,11 +299,6 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
     return np.column_stack(errors)
 
 
-def best_by_criterion(values: Floats) -> int:
-    """Return the index of the smallest value; of equal ones the first, which is the sparser model."""
-    return int(np.argmin(values))
-
-
 def best_by_validation(errors: Floats, rule: Rule) -> int:
     """Return the model of the smallest mean error, of equal ones the first, or the first within one standard error.
 
@@ -440,6 +435,11 @@ class Design:
         np.maximum.at(best, second[second >= 0], scores[second >= 0])
         columns = np.concatenate([first[terms], second[terms]])
         return np.unique(columns[columns >= 0]).astype(np.int64), best
+
+
+def n_columns(n_features: int, degree: int) -> int:
+    """Return the number of columns of the design: with degree 2 also every square and product."""
+    return n_features if degree == 1 else n_features + n_features * (n_features + 1) // 2
 
 
 def design_of(summary: Any, task: str, degree: int, *, with_folds: bool, products: bool = True) -> Design:

@@ -291,7 +291,8 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             errors = self._validation_errors(design, path.values)
             choice = models.best_by_validation(errors, self.cv_rule)
         elif choice is None:
-            choice = models.best_by_criterion(path.criteria[self.criterion or self.default_criterion])
+            # Of equal ones the first, which is the sparser model.
+            choice = int(np.argmin(path.criteria[self.criterion or self.default_criterion]))
         if self.refit and not is_compared:
             candidates = [*candidates[:choice], refitted(problem, candidates[choice]), *candidates[choice + 1 :]]
         path = replace(path, candidates=candidates, chosen=choice, cv_errors=errors)
@@ -456,10 +457,6 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
             ignore_early_warnings()
             return super().partial_fit(X, y, classes, **options)
 
-    def _n_select(self, n_features: int) -> int:
-        # 0 leaves the number to cross-validation, or a criterion.
-        return 0 if self.n_features_to_select is None else super()._n_select(n_columns(n_features, self.degree))
-
     def _select(self, summary: Any, n_select: int) -> Selection:
         if self.cv is not None and getattr(summary, "n_folds", None) != self.cv:
             were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
@@ -496,12 +493,6 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
         """Return the design of a summary."""
         return design_of(summary, self.task, self.degree, with_folds=with_folds)
 
-    def _finish(self, names: tuple[str, ...] | None) -> Any:
-        super()._finish(names)
-        # The selection, which the job uses, is of columns; the estimator's attributes are of the terms it fitted.
-        self.support_, self.scores_ = self._terms, self._term_scores
-        return self
-
     def __sklearn_tags__(self) -> Any:
         return with_task(super().__sklearn_tags__(), self.task)
 
@@ -509,11 +500,6 @@ class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
 def can_validate(summary: Any) -> bool:
     """Return whether a summary has at least two folds with rows."""
     return isinstance(summary, Folds) and sum(np.max(fold.weight, initial=0.0) > 0 for fold in summary) >= 2
-
-
-def n_columns(n_features: int, degree: int) -> int:
-    """Return the number of columns of the design: with degree 2 also every square and product."""
-    return n_features if degree == 1 else n_features + n_features * (n_features + 1) // 2
 
 
 def refitted(problem: Problem, model: Candidate) -> Candidate:

@@ -21,7 +21,7 @@ from sketchselect.readers import Matrix, open_matrix, open_vector
 from sketchselect.readers.arrays import unwrapped
 from sketchselect.readers.dask import is_dask
 from sketchselect.readers.results import lazy_rows, like_rows
-from sketchselect.selectors.supervised.models import Candidate, Expansion
+from sketchselect.selectors.supervised.models import Candidate, Expansion, n_columns
 from sketchselect.solvers import Problem
 
 _LEAST_SPREAD = 1e-12
@@ -182,8 +182,22 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
     intercept_: Any
     classes_: Array
     _terms: NDArray[np.int64]
+    _term_scores: Floats
     _term_names: tuple[str, ...] | None
     _expansion: Expansion | None
+
+    def _n_select(self, n_features: int) -> int:
+        # 0 leaves the number to cross-validation, or a criterion.
+        if self.n_features_to_select is None:
+            return 0
+        n_terms: int = super()._n_select(n_columns(n_features, getattr(self, "degree", 1)))
+        return n_terms
+
+    def _finish(self, names: tuple[str, ...] | None) -> Self:
+        super()._finish(names)
+        # The selection, which the job uses, is of columns; the estimator's attributes are of the terms it fitted.
+        self.support_, self.scores_ = self._terms, self._term_scores
+        return self
 
     def predict(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the predicted target, or label, of each row: shape (n_rows,), or (n_rows, n_targets).
@@ -331,12 +345,6 @@ class LinearModelMixin(BaseEstimator):  # type: ignore[misc]
         if self._check_fitted() is not None and self._expansion is not None:
             raise BadParameter("polynomial terms have no inverse; use degree=1")
         return super().inverse_transform(X)
-
-    def _get_support_mask(self) -> NDArray[np.bool_]:
-        terms = self._check_fitted()
-        mask = np.zeros(self.scores_.size, dtype=bool)
-        mask[terms] = True
-        return mask
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the selected columns, or polynomial terms (``a``, ``a^2``, ``a b``)."""
