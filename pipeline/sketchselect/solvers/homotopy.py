@@ -9,7 +9,8 @@ columns, 50 of them selected) to 3.5 times (2,000 columns, 100 selected), and al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -202,27 +203,24 @@ class HomotopyState:
             self._solve()
 
     def _append(self, j: int, sign: float) -> bool:
+        """Take a column inside; return False if it depends on the others there."""
         k = self.size
-        self._make_room(k)
-        column = self._gram[j][self._inside]
-        if not append_row(self._factor, k, column, self._gram[j, j] + self._l2, DEPENDENT):
-            return False
-        self._take_in(j, sign)
-        return True
-
-    def _make_room(self, k: int) -> None:
-        """Double the factor if k rows fill it."""
         if k == self._factor.shape[0]:
             larger = np.zeros((2 * k, 2 * k))
             larger[:k, :k] = self._factor
             self._factor = larger
-
-    def _take_in(self, j: int, sign: float) -> None:
+        if not append_row(self._factor, k, *self._products_of(j), DEPENDENT):
+            return False
         self._inside = np.append(self._inside, j)
         self._signs = np.append(self._signs, sign)
         self._fresh = np.append(self._fresh, True)
         self._outside[j] = False
         self._pair = np.hstack([self._pair, np.zeros((2, 1))])
+        return True
+
+    def _products_of(self, j: int) -> tuple[Floats, float]:
+        """Return the products of a column with those inside, and with itself."""
+        return self._gram[j][self._inside], float(self._gram[j, j] + self._l2)
 
     def _remove(self, i: int) -> None:
         remove_row(self._factor, self.size, i)
@@ -253,6 +251,10 @@ class HomotopyState:
     def _solve(self) -> None:
         self._pair = np.vstack([self._xy[self._inside], self._signs])
         solve_two(self._factor, self.size, self._pair)
+        self._set_lines()
+
+    def _set_lines(self) -> None:
+        """Set offset and slope of the residual covariances from the coefficients' line."""
         lines(self._gram, self._xy, self._inside, self._pair, self._offset, self._slope)
 
 
@@ -338,18 +340,25 @@ def _breakpoints(problem: Problem, xy: Floats, most: int, l2: float) -> Iterator
     """Yield the state at every breakpoint, and its solution: columns and their coefficients."""
     state = HomotopyState(problem.correlation, xy, problem.active, l2)
     limit = 20 * problem.n_features + 100
+    ended = yield from _followed(state, most, limit)
+    if not ended:
+        warn(f"the path ended after {limit} breakpoints, from rounding; set l2 above 0", RuntimeWarning)
+
+
+def _followed(state: HomotopyState, most: int, limit: int) -> Generator[tuple[HomotopyState, Ints, Floats], None, bool]:
+    """Yield the state and its solution at every breakpoint; return whether `limit` of them were enough."""
     for _ in range(limit):
         columns, values = state.solution()
         if columns.size > most:
-            return
+            return True
         yield state, columns, values
         if state.alpha <= 0.0:
-            return
+            return True
         state.enter()
         if columns.size == most and state.size > most:
-            return
+            return True
         state.advance()
-    warn(f"the path ended after {limit} breakpoints, from rounding; set l2 above 0", RuntimeWarning)
+    return False
 
 
 class Design:
@@ -407,18 +416,8 @@ def lasso_coefficients(design: Design, target: Floats, n_nonzero: int) -> Floats
     if unit == 0.0 or design.scale == 0.0:
         return out
     state = _FactoredState(design, target / unit)
-    columns, values = np.zeros(0, dtype=np.int64), np.zeros(0)
-    for _ in range(20 * min(n_nonzero, *design.shape) + 100):
-        new_columns, new_values = state.solution()
-        if new_columns.size > n_nonzero:
-            break
-        columns, values = new_columns, new_values
-        if state.alpha <= 0.0:
-            break
-        state.enter()
-        if columns.size == n_nonzero and state.size > n_nonzero:
-            break
-        state.advance()
+    limit = 20 * min(n_nonzero, *design.shape) + 100
+    _, columns, values = deque(_followed(state, n_nonzero, limit), maxlen=1).pop()
     out[columns] = values * (unit / design.scale)
     return out
 
@@ -433,22 +432,21 @@ class _FactoredState(HomotopyState):
         super().__init__(np.zeros((0, 0)), xy, np.ones(xy.size, dtype=bool), 0.0)
 
     def _append(self, j: int, sign: float) -> bool:
-        k, column = self.size, self._design.column(j)
-        self._make_room(k)
-        inner = np.array([active @ column for active in self._active_columns]) if k else np.zeros(0)
-        if not append_row(self._factor, k, inner, float(column @ column), DEPENDENT):
-            return False
-        self._active_columns.append(column)
-        self._take_in(j, sign)
-        return True
+        self._column = self._design.column(j)
+        independent = super()._append(j, sign)
+        if independent:
+            self._active_columns.append(self._column)
+        return independent
+
+    def _products_of(self, j: int) -> tuple[Floats, float]:
+        inner = np.array([active @ self._column for active in self._active_columns]) if self.size else np.zeros(0)
+        return inner, float(self._column @ self._column)
 
     def _remove(self, i: int) -> None:
         del self._active_columns[i]
         super()._remove(i)
 
-    def _solve(self) -> None:
-        self._pair = np.vstack([self._xy[self._inside], self._signs])
-        solve_two(self._factor, self.size, self._pair)
+    def _set_lines(self) -> None:
         if not self._active_columns:
             self._offset, self._slope = self._xy.copy(), np.zeros(self._xy.size)
             return
