@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from sketchselect.linalg.spectrum import Directions
 from sketchselect.linalg.validation import Floats
@@ -43,8 +44,6 @@ class GrowingFactor:
 
     def inner(self, block: Floats) -> Floats:
         """Return ``X (C'C + ridge I)^-1 X'`` for the rows X of a block, shape (b, b); no term cancels."""
-        from scipy.linalg import solve_triangular
-
         if self._scatter is not None:
             z = solve_triangular(self._lower, block.T, lower=True, check_finite=False)
             return cast(Floats, z.T @ z)
@@ -61,8 +60,6 @@ class GrowingFactor:
 
     def append(self, rows: Floats) -> None:
         """Add rows to C."""
-        from scipy.linalg import solve_triangular
-
         if self._scatter is None and self._lower.shape[0] + rows.shape[0] >= self._n:
             self._scatter = self._ridge * np.eye(self._n)
             for part in self._rows:
@@ -155,8 +152,6 @@ def sample_scores(rows: Floats, probabilities: Floats, ridge: float) -> Floats:
 
     Cost of m rows of length n: ``m^2 n + 7/3 m^3`` flops, or ``2 m n^2 + n^3 / 3`` where m > n.
     """
-    from scipy.linalg import cho_factor, cho_solve
-
     m, n = rows.shape
     scaled = rows / np.sqrt(probabilities)[:, None]
     if m <= n:
@@ -178,8 +173,6 @@ def ridge_factor(scatter: Floats, ridge: float) -> Floats:
 
 def scatter_scores(rows: Floats, lower: Floats) -> Floats:
     """Return ``a'(L L')^-1 a`` of every row, at most 1, for a lower Cholesky factor L; n^2 flops a row."""
-    from scipy.linalg import solve_triangular
-
     z = solve_triangular(lower, rows.T, lower=True, check_finite=False)
     out: Floats = np.minimum(np.einsum("ij,ij->j", z, z), 1.0)
     return out

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.validation import Floats, require_number, require_positive
-from sketchselect.solvers.linear import blas_threads, fold_copies, least_squares, shifted_solve
+from sketchselect.solvers.linear import (
+    LeadingEigenvalue,
+    ShrinkingSubmatrix,
+    blas_threads,
+    fold_copies,
+    leading_eigenvalue,
+    least_squares,
+    shifted_solve,
+    updated_eigenvalue,
+)
 from sketchselect.solvers.path import Fit, check_count, scaled_row_norms, strongest
 from sketchselect.solvers.problem import Problem
-
-if TYPE_CHECKING:
-    from sketchselect.solvers.linear import LeadingEigenvalue
 
 _JITTER = 1e-8
 _TINY = float(np.finfo(np.float64).tiny)
@@ -151,9 +157,6 @@ def _record(models: Any, sizes: Sequence[int], size: int, alive: Any, coef: Floa
 
 def _gradient(problem: Problem, columns: Any, steps: Any, sizes: Sequence[int], models: Any) -> bool:
     """Add models of these sizes by gradient steps; return whether one factor dominates the columns."""
-    # Its kernels are compiled on import.
-    from sketchselect.solvers.linear import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
-
     right, unit = _scaled_targets(problem)
     # One row per target: the product takes rows.
     right = np.ascontiguousarray(right[columns].T)

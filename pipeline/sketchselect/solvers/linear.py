@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadParameter
@@ -207,8 +208,6 @@ def _columns(problem: Problem, support: ArrayLike) -> NDArray[np.int64]:
 
 def _solve(matrix: Floats, right: Floats) -> Floats:
     """Solve for a copy of a block of the correlation matrix; least norm if it is singular to rounding."""
-    from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
-
     k = matrix.shape[0]
     one_norm = np.abs(matrix).sum(axis=0).max()
     factor, info = dpotrf(matrix.T, lower=1, clean=0)
@@ -247,10 +246,6 @@ def shifted_solve(
     BadParameter
         If that fails with a shift of 1.
     """
-    from scipy.linalg.lapack import dpotrf, dpotrs
-
-    pass
-
     m = columns.size
     matrix = (np.empty(m * m) if memory is None else memory[: m * m]).reshape(m, m)
     tried = shift

@@ -20,7 +20,7 @@ from sketchselect.solvers.descent_kernels import (
     sweep_groups,
     violations,
 )
-from sketchselect.solvers.path import Ints, Path, PathBuilder, duality_gap
+from sketchselect.solvers.path import Ints, Path, PathBuilder, duality_gap, scaled_row_norms
 from sketchselect.solvers.penalties import Penalty
 from sketchselect.solvers.problem import FewRows, Problem
 
@@ -143,8 +143,6 @@ def adaptive_factors(coef: ArrayLike) -> Floats:
     -----
     Source: Zou 2006.
     """
-    from sketchselect.solvers.path import scaled_row_norms
-
     b = np.asarray(coef, dtype=np.float64)
     size = scaled_row_norms(b[:, None] if b.ndim == 1 else b)
     largest = size.max(initial=0.0)
