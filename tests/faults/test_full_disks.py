@@ -59,7 +59,7 @@ def test_a_job_names_the_output_and_goes_on(
     failed = command(*run, before=before)
     assert failed.returncode == 1
     (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]
-    for text in (str(folder / "out" / "features.zarr"), cure, "summarize, select", "same command"):
+    for text in (str(folder / "out" / "features.zarr"), cure, "stages that are saved (summarize)", "same command"):
         assert text in line
     assert "rows.npy" not in line, "the input is not at fault"
     assert not (folder / "out" / "features.zarr").exists()

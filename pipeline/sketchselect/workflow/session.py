@@ -689,7 +689,8 @@ def open_session(
             if problem is None:
                 raise
             raise OutputFailed(
-                f"{problem} and {_same_command(fresh)}, which goes on after the finished stages ({_finished(session)})"
+                f"{problem} and {_same_command(fresh)}, which goes on after the stages that are saved "
+                f"({_saved(session)})"
             ) from error
         session.close_engine()
 
@@ -901,6 +902,11 @@ def require_weights(config: JobConfig, selection: Selection | None = None) -> No
 
 def _finished(session: Session) -> str:
     return ", ".join(entry["name"] for entry in session.stages) or "none"
+
+
+def _saved(session: Session) -> str:
+    """Return the names of stages that are not done again; others may have what is in checkpoints."""
+    return ", ".join(e["name"] for e in session.stages if session.folder.fingerprint(e["name"])) or "none"
 
 
 def _same_command(fresh: bool) -> str:
