@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 import scipy.sparse
 import typer
 import zarr
+from distributed import Client
 from distributed.core import Status
 from tests.deploy.conftest import wait_until
 from tests.execution.on_dask import Slowly, run, spans
@@ -27,7 +29,7 @@ from tests.passing import Recorder, dask_cluster
 
 from sketchselect.cli.shell import plain_errors
 from sketchselect.cluster.kmeans.passes import LOAD_ROWS
-from sketchselect.errors import BadCluster, NoWorkers, PartitionFailed, SourceChanged, SourceError, Stalled
+from sketchselect.errors import BadCluster, ClusterLost, NoWorkers, PartitionFailed, SourceChanged, SourceError, Stalled
 from sketchselect.execution import (
     Checkpoint,
     PassOptions,
@@ -141,6 +143,34 @@ def test_workers_that_are_paused_are_said():
             pass
 
 
+def test_workers_that_are_paused_during_a_pass_are_named_soon(source, monkeypatch):
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 1.0)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)
+
+    def pause(dask_worker):
+        dask_worker.memory_manager.memory_pause_fraction = False
+        dask_worker.status = Status.paused
+
+    with local_cluster(2) as engine:
+        progress = Once(lambda: engine.client.run(pause))
+        with pytest.raises(Stalled, match=r"paused, .* a paused worker is short of memory"):
+            run(source, engine, leaf=Slowly(0.05), progress=progress, stall_timeout=15.0)
+        notes = [note for note in progress.notes if "paused" in note]
+        assert 1 <= len(notes) <= 2
+        assert re.search(
+            r"Dask has paused worker tcp://.*, short of memory \(.* of .*\), .* raise memory_limit", notes[0]
+        )
+
+
+def test_a_client_that_its_program_closes_is_no_lost_scheduler(source):
+    with dask_cluster(1) as (cluster, _), Client(cluster.scheduler_address, set_as_default=False) as client:
+        engine = DaskEngine(client)
+        with pytest.raises(ClusterLost, match="the client is closed, by this program or"):
+            run(source, engine, leaf=Slowly(0.05), progress=Once(client.close))
+        with pytest.raises(ClusterLost, match="the client is closed, by this program or"):
+            run(source, engine)
+
+
 def test_a_worker_of_other_libraries_that_joins_late_is_named(source):
     def joined_late():
         other = {**dask_engine.local_versions(), "numpy": "1.0"}
@@ -230,20 +260,36 @@ def test_a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_start
             pass
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
-    [
-        ("distributed.comm.timeouts.tcp", "2s", "Timeout too low"),
-        ("temporary-directory", "/dev/null/scratch", "Not a directory: '/dev/null/scratch"),
-    ],
-)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Dask does not close what did not start
-def test_a_setting_of_dask_with_which_no_cluster_starts_is_named(key, value, reason, monkeypatch):
+def test_a_setting_of_dask_with_which_no_cluster_starts_is_named(monkeypatch):
     monkeypatch.setattr(clusters, "START_ATTEMPTS", 1)
-    match = f"{reason}.*differ from its defaults in .*'{key}'"
-    with dask.config.set({key: value}), pytest.raises(BadCluster, match=match), local_cluster(1):
+    key, match = "distributed.comm.timeouts.tcp", r"Timeout too low.*differ from its defaults in .*'distributed\.comm\."
+    with dask.config.set({key: "2s"}), pytest.raises(BadCluster, match=match), local_cluster(1):
         pass
     gc.collect()
+
+
+def test_a_folder_in_which_workers_can_keep_no_files_is_named():
+    match = r"in /dev/null/scratch \(Not a directory\); set TMPDIR, or Dask's temporary-directory"
+    unusable = dask.config.set({"temporary-directory": "/dev/null/scratch"})
+    with unusable, pytest.raises(BadCluster, match=match), local_cluster(1):
+        pass
+
+
+def test_a_cluster_of_our_own_leaves_no_file_in_scratch_space(source, tmp_path):
+    killed = tmp_path / "sketchselect-workers-killed"
+    killed.mkdir()
+    (killed / "owner").touch()
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        with local_cluster(2) as engine, local_cluster(1) as other:
+            assert not killed.exists()
+            assert len(list(tmp_path.iterdir())) == 2
+            assert run(source, engine).value == run(source, other).value == spans()
+        assert list(tmp_path.iterdir()) == []
+        with local_cluster(2) as engine:
+            for nanny in engine.nannies:
+                os.kill(nanny.pid, signal.SIGKILL)  # in good order they would take their files with them
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import copy
 import ctypes
+import fcntl
 import functools
 import gc
 import itertools
@@ -17,6 +18,7 @@ import logging
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -181,6 +183,7 @@ START_ATTEMPTS = 3
 PR_SET_PDEATHSIG = 1
 _DURATION = re.compile(r"\d+ ?(?:ms|s|seconds?|minutes?|hours?|days?)")
 _MARKER = "SKETCHSELECT_CLUSTER_START"
+_SCRATCH, _OWNER = "sketchselect-workers-", "owner"
 _OWN_SETTINGS = {"distributed.deploy.lost-worker-timeout": "1 day"}
 
 _GUARD = """\
@@ -235,7 +238,8 @@ def local_cluster(
     patient = dask.config.set(_OWN_SETTINGS)
     with quiet_logs(), patient, contextlib.ExitStack() as closing:
         closing.callback(_restore, environment)
-        cluster = _start(count, threads_per_worker, limit)
+        scratch = closing.enter_context(_scratch_folder())
+        cluster = _start(count, threads_per_worker, limit, scratch)
         _restore(environment)
         nannies = list(cluster.workers.values())
         # On a busy machine closing may time out before the workers have ended.
@@ -448,7 +452,57 @@ def _cluster_class() -> type[Any]:
     return InterruptibleCluster
 
 
-def _start(n_workers: int, threads: int, limit: int | str) -> Any:
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """Make a folder for the workers' files and, at the end, remove it, as those of processes that were killed.
+
+    Dask's own, which all programs share, is never without lock files.
+    """
+    import dask
+
+    folder = None
+    try:
+        place = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+        place.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(place)
+        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=place))
+        owner = (folder / "starting").open("w")
+    except OSError as error:
+        if folder is not None:
+            folder.rmdir()
+        where = f"in {error.filename} " if error.filename else ""
+        raise BadCluster(
+            f"workers need a folder for their files, and none can be made {where}({error.strerror}); set TMPDIR, or "
+            "Dask's temporary-directory, to a folder with room that this user may write to"
+        ) from error
+    with owner:
+        try:
+            with contextlib.suppress(OSError):  # a file system without flock: nobody takes it for abandoned
+                fcntl.flock(owner, fcntl.LOCK_EX)
+                os.rename(folder / "starting", folder / _OWNER)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            # Of a cluster that did not start Dask removes the rest when Python ends, and complains that it is gone.
+            logging.getLogger("distributed.diskutils").addFilter(_is_of_others)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return _SCRATCH not in record.getMessage()
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the folders of `_scratch_folder` whose processes were killed: nobody holds the lock in them."""
+    for lock in place.glob(f"{_SCRATCH}*/{_OWNER}"):
+        with contextlib.suppress(OSError):
+            if lock.parent.is_symlink() or lock.lstat().st_uid != os.geteuid():
+                continue
+            with open(os.open(lock, os.O_RDWR | os.O_NOFOLLOW), "r+") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _start(n_workers: int, threads: int, limit: int | str, scratch: Path) -> Any:
     import dask
 
     settings = {
@@ -467,8 +521,8 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
         f"distributed.nanny.pre-spawn-environ.{_ONE_HEAP}": 1,
     }
     changed = sorted(key for defaults in dask.config.defaults for key in _changed_settings(defaults))
-    with tempfile.TemporaryDirectory() as folder, dask.config.set(settings):
-        marker = Path(folder) / "unguarded"
+    with dask.config.set(settings):
+        marker = scratch / "unguarded"
         os.environ[_MARKER] = str(marker)
         for attempt in itertools.count(1):
             try:
@@ -476,11 +530,16 @@ def _start(n_workers: int, threads: int, limit: int | str) -> Any:
                     n_workers=n_workers,
                     threads_per_worker=threads,
                     memory_limit=limit,
+                    local_directory=str(scratch),
                     processes=True,
                     host=LOOPBACK,
                     dashboard_address=None,
                     # Health checks and metrics are served all the same: on any free port, of loopback.
-                    scheduler_kwargs={"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
+                    scheduler_kwargs={
+                        "dashboard": False,
+                        "dashboard_address": f"{LOOPBACK}:0",
+                        "local_directory": str(scratch),
+                    },
                     silence_logs=logging.CRITICAL + 1,
                     # Else nannies share Dask's own, which is set back: a worker that is started again would be paused,
                     # for good, at eight tenths of its memory.

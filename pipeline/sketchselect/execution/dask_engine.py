@@ -35,14 +35,14 @@ from dask.task_spec import Task, TaskRef
 
 from sketchselect._memory import peak_nbytes, trim
 from sketchselect._progress import Progress, Result, Statistics
-from sketchselect._text import format_seconds
+from sketchselect._text import counted, format_seconds
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import BadCluster, BadParameter, ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution.engine import CLIENTS
 from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, local_build
 from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
-from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers
+from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers, why_lost
 from sketchselect.linalg.panel_columns import Each, Panels, Step, map_panels, own_arguments, step_panels
 from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.location import location_of
@@ -733,7 +733,7 @@ class DaskEngine(Engine):
                     raise
                 if progress is not None:
                     limit = format_seconds(self.worker_timeout)
-                    progress.note(f"{self._address}: no worker is connected to the scheduler; waiting up to {limit}")
+                    progress.note(f"{self._address}: {self._idle()}; waiting up to {limit}")
                 self.client.wait_for_workers(1, timeout=self.worker_timeout - moment)
         except TimeoutError:
             what = f"{self._address}: no worker after"
@@ -750,6 +750,13 @@ class DaskEngine(Engine):
         self.n_slots = sum(threads)
         self.slots_per_process = max(threads)
         self.memory_limit = min(limits) if limits else None
+
+    def _idle(self) -> str:
+        """Return in words why no worker takes tasks."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        if paused := [address for address, info in workers.items() if info.get("status") == "paused"]:
+            return f"{counted(len(paused), 'worker')} paused by Dask, short of memory ({min(paused)})"
+        return "no worker is connected to the scheduler"
 
     def describe(self) -> dict[str, Any]:
         """Return workers, and the settings in effect on the scheduler."""
@@ -852,5 +859,5 @@ class DaskEngine(Engine):
 
     def _lost(self) -> ClusterLost:
         return ClusterLost(
-            f"{self._address}: the scheduler went away; running the same command again resumes from the checkpoints"
+            f"{self._address}: {why_lost(self.client)}; running the same command again resumes from the checkpoints"
         )

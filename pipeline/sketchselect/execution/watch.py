@@ -13,7 +13,7 @@ import psutil
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._progress import Progress
-from sketchselect._text import format_seconds
+from sketchselect._text import counted, format_seconds
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
 
 TOPIC = "sketchselect"
@@ -92,6 +92,8 @@ class ClusterWatch:
         self._stage, self._stall_timeout, self._progress = stage, stall_timeout, progress
         self._signs: dict[str, tuple[Any, float]] = {}  # The last sign of life of each worker, and when it was new
         self._quiet: set[str] = set()
+        self._paused: dict[str, float] = {}  # Since when workers take no tasks
+        self._named_paused: set[str] = set()
         self._given_up: set[str] = set()
         self._hopeless: set[str] = set()  # Those that are silent while everything stands still
         self._last_progress = self._last_answer = self._clock.now()
@@ -164,7 +166,7 @@ class ClusterWatch:
         silent = self._clock.now() - self._last_answer
         if self.client.status != "running" or silent > SILENT_SECONDS:
             raise ClusterLost(
-                f"{self._stage}: the scheduler went away or does not answer; running the same command again "
+                f"{self._stage}: {why_lost(self.client)}; running the same command again "
                 "resumes from the checkpoints, if parts were long enough to be saved"
             )
 
@@ -223,6 +225,7 @@ class ClusterWatch:
             self._workers = {address: dict(info) for address, info in workers.items()}
             self._seen |= self._workers
             self._look_for_silence()
+            self._look_for_pauses()
             if workers:
                 self._without_workers = None
             elif self._without_workers is None:
@@ -256,6 +259,24 @@ class ClusterWatch:
                 with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
                     self.client.run_on_scheduler(_replace_worker, address, wait=False)
 
+    def _look_for_pauses(self) -> None:
+        """Name workers that Dask has paused, for their memory, for some time."""
+        now = self._clock.now()
+        paused = [address for address, info in self._workers.items() if info.get("status") == "paused"]
+        self._paused = {address: self._paused.get(address, now) for address in paused}
+        self._named_paused &= self._paused.keys()
+        late = [a for a, since in self._paused.items() if now - since >= QUIET_SECONDS and a not in self._named_paused]
+        if not late:
+            return
+        self._named_paused.update(late)
+        worker = self._workers[late[0]]
+        memory = f"{format_bytes(_memory_of(worker))} of {format_bytes(worker.get('memory_limit') or 0)}"
+        more = f" and {counted(len(late) - 1, 'other worker')}" if len(late) > 1 else ""
+        self._progress.note(
+            f"{self._stage}: Dask has paused worker {late[0]}{more}, short of memory ({memory}), until some is freed; "
+            "lower partition_bytes or raise memory_limit if it stays so"
+        )
+
     def _what_then(self, silent: float) -> str:
         why = f"{format_seconds(silent)} (frozen, cut off, or its clock was set back)"
         if self.worker_ttl is not None:
@@ -284,6 +305,13 @@ async def _replace_worker(address: str, *, dask_scheduler: Any) -> None:
         on_error="return",
         stimulus_id=f"sketchselect-silent-{address}",
     )
+
+
+def why_lost(client: Any) -> str:
+    """Return why a client reaches no scheduler: a program that closes it may have done so in another thread."""
+    if client.status in ("closing", "closed"):
+        return "the client is closed, by this program or because its scheduler went away"
+    return "the scheduler went away or does not answer"
 
 
 def no_workers(client: Any, what: str, seconds: float, nannies: Sequence[Any]) -> NoWorkers:
