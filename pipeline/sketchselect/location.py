@@ -29,6 +29,9 @@ PAUSES = (0.2, 1.0)
 LAST_PAUSE = 4.0
 """Seconds before a web server that is out of reach, or cut a connection off, is asked a fourth time: it may restart."""
 
+SILENT_SECONDS = 30.0
+"""Seconds in which a web server has to send something: a read that fails is made again, one that waits is not."""
+
 T = TypeVar("T")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
@@ -65,6 +68,19 @@ class Location:
     def has_listing(self) -> bool:
         """Whether the files below it can be listed: not by web servers."""
         return not self.url.startswith(("http://", "https://"))
+
+    @property
+    def file_options(self) -> dict[str, Any]:
+        """The arguments of its file system, with the time in which a web server has to answer."""
+        if self.is_local or self.has_listing:
+            return dict(self.options)
+        with contextlib.suppress(ImportError):  # which is said where the file system is made
+            import aiohttp
+
+            # Its own limit of five minutes is for the whole of a file, however large that is.
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
+            return {**self.options, "client_kwargs": {"timeout": timeout, **(self.options.get("client_kwargs") or {})}}
+        return dict(self.options)
 
     @property
     def address(self) -> str:
@@ -104,7 +120,7 @@ class Location:
         import fsspec
 
         try:
-            fs, path = fsspec.core.url_to_fs(self.url, **self.options)
+            fs, path = fsspec.core.url_to_fs(self.url, **self.file_options)
         except ImportError as error:
             scheme = self.url.partition(":")[0]
             raise SourceError(
@@ -117,7 +133,7 @@ class Location:
 
     def failure(self, error: BaseException, action: str = "read") -> SourceError:
         """Return the error for a file system that refused an action, with every option value blanked out."""
-        text = refusal(error) or f"{type(error).__name__}: {error}".replace("\n", " ")
+        text = refusal(error) or f"{type(error).__name__}: {error}".replace("\n", " ").removesuffix(": ")
         for secret in sorted(_texts(self.options), key=len, reverse=True):
             text = text.replace(secret, "***")
         return SourceError(f"{self.address}: cannot be {action} ({text:.300}); check the address and the credentials")

@@ -139,7 +139,7 @@ def test_what_workers_cannot_load_is_said(engine, tiny):
 
 
 def test_a_pass_that_stands_still_is_given_up(tiny):
-    said = r"no partition was finished in 4\.00 s .*127\.0\.0\.1.*running.* of .*GiB"
+    said = r"no partition was finished in 4\.00 s .*127\.0\.0\.1.*running.* of .*GiB, 1 running.*no task that runs"
     with local_cluster(2) as own, pytest.raises(Stalled, match=said):
         run(tiny(1000), own, leaf=Slowly(0, at=500, what="hang"), stall_timeout=4.0)
 

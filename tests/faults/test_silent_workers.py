@@ -109,7 +109,7 @@ class ByHand:
         self.watch = watch.ClusterWatch(self, "a pass", progress=Recorder(), worker_timeout=60.0, **limits)
 
     def scheduler_info(self, n_workers):
-        busy = {"status": "running", "metrics": {"executing": 1}}
+        busy = {"status": "running", "metrics": {"task_counts": {"executing": 1}}}
         heard = {name: number if number < self.n_silent else self.seconds for name, number in self.workers.items()}
         return {"workers": {address: busy | {"last_seen": last} for address, last in heard.items()}}
 

@@ -349,6 +349,21 @@ def test_a_server_that_is_out_of_reach_for_five_seconds_is_asked_again(serve, tm
         link.close()
 
 
+def test_a_server_that_sends_nothing_any_more_is_given_up(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr("sketchselect.location.SILENT_SECONDS", 0.5)
+    stores(tmp_path)
+    link = Link(serve.server_address[1])
+    try:
+        matrix = open_matrix(f"http://127.0.0.1:{link.port}/plain.zarr", storage_options={"allow_http": True})
+        link.stall()
+        with pytest.raises((SourceError, ChunkReadError), match=r"cannot be read \(\w*Timeout\w*\)"):
+            matrix.read_rows(0, 10)
+        link.mend()
+        assert np.array_equal(rows_of(matrix), VALUES)
+    finally:
+        link.close()
+
+
 def test_a_server_that_is_out_of_reach_is_inspected_once(serve, tmp_path, monkeypatch):
     stores(tmp_path)
     link, pauses = Link(serve.server_address[1]), []

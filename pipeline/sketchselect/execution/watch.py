@@ -176,7 +176,7 @@ class ClusterWatch:
             return "no workers"
         lines = [
             f"{address} {info.get('status', '?')}, {format_bytes(_memory_of(info))} of "
-            f"{format_bytes(info.get('memory_limit') or 0)}, {info.get('metrics', {}).get('executing', 0)} running"
+            f"{format_bytes(info.get('memory_limit') or 0)}, {_n_running(info)} running"
             + ", silent"
             * (address in self._quiet)
             for address, info in sorted(self._workers.items())[:SHOWN_WORKERS]
@@ -189,13 +189,13 @@ class ClusterWatch:
         if not self._workers:
             return "they have ended, or have not started: raise stall_timeout if they just take that long to start"
         workers = self._workers.values()
-        idle = [info.get("status") == "running" and not info.get("metrics", {}).get("executing") for info in workers]
-        if idle and all(idle):
+        if any(info.get("status") == "paused" for info in workers):
+            why = "a paused worker is short of memory: lower partition_bytes or raise memory_limit"
+        elif any(_n_running(info) for info in workers):
+            why = "no task that runs has ended, as where a source or a disk does not answer"
+        else:
             return "no worker has anything to do: Dask lost messages, or holds them back, as after a clock was set back"
-        return (
-            "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just take "
-            "that long, raise stall_timeout"
-        )
+        return f"{why}. If partitions just take that long, raise stall_timeout"
 
     def crash(self, where: str, error: Any) -> PartitionCrash:
         """Return the error for a task whose workers died every time, though nothing else ran."""
@@ -346,6 +346,12 @@ def no_workers(client: Any, what: str, seconds: float, nannies: Sequence[Any]) -
 
 def _memory_of(info: dict[str, Any]) -> int:
     return int(info.get("metrics", {}).get("memory", 0))
+
+
+def _n_running(info: dict[str, Any]) -> int:
+    """Return how many tasks run on a worker, in its thread pool or outside of it."""
+    counts = info.get("metrics", {}).get("task_counts", {})
+    return int(counts.get("executing", 0) + counts.get("long-running", 0))
 
 
 def _listen(client: Any, events: Events) -> None:

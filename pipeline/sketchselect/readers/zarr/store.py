@@ -257,7 +257,7 @@ def make_store(
     if location.is_local:
         store: Any = LocalStore(location.url, read_only=read_only)
     else:
-        options = dict(location.options) or None
+        options = location.file_options or None
         kind = FsspecStore if location.has_listing else WebStore
         store = kind.from_url(location.url, storage_options=options, read_only=read_only)
         store = RecentStore(store) if recent else store
