@@ -237,6 +237,8 @@ FAULTS = (
         SOURCES + "a_damaged_note_of_pandas_about_its_index_is_one_line"),
     row("data", "dots in the names of a Parquet file's columns", "their memory is stated as that of others",
         SOURCES + "columns_with_dots_in_their_names_are_stated_as_others_are"),
+    row("data", "labels of long text", "counted in pieces of few bytes, within the memory that is stated",
+        "job/test_evaluate_command.py::test_labels_of_long_text_are_in_memory_piece_by_piece"),
     row("data", "missing entries of Arrow arrays, of whole numbers beyond 2^53 and of categories", "they are missing, and no entry of another row",
         SOURCES + "missing_entries_of_arrow_arrays_are_missing", SOURCES + "missing_whole_numbers_beyond_double_in_arrow_tables_are_read"),
     row("data", "an object that gives NumPy a masked array, as variables of netCDF4 do", "refused; no masked value is read",

@@ -80,6 +80,7 @@ def test_any_two_sources_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     np.savez(tmp_path / "known.npz", y=known, X=rng.random((1000, 2)))
     zarr.create_array(str(tmp_path / "found.zarr"), data=outcome, chunks=(100,))
     monkeypatch.setattr(agreement, "PIECE_ROWS", 64)
+    monkeypatch.setattr(agreement, "FIRST_ROWS", 16)
     content = json.loads(shell(tmp_path / "found.zarr", "--labels", tmp_path / "known.npz", "--json").stdout)
     kept = outcome >= 0
     assert content["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], outcome[kept]), abs=1e-12)
@@ -92,6 +93,25 @@ def test_an_empty_text_is_no_known_label() -> None:
     labels = open_vector(np.array(["a", "", "b", "nan", "a"]), 5)
     comparison = agreement.compare_labels(labels, np.array([0, 1, 1, 0, 0]))
     assert (comparison.n_unknown, comparison.table.classes.tolist()) == (2, ["a", "b"])
+
+
+def test_labels_of_long_text_are_in_memory_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    # All at once, those of 400 characters took more memory than a job states.
+    texts = np.array([f"{i % 3}".ljust(400, ".") for i in range(20_000)])
+    labels, pieces = open_vector(texts, len(texts)), []
+
+    def read(start: int, stop: int, read: Callable[..., Any] = labels.read) -> Any:
+        pieces.append(read(start, stop))
+        return pieces[-1]
+
+    monkeypatch.setattr(labels, "read", read)
+    table = agreement.compare_labels(labels, np.arange(20_000) % 6).table
+    assert sum(map(len, pieces)) == 20_000
+    assert max(piece.nbytes for piece in pieces) <= agreement.PIECE_NBYTES
+    assert np.array_equal(
+        table.counts > 0, [[True, False, False] * 2, [False, True, False] * 2, [False, False, True] * 2]
+    )
+    assert table.n_rows == 20_000
 
 
 def test_accuracy_in_manifest_and_report(job: Job, tmp_path: Path) -> None:

@@ -29,8 +29,11 @@ from sketchselect.workflow.tables import disarmed, plain_value
 MAX_CLASSES = 1000
 """Labels with more distinct values than this are not classes."""
 
-PIECE_ROWS = 1 << 18
-"""Rows whose labels are in memory at a time."""
+PIECE_ROWS, FIRST_ROWS = 1 << 18, 1 << 12
+"""Rows whose labels are in memory at a time, and how many come first: they show how long text is."""
+
+PIECE_NBYTES = 16 << 20
+"""Bytes of labels that are in memory at a time, of text that is long."""
 
 _SHOWN_CLASSES = 40
 
@@ -132,8 +135,10 @@ def compare_labels(known: Vector, clusters_of: Vector | Array) -> LabelCompariso
             "rows"
         )
     table, n_unknown, n_dropped = Contingency.of([], []), 0, 0
-    for start in range(0, n_rows, PIECE_ROWS):
-        stop = min(start + PIECE_ROWS, n_rows)
+    stop = 0
+    height = FIRST_ROWS
+    while stop < n_rows:
+        start, stop = stop, min(stop + height, n_rows)
         classes, clusters = known.read(start, stop).reshape(-1), clustering.read(start, stop).reshape(-1)
         without_label, without_cluster = are_missing(classes), are_missing(clusters)
         if clusters.dtype.kind in "if":
@@ -143,6 +148,7 @@ def compare_labels(known: Vector, clusters_of: Vector | Array) -> LabelCompariso
         table = table.merge(Contingency.of(classes[has_both], clusters[has_both]))
         n_unknown += int(without_label.sum())
         n_dropped += int(without_cluster.sum())
+        height = max(FIRST_ROWS, min(PIECE_ROWS, PIECE_NBYTES // classes.itemsize))
     table = replace(table, classes=_whole(table.classes), clusters=_whole(table.clusters))
     return LabelComparison(table, n_unknown, n_dropped)
 
