@@ -101,3 +101,21 @@ def test_annotations_of_a_job_without_clusters_are_of_columns(cells: Path) -> No
     assert list(annotations.obs.columns) == []
     content["output"]["anndata"] = False
     assert not (sks.run(content).folder / "annotations.h5ad").exists()
+
+
+def test_names_with_nul_do_not_end_a_job_at_its_last_file(tmp_path: Path) -> None:
+    # HDF5 ends a text there, and h5py refused it once everything else was done.
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    pd.DataFrame(rows, columns=["a\0", "a", "b"]).to_parquet(tmp_path / "rows.parquet")
+    result = sks.run(
+        {
+            "input": {"url": str(tmp_path / "rows.parquet")},
+            "select": {"method": "variance", "n_features": 2},
+            "execution": {"cluster": "threads"},
+            "output": {"dir": str(tmp_path / "out"), "anndata": True, "report": False},
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        annotations = anndata.read_h5ad(result.folder / "annotations.h5ad")
+    assert list(annotations.var_names) == ["a\ufffd", "a", "b"]

@@ -415,7 +415,9 @@ def write_annotations(session: Session, results: JobResults) -> None:
     rows, _ = session.row_names()
     n_rows = session.matrix.shape[0]
     cells = map(str, range(n_rows)) if rows is None else row_texts(rows, 0, n_rows)
-    obs, var = pd.DataFrame(index=list(cells)), pd.DataFrame(columns, index=list(names))
+    # Text of HDF5 has no NUL.
+    cells_shown, names_shown = ([name.replace("\0", "\ufffd") for name in each] for each in (cells, names))
+    obs, var = pd.DataFrame(index=cells_shown), pd.DataFrame(columns, index=names_shown)
     if clustering is not None and session.config.cluster is not None:
         evaluation, settings = results.evaluation, session.config.cluster
         proofs = () if evaluation is None else evaluation.certificates
