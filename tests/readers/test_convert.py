@@ -530,3 +530,27 @@ def test_commas_are_looked_for_in_the_columns_that_are_read_alone(tmp_path):
     path.write_text('id,abstract,score\n1,"' + "line\n" * 30 + '",1\n2,q,2\n')
     long = convert(path, tmp_path / "long.zarr")
     assert np.array_equal(open_matrix(long).read_rows(0, 2), [[1, 1], [2, 2]])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.date_range("2024-01-01", periods=3),
+        pd.MultiIndex.from_arrays([["a", "a", "b"], [0, 1, 0]]),
+        pd.Index(["a", None, "b"]),
+        pd.Index([0.5, 1.5, 2.5]),
+    ],
+    ids=["dates", "levels", "missing", "floats"],
+)
+@pytest.mark.parametrize("to_file", [False, True], ids=["frame", "Parquet"])
+def test_an_index_without_a_title_is_not_left_out_in_silence(index, to_file, tmp_path):
+    frame = pd.DataFrame(np.eye(3), columns=["x", "y", "z"], index=index)
+    source = frame
+    if to_file:
+        source = tmp_path / "rows.parquet"
+        frame.to_parquet(source)
+    with pytest.warns(UserWarning, match=r"the index, the names of the rows, is not in the store.*index\.map\(str\)"):
+        convert(source, tmp_path / "out.zarr")
+    frame.index = frame.index.map(str)
+    named = open_matrix(convert(frame, tmp_path / "named.zarr"))
+    assert named.row_names.read(0, 3).tolist() == list(frame.index)

@@ -57,7 +57,7 @@ def series_in_row_order(vector: Vector, index: Any, row_names: Any, name: str) -
     if index.inferred_type == "categorical":
         index = index.astype(index.categories.dtype)
     kind = index.inferred_type
-    if kind not in (*_KINDS_OF_TEXT, *_KINDS_OF_NUMBERS) or _is_count(index):
+    if kind not in (*_KINDS_OF_TEXT, *_KINDS_OF_NUMBERS) or is_count(index):
         return vector
     column = ArrayVector(np.asarray(index, dtype=str))
     if kind in _KINDS_OF_NUMBERS:
@@ -401,14 +401,14 @@ def require_row_order(source: Any, vectors: Any) -> None:
             if getattr(source, "divisions", None) == values.divisions:
                 continue
             other = other.compute()
-        if hasattr(index, "compute") and hasattr(other, "equals") and not _is_count(other):
+        if hasattr(index, "compute") and hasattr(other, "equals") and not is_count(other):
             index = index.compute()  # of a data frame of Dask
         if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
             continue
-        if _is_count(other) or index.equals(other):
+        if is_count(other) or index.equals(other):
             continue
         if _moved(index, other):
-            if _is_count(index):
+            if is_count(index):
                 warn(
                     f"{name}: its index has the numbers of X's rows in another order, and entries belong to rows by "
                     f"place; if the places are right, give {name}.to_numpy(), else {name}.loc[X.index]"
@@ -420,7 +420,7 @@ def require_row_order(source: Any, vectors: Any) -> None:
             )
 
 
-def _is_count(index: Any) -> bool:
+def is_count(index: Any) -> bool:
     """Return whether pandas numbered the rows; a range with a name is one that somebody set."""
     return type(index).__name__ == "RangeIndex" and index.name is None
 
@@ -429,7 +429,7 @@ def _moved(index: Any, other: Any) -> bool:
     """Return whether an index has the names of another in other places: half of them, or all where pandas made them."""
     if not index.is_unique:
         return False
-    if _is_count(index):
+    if is_count(index):
         return not index.difference(other).size
     ours, theirs = (list(map(str, each.tolist())) for each in (index, other))
     known = set(ours)

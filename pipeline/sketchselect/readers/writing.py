@@ -22,6 +22,7 @@ from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError, S
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.validation import Array, is_csr
 from sketchselect.location import Location, is_url, is_within, locate
+from sketchselect.readers import arrays, row_order
 from sketchselect.readers.base import (
     ENTRY_NBYTES,
     Matrix,
@@ -32,7 +33,6 @@ from sketchselect.readers.base import (
 )
 from sketchselect.readers.dask import LazyIndex
 from sketchselect.readers.opening import TEXT, format_by_ending, format_of, given_names, open_matrix, warn_of_doubts
-from sketchselect.readers.row_order import missing_entries
 from sketchselect.readers.tables import ENCODINGS, LEAST_COUNTED, different_columns, doubts_of, rising_columns
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
@@ -451,7 +451,7 @@ def convert(
             _seal_columns(temporary, rows.texts, columns)
             rows.require_unchanged()
             if not rows.has_row_names:
-                _warn_of_lost_names(rows.matrix)
+                _warn_of_lost_names(rows.matrix, source)
             return _result(target)
         array = create_array(place, (n_rows, n_columns), shape, dtype, attributes)
         done, rising = 0, np.arange(n_columns if isinstance(rows, CsvRows) and n_rows >= LEAST_COUNTED else 0)
@@ -481,7 +481,7 @@ def convert(
             "names can read the table itself, or a file with that column alone"
         )
     if isinstance(rows, MatrixRows) and not rows.has_row_names:
-        _warn_of_lost_names(rows.matrix)
+        _warn_of_lost_names(rows.matrix, source)
     return _result(target)
 
 
@@ -493,16 +493,23 @@ def _seal_columns(folder: Location, names: Iterable[str], columns: Sequence[Any]
         seal(folder)
 
 
-def _warn_of_lost_names(matrix: Matrix) -> None:
+def _warn_of_lost_names(matrix: Matrix, source: Any) -> None:
     others = matrix.unread_columns
     titles = [
         getattr(matrix.row_names, "name", None),
-        *(others if matrix.in_memory or isinstance(others, LazyIndex) else ()),
+        *(others if matrix.in_memory or isinstance(others, LazyIndex) else getattr(others, "index", ())),
     ]
-    if title := next(filter(None, titles), None):
+    title = next((title for title in titles if title and not title.startswith("__index_level_")), None)
+    # Dates, several levels, and missing names without a title; pandas sets a range by itself.
+    is_untitled = matrix.in_memory and arrays.is_pandas(source) and not row_order.is_count(source.index)
+    if any(titles) or is_untitled:
+        which = "the index" if title is None else f"the index {title!r:.80}"
+        cure = "a job that reads the table itself has the names"
+        if title is None:
+            cure = "names that are text are in it, frame.index = frame.index.map(str)"
         warn(
-            f"{matrix.address}: the index {title!r:.80}, the names of the rows, is not in the store, so that targets "
-            "and labels of it go by place; a job that reads the table itself has the names"
+            f"{matrix.address}: {which}, the names of the rows, is not in the store, so that targets and labels of it "
+            f"go by place; {cure}"
         )
 
 
@@ -617,7 +624,7 @@ def _index_of(matrix: Matrix) -> tuple[str | None, Any]:
         return None, names
     if getattr(getattr(names, "index", None), "hasnans", False):  # of pandas, whose text may be missing
         return None, names
-    with missing_entries():
+    with row_order.missing_entries():
         for start in range(0, matrix.shape[0], TEXT_ROWS):
             names.read(start, min(start + TEXT_ROWS, matrix.shape[0]))
         return title, names
