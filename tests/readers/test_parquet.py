@@ -16,8 +16,8 @@ from packaging.version import Version
 import sketchselect as sks
 from sketchselect import convert, open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, SourceChanged, SourceError
-from sketchselect.readers import open_vector, row_partitions
-from sketchselect.readers.base import row_texts
+from sketchselect.readers import open_vector, parquet, row_partitions
+from sketchselect.readers.base import as_entries, row_texts
 from sketchselect.testing.readers import MatrixConformance
 
 
@@ -442,3 +442,23 @@ def test_a_row_group_too_tall_for_the_partitions_is_to_be_written_again_as_parqu
     assert "convert" not in str(caught.value)
     frame.to_parquet(tmp_path / "one.parquet", row_group_size=256)
     assert len(row_partitions(open_matrix(tmp_path / "one.parquet"), "24KiB").edges) == 6000 // 256 + 2
+
+
+def test_text_is_decoded_in_batches_of_few_rows(tmp_path, monkeypatch):
+    # A million rows at once, as of numbers, were 320 MB of labels of 320 characters.
+    texts = [f"{i % 7}" for i in range(40_000)]
+    pq.write_table(pa.table({"x": np.ones(40_000), "text": texts}), tmp_path / "a.parquet", row_group_size=40_000)
+    heights = []
+
+    def entries(values, *place):
+        heights.append(len(values))
+        return as_entries(values, *place)
+
+    monkeypatch.setattr(parquet, "as_entries", entries)
+    for name, most in (("text", 1 << 14), ("x", 40_000)):
+        heights.clear()
+        read = open_vector(name, 40_000, matrix=open_matrix(tmp_path / "a.parquet", key="x", vectors=[])).read(
+            0, 40_000
+        )
+        assert read.tolist() == (texts if name == "text" else [1.0] * 40_000)
+        assert max(heights) == most

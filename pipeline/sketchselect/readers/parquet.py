@@ -69,6 +69,9 @@ _BUFFER_NBYTES = 1 << 16
 _BATCH_ENTRIES, _BATCH_ROWS = 1 << 20, 1024
 """Entries of a batch of rows that is decoded at once, and its least number of rows."""
 
+_ENTRIES_OF_TEXT = 64
+"""Entries that a text counts as: one may be some hundred bytes long."""
+
 
 @dataclass(frozen=True)
 class ParquetFile:
@@ -716,10 +719,11 @@ class ParquetVector(Vector):
         self.shape = (sum(self.groups.heights),)
         self.address = f"{self.groups.location.address}: column {self.column!r}"
         self.name = None if self.column.startswith("__index_level_") else self.column
+        self._n_entries = _ENTRIES_OF_TEXT if self.dtype.kind == "U" else 1
 
     def _entries(self, start: int, stop: int) -> Array:
         parts, row = [np.empty(0, self.dtype)] if start == stop else [], start
-        for _, _, table in self.groups.tables(start, stop, (self.column,)):
+        for _, _, table in self.groups.tables(start, stop, (self.column,), self._n_entries):
             entries = table.column(0)
             if self.dtype.kind == "M":
                 parts.append(_times(entries, row, self.address))
@@ -732,7 +736,7 @@ class ParquetVector(Vector):
 
     def texts(self, start: int, stop: int) -> list[str | None]:
         """Return entries as text, None where there is none."""
-        tables = self.groups.tables(start, stop, (self.column,))
+        tables = self.groups.tables(start, stop, (self.column,), self._n_entries)
         values = itertools.chain.from_iterable(table.column(0).to_pylist() for _, _, table in tables)
         return [None if value is None else text_of(value) for value in values]
 
@@ -893,6 +897,11 @@ class _UnreadColumns(Mapping[str, ParquetVector]):
 
     def __len__(self) -> int:
         return len(self._vectors(self._names))
+
+    @property
+    def index(self) -> list[str]:
+        """Columns of the row index of pandas that are no features."""
+        return [name for name in self._footers.index if name in self._names]
 
     def _vectors(self, titles: Set[str]) -> dict[str, ParquetVector]:
         return _vectors(self._footers, titles & self._names)
