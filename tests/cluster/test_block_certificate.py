@@ -45,6 +45,13 @@ def test_digits_are_certified_within_a_few_percent(digits):
     assert "within" in found.sentence()
 
 
+@pytest.mark.parametrize(("n_rows", "k"), [(8, 2), (21, 3), (100, 3)])
+def test_equidistant_rows_have_a_bound_that_is_reached(n_rows, k):
+    """LAPACK fails to find some of the equal eigenvalues by their numbers."""
+    bound = BlockBound(k, n_rows, triangles=False).from_block(np.eye(n_rows), np.arange(n_rows) % k).lower_bound()
+    assert n_rows - k - 1e-9 <= bound <= n_rows - k
+
+
 @pytest.mark.slow
 def test_labels_take_a_third_of_the_gap_away(digits):
     X, objective = digits

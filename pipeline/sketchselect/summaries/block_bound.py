@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import LinAlgError, eigvalsh
 from scipy.sparse import csr_array
 
 from sketchselect._kernels import REASSOCIATED, kernel
@@ -301,16 +301,18 @@ def _dual_value(gram: Floats, dual: Floats, unit: Floats, k: int, scatter: float
     along = float(unit @ raised @ unit)
     top = 0.0
     if k > 1:
-        values = eigh(
-            _outside(raised, unit),
-            eigvals_only=True,
-            subset_by_index=[max(n - k + 1, 0), n - 1],
-            driver="evr",
-            check_finite=False,
-        )
-        top = float(np.maximum(values, 0.0).sum())
+        top = float(np.maximum(_largest_eigenvalues(_outside(raised, unit), k - 1), 0.0).sum())
     rounding = 8.0 * _EPS * n * k * float(np.linalg.norm(raised))
     return float(scatter - along - top - rounding)
+
+
+def _largest_eigenvalues(matrix: Floats, count: int) -> Floats:
+    n = matrix.shape[0]
+    try:
+        some: Floats = eigvalsh(matrix, subset_by_index=[max(n - count, 0), n - 1], driver="evr", check_finite=False)
+    except LinAlgError:  # LAPACK may fail to tell many equal eigenvalues apart, as of equidistant rows
+        some = eigvalsh(matrix, driver="ev", check_finite=False)[-count:]
+    return some
 
 
 def _outside(matrix: Floats, unit: Floats) -> Floats:
