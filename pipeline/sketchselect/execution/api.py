@@ -17,7 +17,6 @@ from sketchselect import readers
 from sketchselect._progress import Progress, Result
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import Checkpoint
-from sketchselect.execution.client import fit_options
 from sketchselect.execution.engine import (
     FitKeywords,
     Identities,
@@ -26,6 +25,7 @@ from sketchselect.execution.engine import (
     require_unchanged,
     source_identities,
 )
+from sketchselect.execution.estimators import fit_options
 from sketchselect.execution.plan import Graph
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import (

@@ -38,8 +38,6 @@ from sketchselect.readers.dask import (
     LazyIndex,
     encoded_frame,
     frame_rows,
-    is_dask,
-    is_dask_frame,
     lazy_identifiers,
     require_known_chunks,
     zarr_as_dask,
@@ -281,7 +279,6 @@ def open_matrix(
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
     kinds = tables.require_encodings(encode) if encode else frozenset()
-    row_order.require_row_order(source, vectors)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -310,6 +307,7 @@ def open_matrix(
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is not used as a feature: {_ROLE}" for name in named)
         return matrix
+    arrays.require_row_order(source, vectors)
     source, beside = arrays.without_columns(source, local_names(vectors))
     if feature_names is not None and isinstance(source, Matrix):
         raise BadParameter("feature_names go with a source; this matrix was opened before")
@@ -465,9 +463,9 @@ def _open_object(
                 f'this matrix was opened with nonfinite="{source.nonfinite}"; open its source again to change that'
             )
         return source
-    if is_dask(source):
+    if arrays.is_dask(source):
         return DaskMatrix(source, source_id, policy)
-    if is_dask_frame(source):
+    if arrays.is_dask_frame(source):
         if source.ndim != 2:
             raise SourceError("Dask series: a matrix has two dimensions; make a data frame of it, X.to_frame()")
         require_distinct(as_names(source.columns, len(source.columns)), "data frame of Dask")
@@ -560,7 +558,7 @@ def open_vector(
         vector.beside = {}
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
             vector = tables.Labels(vector)
-    elif is_dask(source := frame_rows(source) if is_dask_frame(source) else arrays.unwrapped(source)):
+    elif arrays.is_dask(source := frame_rows(source) if arrays.is_dask_frame(source) else arrays.unwrapped(source)):
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
     else:
@@ -892,7 +890,7 @@ def open_features(
     if is_array_like(X):
         from sklearn.utils.validation import validate_data
 
-        row_order.require_row_order(X, vectors)
+        arrays.require_row_order(X, vectors)
         if not (isinstance(X, (np.ndarray, Sequence)) or issparse(X) or arrays.is_pandas(X)):
             X = arrays.as_array(X, "X")  # scikit-learn, too, would take no notice of a mask
         elif issparse(X) and X.ndim == 2 and X.format != "csr":
