@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from dask.base import tokenize
+from dask.delayed import Delayed
 from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import prepare as prepare_steps
@@ -227,8 +228,6 @@ def delayed_summary(
     The same bits as `summarize_source`. Rows in this process's memory travel inside the graph. The first row of the
     source has the global index `start`. Equal arguments give equal keys.
     """
-    from dask.delayed import Delayed
-
     options = PassOptions(LocalEngine(kind="serial"), partition_bytes)
     graph: Graph = {}
     statistics: list[TaskRef] = []

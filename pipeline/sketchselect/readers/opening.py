@@ -720,24 +720,21 @@ def _misspelt_first(vectors: Vectors, place: str, columns: Callable[[], Any], *,
     try:
         yield
     except SourceError:
-        names, texts = list[str](), local_names(vectors)
-        if texts:
+        names: Any = ()
+        if local_names(vectors):
             with contextlib.suppress(SourceError):  # of a damaged file, which the refusal names
-                names = [name for name in columns() if isinstance(name, str)]
-        for text in texts:
-            nearest, is_path = _nearest(text, names), os.path.exists(text) or bool(os.path.splitext(text)[1])
-            if text not in names and (nearest or (every and names and not is_path)):
-                raise SourceError(_called(text, vectors) + _no_column(text, place, nearest, names)) from None
+                names = columns()
+        _require_spelt(vectors, place, names, every=every)
         raise
 
 
-def _require_spelt(vectors: Vectors, columns: Any) -> None:
-    """Raise for a target or weight that is no column of a frame, and no path of a file, where columns have names."""
+def _require_spelt(vectors: Vectors, place: str, columns: Any, *, every: bool = True) -> None:
+    """Raise for a target or weight that is no column of a table and no path of a file, where columns have names."""
     names = [name for name in columns if isinstance(name, str)]
     for text in local_names(vectors) if names else ():
         nearest = _nearest(text, names)
-        if text not in names and not os.path.exists(text) and (nearest or not os.path.splitext(text)[1]):
-            raise SourceError(_called(text, vectors) + _no_column(text, "the data frame", nearest, names))
+        if text not in names and (nearest or (every and not os.path.splitext(text)[1])):
+            raise SourceError(_called(text, vectors) + _no_column(text, place, nearest, names)) from None
 
 
 def _vector_beside(
@@ -908,7 +905,7 @@ def open_features(
             rows = table.frame
             with _misspelt_first(vectors, "the data frame", lambda: X.columns):
                 arrays.require_numbers(rows, encode)
-            _require_spelt(vectors, X.columns)
+            _require_spelt(vectors, "the data frame", X.columns)
         finite = checks.pop("ensure_all_finite", True)
         values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=False, **checks)
         if finite:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import counted, first_names, format_seconds, html_table
+from sketchselect._version import __version__
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError, DamagedFile, Interrupted, NotOurFolder, SourceError, WillNotFit
 from sketchselect.job.load import job_toml, load_job
@@ -26,7 +27,7 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url
 from sketchselect.selectors import Selection
 from sketchselect.summaries import ColumnStats, pick
-from sketchselect.workflow.assignment import ASSIGNMENT_FILE, assignment_json
+from sketchselect.workflow.assignment import ASSIGNMENT_FILE, assignment_json, write_annotations
 from sketchselect.workflow.folder import (
     FORMAT,
     MARKER,
@@ -312,8 +313,6 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     if (rules := assignment_json(session, results)) is not None:
         session.folder.write(ASSIGNMENT_FILE, rules)
     if session.config.output.anndata:
-        from sketchselect.workflow.assignment import write_annotations
-
         write_annotations(session, results)
     else:
         session.folder.discard(("annotations.h5ad",))
@@ -370,8 +369,6 @@ PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distribu
 
 def versions() -> dict[str, str]:
     """Return the versions that may matter to a result."""
-    from sketchselect._version import __version__
-
     by_name = {"sketchselect": __version__, "python": platform.python_version(), "platform": platform.platform()}
     by_name.update({name: metadata.version(name) for name in PACKAGES})
     by_name["blas"] = "; ".join(blas_builds())
