@@ -28,7 +28,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -543,7 +542,7 @@ def _start(n_workers: int, threads: int, limit: int | str, scratch: Path) -> Any
 
 def _settings(*tables: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield key and value of all settings in nested tables."""
-    for name, value in chain.from_iterable(table.items() for table in tables):
+    for name, value in itertools.chain.from_iterable(table.items() for table in tables):
         if isinstance(value, Mapping) and value:
             yield from _settings(value, above=f"{above}{name}.")
         else:

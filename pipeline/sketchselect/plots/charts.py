@@ -313,24 +313,12 @@ def draw_certificates(pen: Pen, axes: Axes, certificates: Sequence[Any]) -> None
     top = max([c.objective for c in certificates] + [c.scatter or 0.0 for c in certificates])
     places = np.arange(len(certificates), 0.0, -1.0)
     for y, c in zip(places, certificates, strict=True):
-        first = y == places[0]
-        axes.plot(
-            [c.lower_bound, c.objective],
-            [y, y],
-            color=pen.muted,
-            linewidth=5.0,
-            solid_capstyle="butt",
-            label="may still be gained" if first else None,
-        )
+        parts = [(c.lower_bound, c.objective, pen.muted, "may still be gained")]
         if c.scatter is not None:
-            axes.plot(
-                [c.objective, c.scatter],
-                [y, y],
-                color=pen.accent,
-                linewidth=5.0,
-                solid_capstyle="butt",
-                label="gain over one cluster" if first else None,
-            )
+            parts.append((c.objective, c.scatter, pen.accent, "gain over one cluster"))
+        for start, stop, colour, label in parts:
+            named = label if y == places[0] else None
+            axes.plot([start, stop], [y, y], color=colour, linewidth=5.0, solid_capstyle="butt", label=named)
         pen.dots(axes, np.array([[c.objective, y]]), pen.ink, 8.0)
     high = 1.05 * top or 1.0
     pen.frame(axes, (0.0, high), (0.4, len(certificates) + 0.9), ("inertia (k-means objective)", ""))

@@ -50,12 +50,8 @@ class ArrayMatrix(Matrix):
         address: str = "array",
     ) -> None:
         require_matrix(values.shape, values.dtype, address)
-        self._values = values
-        self.shape = (values.shape[0], values.shape[1])
-        self.dtype = values.dtype
-        self.feature_names = feature_names
-        self.nonfinite = nonfinite
-        self.address = address
+        self._values, self.shape, self.dtype = values, (values.shape[0], values.shape[1]), values.dtype
+        self.feature_names, self.nonfinite, self.address = feature_names, nonfinite, address
 
     def _rows(self, start: int, stop: int) -> Array:
         require_mapped(self._values, self.address)
@@ -102,13 +98,9 @@ class SparseMatrix(Matrix):
             rows = as_csr(values, address)
         except BadBlock as error:
             raise SourceError(f"{error}; write it again") from error
-        self._values = rows
-        self.entry_offsets = rows.indptr.astype(np.int64)
-        self.shape = (int(rows.shape[0]), int(rows.shape[1]))
-        self.dtype = np.dtype(values.dtype)
-        self.feature_names = feature_names
-        self.nonfinite = nonfinite
-        self.address = address
+        self._values, self.entry_offsets = rows, rows.indptr.astype(np.int64)
+        self.shape, self.dtype = (int(rows.shape[0]), int(rows.shape[1])), np.dtype(values.dtype)
+        self.feature_names, self.nonfinite, self.address = feature_names, nonfinite, address
 
     def _rows(self, start: int, stop: int) -> csr_array:
         return take_rows(self._values, start, stop)
@@ -140,10 +132,7 @@ class ArrayVector(Vector):
     in_memory = True
 
     def __init__(self, values: Array, address: str = "array") -> None:
-        self._values = values
-        self.shape = values.shape
-        self.dtype = values.dtype
-        self.address = address
+        self._values, self.shape, self.dtype, self.address = values, values.shape, values.dtype, address
 
     def _entries(self, start: int, stop: int) -> Array:
         require_mapped(self._values, self.address)
@@ -425,16 +414,13 @@ def eager_frame(source: Any) -> Any | None:
 
 
 def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
-    dtypes = []
-    extension = False
     unread = [
         pair for pair in zip(source.columns, source.dtypes, strict=True) if getattr(pair[1], "kind", "O") not in "fiub"
     ]
     if unread:
         raise not_numeric(*unread[0], encode, others=unread[1:])
-    for dtype in source.dtypes:
-        extension |= not isinstance(dtype, np.dtype)
-        dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
+    extension = not all(isinstance(dtype, np.dtype) for dtype in source.dtypes)
+    dtypes = list(source.dtypes)
     target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
     if target.kind == "f":
         for place, dtype in enumerate(source.dtypes):
