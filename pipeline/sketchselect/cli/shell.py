@@ -35,11 +35,7 @@ RESUMABLE = "interrupted; finished work is kept: run the same command again to r
 RESUMING = ("run", "cluster", "compare", "demo")
 """Commands that keep finished stages; so does any that is given a folder for checkpoints."""
 
-STOPPING: dict[signal.Signals, type[KeyboardInterrupt]] = {
-    getattr(signal, name): error
-    for name, error in (("SIGINT", KeyboardInterrupt), ("SIGTERM", Terminated), ("SIGHUP", HungUp))
-    if hasattr(signal, name)  # Windows has no SIGHUP
-}
+STOPPING = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
 """Signals that end a command in good order, and what they raise; whoever starts it may have it ignore some."""
 
 GRACE_SECONDS = 3.5

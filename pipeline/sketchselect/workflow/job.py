@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -331,21 +331,14 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     elsewhere = None if place is False or place == "auto" or is_url(place) else Path(place)
     with contextlib.suppress(OSError):
         session.folder.collect_checkpoints(elsewhere)
-    evaluation, clustering = results.evaluation, results.clustering
-    agreement = None if evaluation is None else evaluation.agreement
-    return RunResult(
-        folder=session.folder.path,
-        selection=results.selection,
-        labels=None if clustering is None else clustering.labels,
-        centers=None if clustering is None else clustering.centers,
-        inertia=None if clustering is None else clustering.inertia,
-        objective=None if evaluation is None else evaluation.objective,
-        certificates=() if evaluation is None else evaluation.certificates,
-        nmi=None if agreement is None else agreement.nmi,
-        nmi_all_columns=None if agreement is None else agreement.nmi_all_columns,
-        model=results.model,
-        manifest=content,
-    )
+    result = RunResult(session.folder.path, results.selection, model=results.model, manifest=content)
+    if (clustering := results.clustering) is not None:
+        result = replace(result, labels=clustering.labels, centers=clustering.centers, inertia=clustering.inertia)
+    if (evaluation := results.evaluation) is not None:
+        result = replace(result, objective=evaluation.objective, certificates=evaluation.certificates)
+        if (agreement := evaluation.agreement) is not None:
+            result = replace(result, nmi=agreement.nmi, nmi_all_columns=agreement.nmi_all_columns)
+    return result
 
 
 def _other_columns(preset: Selection, session: Session) -> ConfigError:
