@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from sketchselect.cli.shell import (
     CLUSTER_HELP,
@@ -27,49 +27,47 @@ if TYPE_CHECKING:
 
 @command
 def certify(
-    target: Annotated[str, typer.Argument(help="The output folder of a run, a matrix, or a summary file (.sks).")],
-    clusters: Annotated[int | None, typer.Option("--n-clusters", min=1, help="Number of clusters.")] = None,
+    target: Annotated[str, Argument(help="The output folder of a run, a matrix, or a summary file (.sks).")],
+    clusters: Annotated[int | None, Option("--n-clusters", min=1, help="Number of clusters.")] = None,
     labels: Annotated[
-        str | None, typer.Option("--labels", help="The cluster of each row: a file, or an array in the store.")
+        str | None, Option("--labels", help="The cluster of each row: a file, or an array in the store.")
     ] = None,
     inertia: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--inertia", metavar="SUM", min=0, help="Sum of squared distances of the clustering, instead of labels."
         ),
     ] = None,
     weight: Annotated[
-        str | None, typer.Option("--weight", help="Weight of each row: a file, or an array in the store.")
+        str | None, Option("--weight", help="Weight of each row: a file, or an array in the store.")
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--method",
             metavar="spectral|blocks",
             help="Blocks take seconds for every 400 rows; by default the closer of both.",
         ),
     ] = None,
     block_rows: Annotated[
-        int | None, typer.Option("--block-rows", min=2, help="Rows in a block (400): larger is tighter and slower.")
+        int | None, Option("--block-rows", min=2, help="Rows in a block (400): larger is tighter and slower.")
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--confidence",
             metavar="P",
             help="Solve a quarter of the blocks, faster; the bound then holds with this probability.",
         ),
     ] = None,
     fraction: Annotated[
-        float | None, typer.Option("--fraction", help="Share of the blocks in the sample; a quarter by default.")
+        float | None, Option("--fraction", help="Share of the blocks in the sample; a quarter by default.")
     ] = None,
-    random_state: Annotated[int | None, typer.Option("--random-state", min=0, help="Seed of the blocks.")] = None,
+    random_state: Annotated[int | None, Option("--random-state", min=0, help="Seed of the blocks.")] = None,
     prepare: Prepare = None,
     fitted: Fitted = None,
     key: Key = None,
-    nonfinite: Annotated[
-        str | None, typer.Option("--nonfinite", metavar="error|drop_rows", help="Rows with NaN.")
-    ] = None,
+    nonfinite: Annotated[str | None, Option("--nonfinite", metavar="error|drop_rows", help="Rows with NaN.")] = None,
     max_dropped: MaxDropped = 0.2,
     cluster: OpenCluster = None,
     workers: Workers = None,
@@ -164,11 +162,11 @@ def _outcome(certificate: Certificate) -> Outcome:
 
 @command
 def verify(
-    target: Annotated[str, typer.Argument(help="The output folder of a run, or a store that convert wrote.")],
-    cluster: Annotated[str | None, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
+    target: Annotated[str, Argument(help="The output folder of a run, or a store that convert wrote.")],
+    cluster: Annotated[str | None, Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
-    seal: Annotated[bool, typer.Option("--seal", help="Of a converted store: take in rows appended to it.")] = False,
+    seal: Annotated[bool, Option("--seal", help="Of a converted store: take in rows appended to it.")] = False,
 ) -> Outcome:
     """Read a finished run, or a converted store, again. A line for each result says whether it holds."""
     from dataclasses import asdict
@@ -194,14 +192,14 @@ def verify(
 
 @command
 def compare(
-    targets: Annotated[list[str], typer.Argument(help="Output folders of runs, or job files.", metavar="JOB...")],
+    targets: Annotated[list[str], Argument(help="Output folders of runs, or job files.", metavar="JOB...")],
     methods: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--methods", metavar="NAME,NAME", help="Run one job with each of these methods, such as greedy,variance."
         ),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the table here.")] = None,
+    csv: Annotated[Path | None, Option("--csv", help="Write the table here.")] = None,
     settings: Sets = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -231,9 +229,9 @@ def compare(
 
 @command
 def evaluate(
-    target: Annotated[str, typer.Argument(help="The output folder of a run, or the cluster of each row.")],
+    target: Annotated[str, Argument(help="The output folder of a run, or the cluster of each row.")],
     labels: Annotated[
-        str | None, typer.Option("--labels", help="Known labels: a file, or an array in a store; by default the job's.")
+        str | None, Option("--labels", help="Known labels: a file, or an array in a store; by default the job's.")
     ] = None,
     storage: StorageOptions = None,
 ) -> Outcome:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from sketchselect.cli.shell import Fresh, JobCluster, Outcome, command
 from sketchselect.errors import SketchSelectError
@@ -142,7 +142,7 @@ image_shape = [8, 8]
 
 @command
 def demo(
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
+    out: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
     cluster: JobCluster = None,
     fresh: Fresh = False,
 ) -> Outcome:
