@@ -93,15 +93,11 @@ def require_understood(
                 )
             plain.settimeout(timeout)
             plain.recv(1)
-        elif _must_be_encrypted(security):
+        elif (security or Security()).require_encryption:
             raise BadCluster(
                 f"{address}: this scheduler has no TLS, which execution.tls_ca, or distributed.comm.require-encryption "
                 "of Dask's configuration, asks for; start it with SKETCHSELECT_TLS, or leave these keys out"
             )
-
-
-def _must_be_encrypted(security: Any) -> bool:
-    return bool((security or Security()).require_encryption)
 
 
 def _context(address: str, security: Any) -> ssl.SSLContext:
