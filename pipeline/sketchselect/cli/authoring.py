@@ -18,7 +18,7 @@ from typer import Argument, Option
 
 from sketchselect._text import did_you_mean, table_size
 from sketchselect.cli.shell import FeatureNames, JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
-from sketchselect.errors import SketchSelectError
+from sketchselect.errors import BadParameter, SketchSelectError, SourceError
 
 if TYPE_CHECKING:
     from sketchselect.readers import Matrix
@@ -90,7 +90,6 @@ def init(
 
     import numpy as np
 
-    from sketchselect.errors import BadParameter
     from sketchselect.execution import Source
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.validation import is_csr
@@ -221,7 +220,6 @@ def _opened(source: str, is_table: bool = False, **inputs: Any) -> tuple[Any, tu
 
     `is_table`: Whether it is a store of a converted text file, whose text beside the numbers becomes features too.
     """
-    from sketchselect.errors import SourceError
     from sketchselect.readers import open_matrix
 
     encode: tuple[str, ...]
@@ -382,7 +380,6 @@ def methods(
     import json
 
     import sketchselect.selectors
-    from sketchselect.errors import BadParameter
     from sketchselect.job.load import method_parameters
     from sketchselect.linalg.parameters import in_words
     from sketchselect.selectors import METHODS

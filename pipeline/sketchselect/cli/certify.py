@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from sketchselect._text import format_seconds
 from sketchselect.cli.shell import (
     CLUSTER_HELP,
     Fitted,
@@ -20,6 +23,7 @@ from sketchselect.cli.shell import (
     Workers,
     command,
 )
+from sketchselect.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchselect.cluster import Certificate
@@ -74,13 +78,9 @@ def certify(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Prove how far a clustering, of a run or of any labels, can be from the best possible one."""
-    from dataclasses import replace
-    from functools import partial
-
     from sketchselect._progress import give_detail
     from sketchselect.cluster import certify as certify_rows
     from sketchselect.cluster import certify_labels
-    from sketchselect.errors import ConfigError
     from sketchselect.execution import LocalEngine, PassOptions, Source, fit_steps, make_progress
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
@@ -152,7 +152,6 @@ def _given_options(**options: Any) -> dict[str, Any]:
 def _outcome(certificate: Certificate) -> Outcome:
     """Return a certificate as text: the sentence, and its cost."""
     from sketchselect._byte_sizes import format_bytes
-    from sketchselect._text import format_seconds
 
     size = format_bytes(certificate.bytes_read)
     reading = f", {certificate.rows_read:,} rows ({size}) read" if certificate.rows_read else ""
@@ -169,9 +168,6 @@ def verify(
     seal: Annotated[bool, Option("--seal", help="Of a converted store: take in rows appended to it.")] = False,
 ) -> Outcome:
     """Read a finished run, or a converted store, again. A line for each result says whether it holds."""
-    from dataclasses import asdict
-
-    from sketchselect.errors import ConfigError
     from sketchselect.job.load import storage_options
     from sketchselect.location import is_url
     from sketchselect.workflow.verify import verify_run, verify_store
@@ -204,9 +200,6 @@ def compare(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Compare methods in a table: inertia, certificate, agreement with labels, stability, overlap, time."""
-    from dataclasses import asdict
-
-    from sketchselect.errors import ConfigError
     from sketchselect.job.load import with_storage
     from sketchselect.location import write_atomically
     from sketchselect.workflow import compare as table

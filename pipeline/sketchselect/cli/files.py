@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +29,7 @@ from sketchselect.cli.shell import (
     command,
     steps_named,
 )
+from sketchselect.errors import BadParameter, ConfigError, NotFinite, SketchSelectError, warn
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
@@ -100,12 +104,10 @@ def summarize(
 ) -> Outcome:
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
     import shlex
-    from dataclasses import replace
 
     from sketchselect import summaries
     from sketchselect._byte_sizes import format_bytes
     from sketchselect._progress import give_detail
-    from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
     from sketchselect.prepare import encodings, resolve
@@ -271,7 +273,6 @@ def _selector(
     method: str, named: Mapping[str, tuple[str, Any]], others: list[str], settings: Sequence[str]
 ) -> BaseSelector:
     """Return the method of ``--for`` with the options that are its parameters; refuse other options."""
-    from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.job.load import make_selector, method_parameters, selector_problem
     from sketchselect.selectors.registry import require_known
     from sketchselect.workflow.summary_files import named_settings
@@ -387,7 +388,6 @@ def cluster(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
-    from sketchselect.errors import ConfigError, warn
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.job import run_config
     from sketchselect.workflow.stages.columns import STEPS_FILE
@@ -451,10 +451,6 @@ def convert(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
-    import re
-    import time
-
-    from sketchselect.errors import ConfigError
     from sketchselect.execution import make_progress
     from sketchselect.job.load import storage_options
     from sketchselect.location import locate
@@ -514,7 +510,6 @@ def assign(
     """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
     import numpy as np
 
-    from sketchselect.errors import NotFinite
     from sketchselect.execution import PassOptions, Source, fit_steps, make_progress, reduce_blocks
     from sketchselect.execution.tasks import Reduction
     from sketchselect.job.load import storage_options
@@ -600,7 +595,6 @@ def drift(
     ] = None,
 ) -> Outcome:
     """Measure how much of new rows lies outside the directions of earlier ones. Exit code 3 is an alarm."""
-    from sketchselect.errors import SketchSelectError
     from sketchselect.location import write_atomically
     from sketchselect.summaries import drift as measure
     from sketchselect.summaries import load

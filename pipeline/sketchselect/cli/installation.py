@@ -10,6 +10,7 @@ from typing import Annotated
 
 from typer import Option
 
+from sketchselect import _kernel_cache
 from sketchselect.cli.shell import Fresh, JobCluster, Outcome, command
 from sketchselect.errors import SketchSelectError
 
@@ -76,7 +77,6 @@ def _temporary_folder() -> str:
 
 
 def _kernel_folder() -> str:
-    from sketchselect import _kernel_cache
 
     return _kernel_cache.description()
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, cast, get_type_hints
 
@@ -271,8 +272,6 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Print the text of a warning once, without code; those that are not for users go to the log."""
-    import warnings
-
     from sketchselect._progress import log_line
 
     seen_texts: set[str] = set()
