@@ -8,20 +8,12 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
-from matplotlib.ticker import (
-    FixedFormatter,
-    FixedLocator,
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-)
 
 from sketchselect._text import clean, count, tick
 from sketchselect.linalg.validation import Array, Floats
@@ -127,12 +119,12 @@ def _strokes(axes: Axes, vertices: Floats, colour: Any, width: float, opacity: f
 def _plain_ticks(axis: Any, *, log: bool, whole: bool = False) -> None:
     """Give one axis few ticks with plain labels."""
     if log:
-        axis.set_major_locator(LogLocator(numticks=6))
-        axis.set_minor_locator(NullLocator())
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_major_locator(ticker.LogLocator(numticks=6))
+        axis.set_minor_locator(ticker.NullLocator())
+        axis.set_minor_formatter(ticker.NullFormatter())
     else:
-        axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _position: tick(float(value))))
+        axis.set_major_locator(ticker.MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _position: tick(float(value))))
 
 
 def widened(values: Floats, share: float) -> tuple[float, float]:
@@ -249,10 +241,10 @@ def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: b
     )
     if dates is not None:
         marked = _marked_periods(dates, period)
-        axes.xaxis.set_major_locator(FixedLocator(rows[marked].tolist()))
-        axes.xaxis.set_major_formatter(FixedFormatter([_period_name(dates[i], period) for i in marked]))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
+        axes.xaxis.set_major_locator(ticker.FixedLocator(rows[marked].tolist()))
+        axes.xaxis.set_major_formatter(ticker.FixedFormatter([_period_name(dates[i], period) for i in marked]))
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _position: count(float(value))))
     if named and drawn:
         _legend_beside(axes, drawn, title)
 
