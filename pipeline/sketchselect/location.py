@@ -29,8 +29,8 @@ PAUSES = (0.2, 1.0)
 LAST_PAUSE = 4.0
 """Seconds before a web server that is out of reach, or cut a connection off, is asked a fourth time: it may restart."""
 
-SILENT_SECONDS = 30.0
-"""Seconds in which a web server has to send something: a read that fails is made again, one that waits is not."""
+SILENT_SECONDS = 60.0
+"""Seconds in which a web server has to send something, else a read counts as failed: only those are made again."""
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Location:
     @property
     def file_options(self) -> dict[str, Any]:
         """The arguments of its file system, with the time in which a web server has to answer."""
-        if self.is_local or self.has_listing:
+        if self.is_local or self.has_listing or "get_client" in self.options:
             return dict(self.options)
         with contextlib.suppress(ImportError):  # which is said where the file system is made
             import aiohttp
@@ -339,6 +339,8 @@ def refusal(error: BaseException) -> str | None:
     Without the text of the error: it quotes the address that a server redirected to, which may be a signed one.
     """
     error = _cause(error) or error
+    if isinstance(error, TimeoutError) and type(error).__module__.startswith(("fsspec.", "aiohttp.")):
+        return "the server sends nothing; raise the option timeout, in seconds, if it just takes that long"
     if not type(error).__module__.startswith("aiohttp."):
         return None
     hide_addresses(error)

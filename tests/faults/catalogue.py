@@ -187,7 +187,7 @@ FAULTS = (
     row("data", "a web server that sends a page, or forbids, where it has no file", "its other files are read; what is missing is an error, and no fill value",
         HTTP + "a_server_that_has_no_404_has_stores_all_the_same", HTTP + "a_page_in_the_place_of_a_store_is_said_to_be_one",
         HTTP + "a_page_in_the_place_of_a_chunk_is_no_fill_value"),
-    row("data", "a web server that accepts, and sends nothing", "read again after 30 seconds, then an error; a pass that stands still says that its tasks run",
+    row("data", "a web server that accepts, and sends nothing", "read again after a minute, four times at most, then an error; a pass that stands still says that its tasks run",
         HTTP + "a_server_that_sends_nothing_any_more_is_given_up", DEATHS + "a_pass_that_stands_still_is_given_up"),
     row("data", "a web server that is busy for a moment, or sends whole files for parts", "asked again; the part is taken",
         HTTP + "a_server_that_is_busy_for_a_moment_is_asked_again",

@@ -123,7 +123,6 @@ def test_a_parquet_file_that_is_encrypted_is_said_to_be(tmp_path, footer):
 
 
 CUT_SHORT = """
-import errno
 import mmap
 import os
 import numpy as np

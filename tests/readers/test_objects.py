@@ -4,8 +4,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import zarr
 
-from sketchselect import open_matrix
+from sketchselect import VarianceSelector, open_matrix
 from sketchselect.errors import SourceError
 from sketchselect.readers import open_vector
 
@@ -84,3 +85,44 @@ def test_sequences_and_objects_with_an_array_protocol_are_read():
     for source in (GOOD.tolist(), tuple(map(tuple, GOOD)), [range(3), range(3)], Wrapped(), memoryview(GOOD)):
         assert open_matrix(source).read_rows(0, 2).shape == (2, 3)
     assert open_vector(range(4), 4).read(1, 3).tolist() == [1, 2]
+
+
+class OfMasked:
+    """An object that NumPy reads as a masked array."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return self._values
+
+
+def test_a_masked_array_without_a_masked_entry_is_read():
+    rows = np.arange(12.0).reshape(4, 3)
+    assert np.array_equal(open_matrix(OfMasked(np.ma.MaskedArray(rows))).read_rows(0, 4), rows)
+    with pytest.raises(SourceError, match="masked"):
+        open_matrix(OfMasked(np.ma.masked_greater(rows, 10)))
+
+
+def test_a_missing_category_of_an_arrow_table_is_no_other_one():
+    pa = pytest.importorskip("pyarrow")
+    labels = pa.array(["a", "b", None]).dictionary_encode()
+    with pytest.raises(SourceError, match="row 2"):
+        open_vector(pa.table({"label": labels}), 3)
+    assert open_vector(pa.table({"label": labels.slice(0, 2)}), 2).read(0, 2).tolist() == ["a", "b"]
+
+
+def test_packed_vectors_of_an_open_zarr_array_are_decoded():
+    stored = zarr.create_array({}, shape=(4,), dtype="int16", attributes={"_FillValue": -9999, "scale_factor": 0.5})
+    stored[:] = [1, 2, -9999, 4]
+    assert np.array_equal(open_vector(stored, 4).read(0, 4), [0.5, 1.0, np.nan, 2.0], equal_nan=True)
+
+
+def test_fit_leaves_the_arrays_of_a_sparse_matrix_alone():
+    values = sp.csc_array(np.triu(np.arange(24.0).reshape(6, 4)))
+    # More than the columns have: superfluous, but not wrong.
+    values.data, values.indices = np.r_[values.data, 0.0], np.r_[values.indices, 0]
+    indices = values.indices
+    VarianceSelector(2, normalize=None).fit(values)
+    assert values.indices is indices
+    assert values.data.size == values.nnz + 1

@@ -336,11 +336,12 @@ def cluster_range(
         numbers = _checked(ks, sample.n_kept, "the coreset")
         return _on_coreset(sample, spectrum, numbers, n_seeds, seed)[0]
     rows = open_source(source, None, sample_weight, prepare_steps.resolve(prepare or ()))
+    numbers = _checked(ks, rows.n_rows, rows.matrix.address)
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
     with open_engine(client, rows.matrix, rows.weight) as engine:
         return range_of_source(
             rows,
-            ks,
+            numbers,
             PassOptions(engine, checkpoint=folder, progress=reporting),
             n_seeds=n_seeds,
             sample_rows=sample_rows,

@@ -216,10 +216,13 @@ def arrays_of(block: csr_array) -> tuple[Array, Array, Array]:
 def converted(values: Any, name: str) -> Any:
     """Return another sparse format as CSR; invalid index arrays are refused before compiled code follows them."""
     try:
+        if values.format in ("csc", "bsr"):
+            # Checks cut what is superfluous off the arrays of the object that they are asked of.
+            values = type(values)((values.data, values.indices, values.indptr), shape=values.shape)
         if hasattr(values, "check_format"):
             values.check_format(full_check=True)
         if values.format == "lil" and list(map(len, values.rows)) != list(map(len, values.data)):
-            raise ValueError("a row has more indices than values, or fewer")  # it would take what is in memory
+            raise ValueError("a row has other numbers of indices and values")  # it would take what is in memory
         if values.format == "coo":
             # Made anew, which checks all places; and entries stored twice are not added up before their type is wide.
             values = coo_array((values.data, values.coords), shape=values.shape)

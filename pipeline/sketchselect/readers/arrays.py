@@ -231,14 +231,19 @@ def as_array(source: Any, name: str = "array") -> Array:
         raise SourceError(f"{name}: this {kind.__name__} is not an array; give rows of equal length") from error
     except (RuntimeError, BufferError) as error:  # such as a sparse one without a conversion to SciPy
         raise SourceError(f"{name}: this {kind.__name__} gives no NumPy array; convert it first") from error
-    require_unmasked(array, name)  # variables of netCDF4 are masked arrays where NumPy reads them
+    if has_masked(array):  # variables of netCDF4 become masked arrays, mostly without a masked entry
+        raise _masked(name)
     return np.asarray(array)
 
 
 def require_unmasked(source: Any, name: str) -> None:
     """Raise `SourceError` for a masked array, or rows of such with a masked entry, which NumPy reads as its value."""
     if isinstance(source, np.ma.MaskedArray) or has_masked(source):
-        raise SourceError(f"{name}: masked arrays are not read; fill the masked entries first, e.g. with NaN")
+        raise _masked(name)
+
+
+def _masked(name: str) -> SourceError:
+    return SourceError(f"{name}: masked arrays are not read; fill the masked entries first, e.g. with NaN")
 
 
 _ADDRESS = "data frame"

@@ -9,7 +9,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -129,7 +129,8 @@ def frame_rows(frame: Any) -> Any:
     if frame.ndim == 2 and (len(set(types.values())) > 1 or not is_plain):
         frame = frame.map_partitions(_with_warning, meta=frame._meta)
     if frame.ndim == 2:
-        frame = frame.map_partitions(_in_order, list(frame.columns), meta=frame._meta)
+        in_order = partial(_in_order, titles=frame._meta.columns)
+        frame = frame.map_partitions(in_order, meta=frame._meta, enforce_metadata=False)
     # Types of pandas with missing values become NaN as those of a data frame in memory do.
     plain = frame if is_plain else frame.astype(np.float64)
     try:
@@ -151,12 +152,12 @@ def _with_warning(part: Any) -> Any:
     return part
 
 
-def _in_order(part: Any, names: list[Any]) -> Any:
+def _in_order(part: Any, titles: Any) -> Any:
     """Return a partition; raise `ChunkReadError` if its columns are not those of the frame, or in another order."""
-    if list(part.columns) != names:
+    if len(part) and not part.columns.equals(titles):
         raise ChunkReadError(
             f"a partition has other columns than the frame, or in another order: {first_names(part.columns, 5)}, and "
-            f"should have {first_names(names, 5)}; give all partitions the frame's"
+            f"should have {first_names(titles, 5)}; give every partition the columns of the frame, in its order"
         )
     return part
 

@@ -497,6 +497,23 @@ def _open_object(
     return arrays.ArrayMatrix(arrays.as_array(source), None, policy)
 
 
+def _entries(source: Any, name: str) -> Any:
+    """Return the entries of an object in memory, or of an open Zarr array with packed values decoded."""
+    library = type(source).__module__.partition(".")[0]
+    if library == "pyarrow" and getattr(source, "num_columns", 0) == 1:
+        column = source.column(0)
+        return arrays.entries_of(column) if hasattr(column.type, "index_type") else arrays.as_array(source, name)
+    if hasattr(type(source), "to_numpy"):
+        return arrays.entries_of(source)
+    values = arrays.as_array(source, name)
+    if library == "zarr" and values.dtype.kind in "iuf":
+        from sketchselect.readers.zarr.array import packing_of
+
+        packing = packing_of(source.metadata.to_dict(), values.dtype, name)
+        return values if packing is None else packing.decode(values)
+    return values
+
+
 def open_vector(
     source: Any,
     n_rows: int | None,
@@ -562,7 +579,7 @@ def open_vector(
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
     else:
-        values = arrays.entries_of(source) if hasattr(type(source), "to_numpy") else arrays.as_array(source, name)
+        values = _entries(source, name)
         if dates and values.dtype.kind == "O":
             values = tables.column_of_times(values)
         values = as_entries(values, name)

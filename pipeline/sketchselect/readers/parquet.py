@@ -275,7 +275,7 @@ def read_footers(location: Location) -> Footers:
         ranges.extend(
             (str(entry["name"]), range(entry["start"], entry["stop"], entry["step"]))
             for entry in noted_index(columns, place.address)
-            if isinstance(entry, Mapping) and entry.get("name") is not None
+            if isinstance(entry, Mapping) and "start" in entry and entry.get("name") is not None
         )
         sizes.append(footer.serialized_size)
         groups, titles = [footer.row_group(i) for i in range(footer.num_row_groups)], set(columns.names)

@@ -322,7 +322,7 @@ def noted_index(schema: Any, address: str) -> list[str | dict[str, Any]]:
     try:
         noted = (schema.pandas_metadata or {}).get("index_columns", [])
         for entry in noted:
-            if not isinstance(entry, str):
+            if not isinstance(entry, str) and entry.get("kind", "range") == "range":
                 range(entry["start"], entry["stop"], entry["step"])
         if isinstance(noted, list):
             return noted

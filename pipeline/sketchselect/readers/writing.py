@@ -506,7 +506,7 @@ def _warn_of_lost_names(matrix: Matrix, source: Any) -> None:
         which = "the index" if title is None else f"the index {title!r:.80}"
         cure = "a job that reads the table itself has the names"
         if title is None:
-            cure = "names that are text are in it, frame.index = frame.index.map(str)"
+            cure = "names that are text would be: in pandas, frame.index = frame.index.map(str)"
         warn(
             f"{matrix.address}: {which}, the names of the rows, is not in the store, so that targets and labels of it "
             f"go by place; {cure}"
