@@ -33,7 +33,8 @@ def main() -> None:
 
 def _answer_signals(answer: Any) -> None:
     """Set the answer to the signals that stop a program."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    names = "SIGINT", "SIGTERM", "SIGHUP"
+    for number in (getattr(signal, name) for name in names if hasattr(signal, name)):  # Windows has no SIGHUP
         if signal.getsignal(number) is not signal.SIG_IGN:  # whoever starts the program may have shielded it
             signal.signal(number, answer)
 

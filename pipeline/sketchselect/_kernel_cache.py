@@ -64,6 +64,8 @@ _PREFIX = "sketchselect-numba-"
 
 def _user_cache() -> Path:
     """Return the folder that Numba uses where the package cannot be written; for a user without a home not absolute."""
+    if sys.platform == "win32":
+        return Path(os.path.expanduser(os.environ.get("LOCALAPPDATA", "~"))) / "numba"
     if sys.platform == "darwin":
         return Path(os.path.expanduser("~/Library/Caches/numba"))
     return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "numba"
@@ -89,6 +91,8 @@ def _private_folder() -> str | None:
     import tempfile
 
     try:
+        if not hasattr(os, "getuid"):
+            return tempfile.mkdtemp(prefix=_PREFIX)
         folder = os.path.join(tempfile.gettempdir(), f"{_PREFIX}{os.getuid()}")
         try:
             os.mkdir(folder, 0o700)

@@ -171,7 +171,7 @@ class Reads:
     def install(self, patch: pytest.MonkeyPatch) -> Reads:
         # What is kept on disk by default took a minute, or is of a gigabyte; here everything is worth it.
         kept = functools.partial(sketchselect.execution.Checkpoint, min_bytes=0, state_ratio=0)
-        patch.setattr("sketchselect.workflow.session.Checkpoint", kept)
+        patch.setattr(sketchselect.execution, "Checkpoint", kept)
         original = SummariseBlock.__call__
 
         def counted(leaf: SummariseBlock, block: Any) -> Any:

@@ -149,7 +149,7 @@ def test_a_connection_that_is_refused_is_noted_while_the_client_waits():
 
 @pytest.mark.parametrize("place", ["localhost:8786", "10.0.0.1:8786", "[::1]:8786"])
 def test_an_address_without_a_protocol_is_shown_with_one(place):
-    from sketchselect.execution.estimators import open_engine
+    from sketchselect.execution.client import open_engine
 
     with pytest.raises(BadParameter, match=re.escape(f"tcp://{place}")), open_engine(place):
         pass

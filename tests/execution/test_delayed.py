@@ -11,8 +11,8 @@ from tests.passing import dask_cluster
 
 from sketchselect.errors import BadParameter, NotFinite, SourceChanged
 from sketchselect.execution import LocalEngine, open_engine, summarize
+from sketchselect.execution.client import surrounding_client
 from sketchselect.execution.engine import LOCAL_LEAVES
-from sketchselect.execution.estimators import surrounding_client
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
 from sketchselect.workflow import run

@@ -9,7 +9,6 @@ from typing import Annotated, Any, cast
 
 import typer
 import typer.core
-from typer import Argument, Option
 
 from sketchselect.cli.authoring import init, methods, plan, schema
 from sketchselect.cli.certify import certify, compare, evaluate, verify
@@ -34,7 +33,7 @@ __all__ = ["app", "main"]
 
 @command
 def run(
-    job: Annotated[Path, Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
+    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
     cluster: JobCluster = None,
     fresh: Fresh = False,
     settings: Sets = None,
@@ -50,7 +49,7 @@ def run(
 
 
 @command
-def report(folder: Annotated[Path, Argument(help="The output folder of a run.")]) -> Outcome:
+def report(folder: Annotated[Path, typer.Argument(help="The output folder of a run.")]) -> Outcome:
     """Draw report.html of a finished run again."""
     from sketchselect.workflow.job import render_folder
 
@@ -162,7 +161,7 @@ def _show_version(is_set: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from typer import Argument, Option
+import typer
 
 from sketchselect._text import did_you_mean, table_size
 from sketchselect.cli.shell import FeatureNames, JobCluster, Key, Outcome, Sets, StorageOptions, Workers, command
-from sketchselect.errors import BadParameter, SketchSelectError, SourceError
+from sketchselect.errors import SketchSelectError
 
 if TYPE_CHECKING:
     from sketchselect.readers import Matrix
@@ -75,13 +75,13 @@ _WORDS = 1000
 
 @command
 def init(
-    source: Annotated[str, Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
-    output: Annotated[Path, Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
     key: Key = None,
     feature_names: FeatureNames = None,
     target: Annotated[
         str | None,
-        Option(help="What is to be predicted: a column of the source, or a file. Without it the job clusters."),
+        typer.Option(help="What is to be predicted: a column of the source, or a file. Without it the job clusters."),
     ] = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -90,6 +90,7 @@ def init(
 
     import numpy as np
 
+    from sketchselect.errors import BadParameter
     from sketchselect.execution import Source
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.validation import is_csr
@@ -220,6 +221,7 @@ def _opened(source: str, is_table: bool = False, **inputs: Any) -> tuple[Any, tu
 
     `is_table`: Whether it is a store of a converted text file, whose text beside the numbers becomes features too.
     """
+    from sketchselect.errors import SourceError
     from sketchselect.readers import open_matrix
 
     encode: tuple[str, ...]
@@ -374,12 +376,13 @@ def _for_job(source: str, job: Path) -> str:
 
 @command
 def methods(
-    name: Annotated[str | None, Argument(help="A method; without it, a list of all.", metavar="[NAME]")] = None,
+    name: Annotated[str | None, typer.Argument(help="A method; without it, a list of all.", metavar="[NAME]")] = None,
 ) -> Outcome:
     """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
     import json
 
     import sketchselect.selectors
+    from sketchselect.errors import BadParameter
     from sketchselect.job.load import method_parameters
     from sketchselect.linalg.parameters import in_words
     from sketchselect.selectors import METHODS
@@ -431,16 +434,16 @@ def schema() -> Outcome:
 
 @command
 def plan(
-    job: Annotated[Path, Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
+    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
     workers: Workers = None,
     cluster: JobCluster = None,
     settings: Sets = None,
     storage: StorageOptions = None,
     price: Annotated[
-        float | None, Option("--price", metavar="AMOUNT", min=0, help="Of a worker for an hour, in any currency.")
+        float | None, typer.Option("--price", metavar="AMOUNT", min=0, help="Of a worker for an hour, in any currency.")
     ] = None,
     calibrate: Annotated[
-        bool, Option("--calibrate/--no-calibrate", help="Time one partition of every pass, about 10 s at most.")
+        bool, typer.Option("--calibrate/--no-calibrate", help="Time one partition of every pass, about 10 s at most.")
     ] = True,
 ) -> Outcome:
     """Forecast the passes, memory, traffic and time of a job. Nothing is written, and no cluster started.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+import typer
 
-from sketchselect._text import format_seconds
 from sketchselect.cli.shell import (
     CLUSTER_HELP,
     Fitted,
@@ -23,7 +20,6 @@ from sketchselect.cli.shell import (
     Workers,
     command,
 )
-from sketchselect.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchselect.cluster import Certificate
@@ -31,56 +27,62 @@ if TYPE_CHECKING:
 
 @command
 def certify(
-    target: Annotated[str, Argument(help="The output folder of a run, a matrix, or a summary file (.sks).")],
-    clusters: Annotated[int | None, Option("--n-clusters", min=1, help="Number of clusters.")] = None,
+    target: Annotated[str, typer.Argument(help="The output folder of a run, a matrix, or a summary file (.sks).")],
+    clusters: Annotated[int | None, typer.Option("--n-clusters", min=1, help="Number of clusters.")] = None,
     labels: Annotated[
-        str | None, Option("--labels", help="The cluster of each row: a file, or an array in the store.")
+        str | None, typer.Option("--labels", help="The cluster of each row: a file, or an array in the store.")
     ] = None,
     inertia: Annotated[
         float | None,
-        Option(
+        typer.Option(
             "--inertia", metavar="SUM", min=0, help="Sum of squared distances of the clustering, instead of labels."
         ),
     ] = None,
     weight: Annotated[
-        str | None, Option("--weight", help="Weight of each row: a file, or an array in the store.")
+        str | None, typer.Option("--weight", help="Weight of each row: a file, or an array in the store.")
     ] = None,
     method: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--method",
             metavar="spectral|blocks",
             help="Blocks take seconds for every 400 rows; by default the closer of both.",
         ),
     ] = None,
     block_rows: Annotated[
-        int | None, Option("--block-rows", min=2, help="Rows in a block (400): larger is tighter and slower.")
+        int | None, typer.Option("--block-rows", min=2, help="Rows in a block (400): larger is tighter and slower.")
     ] = None,
     confidence: Annotated[
         float | None,
-        Option(
+        typer.Option(
             "--confidence",
             metavar="P",
             help="Solve a quarter of the blocks, faster; the bound then holds with this probability.",
         ),
     ] = None,
     fraction: Annotated[
-        float | None, Option("--fraction", help="Share of the blocks in the sample; a quarter by default.")
+        float | None, typer.Option("--fraction", help="Share of the blocks in the sample; a quarter by default.")
     ] = None,
-    random_state: Annotated[int | None, Option("--random-state", min=0, help="Seed of the blocks.")] = None,
+    random_state: Annotated[int | None, typer.Option("--random-state", min=0, help="Seed of the blocks.")] = None,
     prepare: Prepare = None,
     fitted: Fitted = None,
     key: Key = None,
-    nonfinite: Annotated[str | None, Option("--nonfinite", metavar="error|drop_rows", help="Rows with NaN.")] = None,
+    nonfinite: Annotated[
+        str | None, typer.Option("--nonfinite", metavar="error|drop_rows", help="Rows with NaN.")
+    ] = None,
     max_dropped: MaxDropped = 0.2,
     cluster: OpenCluster = None,
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Prove how far a clustering, of a run or of any labels, can be from the best possible one."""
+    from dataclasses import replace
+    from functools import partial
+
     from sketchselect._progress import give_detail
     from sketchselect.cluster import certify as certify_rows
     from sketchselect.cluster import certify_labels
+    from sketchselect.errors import ConfigError
     from sketchselect.execution import LocalEngine, PassOptions, Source, fit_steps, make_progress
     from sketchselect.job.load import storage_options
     from sketchselect.job.schema import ExecutionSettings
@@ -152,6 +154,7 @@ def _given_options(**options: Any) -> dict[str, Any]:
 def _outcome(certificate: Certificate) -> Outcome:
     """Return a certificate as text: the sentence, and its cost."""
     from sketchselect._byte_sizes import format_bytes
+    from sketchselect._text import format_seconds
 
     size = format_bytes(certificate.bytes_read)
     reading = f", {certificate.rows_read:,} rows ({size}) read" if certificate.rows_read else ""
@@ -161,13 +164,16 @@ def _outcome(certificate: Certificate) -> Outcome:
 
 @command
 def verify(
-    target: Annotated[str, Argument(help="The output folder of a run, or a store that convert wrote.")],
-    cluster: Annotated[str | None, Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
+    target: Annotated[str, typer.Argument(help="The output folder of a run, or a store that convert wrote.")],
+    cluster: Annotated[str | None, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
-    seal: Annotated[bool, Option("--seal", help="Of a converted store: take in rows appended to it.")] = False,
+    seal: Annotated[bool, typer.Option("--seal", help="Of a converted store: take in rows appended to it.")] = False,
 ) -> Outcome:
     """Read a finished run, or a converted store, again. A line for each result says whether it holds."""
+    from dataclasses import asdict
+
+    from sketchselect.errors import ConfigError
     from sketchselect.job.load import storage_options
     from sketchselect.location import is_url
     from sketchselect.workflow.verify import verify_run, verify_store
@@ -188,18 +194,21 @@ def verify(
 
 @command
 def compare(
-    targets: Annotated[list[str], Argument(help="Output folders of runs, or job files.", metavar="JOB...")],
+    targets: Annotated[list[str], typer.Argument(help="Output folders of runs, or job files.", metavar="JOB...")],
     methods: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--methods", metavar="NAME,NAME", help="Run one job with each of these methods, such as greedy,variance."
         ),
     ] = None,
-    csv: Annotated[Path | None, Option("--csv", help="Write the table here.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the table here.")] = None,
     settings: Sets = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Compare methods in a table: inertia, certificate, agreement with labels, stability, overlap, time."""
+    from dataclasses import asdict
+
+    from sketchselect.errors import ConfigError
     from sketchselect.job.load import with_storage
     from sketchselect.location import write_atomically
     from sketchselect.workflow import compare as table
@@ -222,9 +231,9 @@ def compare(
 
 @command
 def evaluate(
-    target: Annotated[str, Argument(help="The output folder of a run, or the cluster of each row.")],
+    target: Annotated[str, typer.Argument(help="The output folder of a run, or the cluster of each row.")],
     labels: Annotated[
-        str | None, Option("--labels", help="Known labels: a file, or an array in a store; by default the job's.")
+        str | None, typer.Option("--labels", help="Known labels: a file, or an array in a store; by default the job's.")
     ] = None,
     storage: StorageOptions = None,
 ) -> Outcome:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+import typer
 
 from sketchselect._text import counted, table_size
 from sketchselect.cli.shell import (
@@ -29,7 +26,6 @@ from sketchselect.cli.shell import (
     command,
     steps_named,
 )
-from sketchselect.errors import BadParameter, ConfigError, NotFinite, SketchSelectError, warn
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
@@ -40,74 +36,80 @@ if TYPE_CHECKING:
 
 @command
 def summarize(
-    source: Annotated[str, Argument(help="A path or URL of a matrix.")],
-    output: Annotated[Path, Option("-o", "--output", help="The summary file to write (.sks).")],
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
     method: Annotated[
-        str | None, Option("--for", metavar="METHOD", help="Keep only what `select --method METHOD` needs.")
+        str | None, typer.Option("--for", metavar="METHOD", help="Keep only what `select --method METHOD` needs.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A parameter of the method of --for, such as score=wilcoxon."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method of --for, such as score=wilcoxon."),
     ] = None,
-    size: Annotated[int | None, Option("--size", min=2, help="Rows of the sketch (64).")] = None,
-    sketch: Annotated[bool, Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
-    moments: Annotated[bool, Option("--moments", help="Also keep exact means and covariances.")] = False,
+    size: Annotated[int | None, typer.Option("--size", min=2, help="Rows of the sketch (64).")] = None,
+    sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
+    moments: Annotated[bool, typer.Option("--moments", help="Also keep exact means and covariances.")] = False,
     target: Annotated[
-        str | None, Option("--target", help="Target of each row: a file, or an array in the store.")
+        str | None, typer.Option("--target", help="Target of each row: a file, or an array in the store.")
     ] = None,
-    classes: Annotated[bool, Option("--classes", help="The target holds class labels, not numbers.")] = False,
+    classes: Annotated[bool, typer.Option("--classes", help="The target holds class labels, not numbers.")] = False,
     folds: Annotated[
-        int | None, Option("--folds", min=2, help="Number of folds; cross-validation then needs no further pass.")
+        int | None, typer.Option("--folds", min=2, help="Number of folds; cross-validation then needs no further pass.")
     ] = None,
     random_state: Annotated[
-        int | None, Option("--random-state", min=0, help="Seed of the folds and of the sample (0).")
+        int | None, typer.Option("--random-state", min=0, help="Seed of the folds and of the sample (0).")
     ] = None,
     half_life: Annotated[
         float | None,
-        Option("--half-life", metavar="ROWS", help="Number of rows after which the weight of a row has halved."),
+        typer.Option("--half-life", metavar="ROWS", help="Number of rows after which the weight of a row has halved."),
     ] = None,
     after: Annotated[
-        int, Option("--after", min=0, help="Number of rows in earlier files, for folds, samples and ages.")
+        int, typer.Option("--after", min=0, help="Number of rows in earlier files, for folds, samples and ages.")
     ] = 0,
     degree: Annotated[
-        int, Option("--degree", metavar="1|2", min=1, max=2, help="2: also squares and products of columns.")
+        int, typer.Option("--degree", metavar="1|2", min=1, max=2, help="2: also squares and products of columns.")
     ] = 1,
     top_values: Annotated[
-        int | None, Option("--top-values", min=1, help="Largest values to keep of each column, for hvg (64).")
+        int | None, typer.Option("--top-values", min=1, help="Largest values to keep of each column, for hvg (64).")
     ] = None,
     batches: Annotated[
-        str | None, Option("--batches", help="Batch of each row, for hvg: a file, or an array in the store.")
+        str | None, typer.Option("--batches", help="Batch of each row, for hvg: a file, or an array in the store.")
     ] = None,
     sample: Annotated[
-        int | None, Option("--sample", min=1, help="Number of rows to sample, for mcfs and laplacian-score.")
+        int | None, typer.Option("--sample", min=1, help="Number of rows to sample, for mcfs and laplacian-score.")
     ] = None,
     prepare: Prepare = None,
     fitted: Fitted = None,
     write_fitted: Annotated[
         Path | None,
-        Option("--write-fitted", help="File for the statistics of prepare steps (.sks); --fitted may have the first."),
+        typer.Option(
+            "--write-fitted", help="File for the statistics of prepare steps (.sks); --fitted may have the first."
+        ),
     ] = None,
     key: Key = None,
     feature_names: FeatureNames = None,
     nonfinite: Annotated[
-        str, Option("--nonfinite", metavar="error|drop_rows|missing", help="Rows with NaN.")
+        str, typer.Option("--nonfinite", metavar="error|drop_rows|missing", help="Rows with NaN.")
     ] = "error",
     max_dropped: MaxDropped = 0.2,
     missing_chunks: Annotated[
-        str, Option("--missing-chunks", metavar="error|fill", help="Chunks without a file.")
+        str, typer.Option("--missing-chunks", metavar="error|fill", help="Chunks without a file.")
     ] = "error",
     partition_bytes: Partition = None,
-    checkpoint: Annotated[Path | None, Option("--checkpoint", metavar="FOLDER", help="Folder for checkpoints.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="Folder for checkpoints.")
+    ] = None,
     cluster: OpenCluster = None,
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
     import shlex
+    from dataclasses import replace
 
     from sketchselect import summaries
     from sketchselect._byte_sizes import format_bytes
     from sketchselect._progress import give_detail
+    from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.job.load import storage_options
     from sketchselect.prepare import encodings, resolve
@@ -273,6 +275,7 @@ def _selector(
     method: str, named: Mapping[str, tuple[str, Any]], others: list[str], settings: Sequence[str]
 ) -> BaseSelector:
     """Return the method of ``--for`` with the options that are its parameters; refuse other options."""
+    from sketchselect.errors import BadParameter, ConfigError
     from sketchselect.job.load import make_selector, method_parameters, selector_problem
     from sketchselect.selectors.registry import require_known
     from sketchselect.workflow.summary_files import named_settings
@@ -324,8 +327,8 @@ def _facts(summary: Any, path: Path) -> dict[str, Any]:
 
 @command
 def merge(
-    files: Annotated[list[Path], Argument(help="Two or more summary files of different rows.")],
-    output: Annotated[Path, Option("-o", "--output", help="The summary file to write (.sks).")],
+    files: Annotated[list[Path], typer.Argument(help="Two or more summary files of different rows.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
 ) -> Outcome:
     """Merge summary files of different rows, in the given order, into one."""
     from sketchselect.workflow.summary_files import merge_files
@@ -337,17 +340,18 @@ def merge(
 
 @command
 def select(
-    file: Annotated[Path, Argument(help="A summary file (.sks).")],
-    method: Annotated[str, Option("--method", help="Selection method, such as greedy.")],
-    output: Annotated[Path, Option("-o", "--output", help="The selection file to write (.json).")],
+    file: Annotated[Path, typer.Argument(help="A summary file (.sks).")],
+    method: Annotated[str, typer.Option("--method", help="Selection method, such as greedy.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
     features: Annotated[
-        int | None, Option("--n-features", min=1, help="Number of columns; some methods choose it themselves.")
+        int | None, typer.Option("--n-features", min=1, help="Number of columns; some methods choose it themselves.")
     ] = None,
     model: Annotated[
-        Path | None, Option("--model", help="File for the fitted model (.json), for methods with a target.")
+        Path | None, typer.Option("--model", help="File for the fitted model (.json), for methods with a target.")
     ] = None,
     settings: Annotated[
-        list[str] | None, Option("--set", metavar="NAME=VALUE", help="A parameter of the method, such as alpha=paper.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method, such as alpha=paper."),
     ] = None,
 ) -> Outcome:
     """Select columns from a summary file, without the data."""
@@ -359,26 +363,27 @@ def select(
 
 @command
 def cluster(
-    source: Annotated[str, Argument(help="A path or URL of a matrix.")],
-    selection: Annotated[Path, Option("--selection", help="The selection file of `sketchselect select`.")],
-    clusters: Annotated[int, Option("--n-clusters", min=1, help="Number of clusters.")],
-    output: Annotated[Path, Option("-o", "--output", metavar="FOLDER", help="Folder.")],
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
+    selection: Annotated[Path, typer.Option("--selection", help="The selection file of `sketchselect select`.")],
+    clusters: Annotated[int, typer.Option("--n-clusters", min=1, help="Number of clusters.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder.")],
     prepare: Annotated[
         list[str] | None,
-        Option(
+        typer.Option(
             "--prepare", metavar="STEP", help="A prepare step; by default those of the selection.", callback=steps_named
         ),
     ] = None,
     fitted: Fitted = None,
     key: Key = None,
-    labels: Annotated[str | None, Option("--labels", help="Known labels to compare with.")] = None,
-    random_state: Annotated[int, Option("--random-state", min=0, help="Seed.")] = 0,
+    labels: Annotated[str | None, typer.Option("--labels", help="Known labels to compare with.")] = None,
+    random_state: Annotated[int, typer.Option("--random-state", min=0, help="Seed.")] = 0,
     weighted: Annotated[
-        str, Option("--weighted", metavar="true|false|both", help="Multiply the columns by the selection's weights.")
+        str,
+        typer.Option("--weighted", metavar="true|false|both", help="Multiply the columns by the selection's weights."),
     ] = "false",
     metric: Annotated[
         str,
-        Option(
+        typer.Option(
             "--metric", metavar="euclidean|least-squares", help="Distances: of the columns, or of their predictions."
         ),
     ] = "euclidean",
@@ -388,6 +393,7 @@ def cluster(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
+    from sketchselect.errors import ConfigError, warn
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.job import run_config
     from sketchselect.workflow.stages.columns import STEPS_FILE
@@ -425,7 +431,7 @@ def cluster(
 
 @command
 def inspect(
-    target: Annotated[str, Argument(help="A summary file, a selection, an output folder, or a matrix.")],
+    target: Annotated[str, typer.Argument(help="A summary file, a selection, an output folder, or a matrix.")],
     key: Key = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -438,19 +444,28 @@ def inspect(
 
 @command
 def convert(
-    source: Annotated[str, Argument(help="A .npy, .npz, .csv, .mtx, svmlight, Parquet or .h5ad file, or a store.")],
-    destination: Annotated[str, Argument(help="The Zarr store to write, a path or URL.")],
-    chunks: Annotated[str | None, Option("--chunks", metavar="ROWSxCOLUMNS", help="For example 1000x784.")] = None,
+    source: Annotated[
+        str, typer.Argument(help="A .npy, .npz, .csv, .mtx, svmlight, Parquet or .h5ad file, or a store.")
+    ],
+    destination: Annotated[str, typer.Argument(help="The Zarr store to write, a path or URL.")],
+    chunks: Annotated[
+        str | None, typer.Option("--chunks", metavar="ROWSxCOLUMNS", help="For example 1000x784.")
+    ] = None,
     key: Annotated[
-        str | None, Option("--key", help="Name of the array inside the store; of a text file -NAME,NAME: no features.")
+        str | None,
+        typer.Option("--key", help="Name of the array inside the store; of a text file -NAME,NAME: no features."),
     ] = None,
     feature_names: FeatureNames = None,
     decimal: Annotated[
-        str, Option("--decimal", metavar="SIGN", help="Sign before decimals of a text file: point or comma.")
+        str, typer.Option("--decimal", metavar="SIGN", help="Sign before decimals of a text file: point or comma.")
     ] = ".",
     storage: StorageOptions = None,
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
+    import re
+    import time
+
+    from sketchselect.errors import ConfigError
     from sketchselect.execution import make_progress
     from sketchselect.job.load import storage_options
     from sketchselect.location import locate
@@ -496,12 +511,12 @@ def convert(
 
 @command
 def assign(
-    target: Annotated[Path, Argument(help="The output folder of a run, or the assign.json in it.")],
-    source: Annotated[str, Argument(help="A path or URL of a matrix with the columns that the run's had.")],
-    output: Annotated[Path, Option("-o", "--output", help="The file to write (.csv).")],
+    target: Annotated[Path, typer.Argument(help="The output folder of a run, or the assign.json in it.")],
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix with the columns that the run's had.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write (.csv).")],
     key: Key = None,
     row_names: Annotated[
-        str | None, Option("--row-names", help="A file, or a column of the source, with a name for every row.")
+        str | None, typer.Option("--row-names", help="A file, or a column of the source, with a name for every row.")
     ] = None,
     max_dropped: MaxDropped = 0.2,
     where: Cluster = "threads",
@@ -510,6 +525,7 @@ def assign(
     """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
     import numpy as np
 
+    from sketchselect.errors import NotFinite
     from sketchselect.execution import PassOptions, Source, fit_steps, make_progress, reduce_blocks
     from sketchselect.execution.tasks import Reduction
     from sketchselect.job.load import storage_options
@@ -580,21 +596,22 @@ def assign(
 
 @command
 def drift(
-    base: Annotated[Path, Argument(help="The summary file of earlier rows (.sks).")],
-    today: Annotated[list[Path], Argument(help="Summary files of new rows (.sks), such as one for each day.")],
+    base: Annotated[Path, typer.Argument(help="The summary file of earlier rows (.sks).")],
+    today: Annotated[list[Path], typer.Argument(help="Summary files of new rows (.sks), such as one for each day.")],
     threshold: Annotated[
         float | None,
-        Option(
+        typer.Option(
             "--threshold",
             metavar="SHARE",
             help="Share, from 0 to 1, above which the exit code is 3; by default from BASE, as is one for the mean.",
         ),
     ] = None,
     figure: Annotated[
-        Path | None, Option("--figure", metavar="FILE", help="Draw the shares and their thresholds (.svg).")
+        Path | None, typer.Option("--figure", metavar="FILE", help="Draw the shares and their thresholds (.svg).")
     ] = None,
 ) -> Outcome:
     """Measure how much of new rows lies outside the directions of earlier ones. Exit code 3 is an alarm."""
+    from sketchselect.errors import SketchSelectError
     from sketchselect.location import write_atomically
     from sketchselect.summaries import drift as measure
     from sketchselect.summaries import load

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+import typer
 
-from sketchselect import _kernel_cache
 from sketchselect.cli.shell import Fresh, JobCluster, Outcome, command
 from sketchselect.errors import SketchSelectError
 
@@ -77,6 +76,7 @@ def _temporary_folder() -> str:
 
 
 def _kernel_folder() -> str:
+    from sketchselect import _kernel_cache
 
     return _kernel_cache.description()
 
@@ -142,7 +142,7 @@ image_shape = [8, 8]
 
 @command
 def demo(
-    out: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
     cluster: JobCluster = None,
     fresh: Fresh = False,
 ) -> Outcome:

@@ -13,13 +13,11 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, cast, get_type_hints
 
 import typer
 import typer.core
-from typer import Option
 
 from sketchselect._text import LogStream, printable, without_credentials
 from sketchselect.errors import (
@@ -37,7 +35,11 @@ RESUMABLE = "interrupted; finished work is kept: run the same command again to r
 RESUMING = ("run", "cluster", "compare", "demo")
 """Commands that keep finished stages; so does any that is given a folder for checkpoints."""
 
-STOPPING = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
+STOPPING: dict[signal.Signals, type[KeyboardInterrupt]] = {
+    getattr(signal, name): error
+    for name, error in (("SIGINT", KeyboardInterrupt), ("SIGTERM", Terminated), ("SIGHUP", HungUp))
+    if hasattr(signal, name)  # Windows has no SIGHUP
+}
 """Signals that end a command in good order, and what they raise; whoever starts it may have it ignore some."""
 
 GRACE_SECONDS = 3.5
@@ -53,12 +55,12 @@ NUMBA_THREADS_ERROR = "Number of threads specified must be > 0"
 """How the `ValueError` begins that importing Numba ends with where its number of threads is no positive one."""
 
 SHARED_OPTIONS = {
-    "as_json": Annotated[bool, Option("--json", help="Print the result as JSON, and no progress.")],
-    "quiet": Annotated[bool, Option("--quiet", "-q", help="Print no progress, the result alone.")],
-    "verbose": Annotated[bool, Option("--verbose", "-v", help="Print every pass, and what libraries log.")],
-    "debug": Annotated[bool, Option("--debug", help="Show the traceback of an error.")],
+    "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, the result alone.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Print every pass, and what libraries log.")],
+    "debug": Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")],
     "log_format": Annotated[
-        str, Option("--log-format", metavar="text|json", help="Lines on standard error: text, or JSON records.")
+        str, typer.Option("--log-format", metavar="text|json", help="Lines on standard error: text, or JSON records.")
     ],
 }
 LOG_FORMATS = ("text", "json")
@@ -272,6 +274,8 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Print the text of a warning once, without code; those that are not for users go to the log."""
+    import warnings
+
     from sketchselect._progress import log_line
 
     seen_texts: set[str] = set()
@@ -433,37 +437,37 @@ def output_is_unread() -> bool:
 
 
 CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or its scheduler file (.json)."
-Cluster = Annotated[str, Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)]
+Cluster = Annotated[str, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)]
 OpenCluster = Annotated[
     str | None,
-    Option(
+    typer.Option(
         "--scheduler",
         metavar="CLUSTER",
         help=f"{CLUSTER_HELP} By default local; threads where all rows are one partition.",
     ),
 ]
 JobCluster = Annotated[
-    str | None, Option("--scheduler", metavar="CLUSTER", help="Replaces the job's execution.cluster.")
+    str | None, typer.Option("--scheduler", metavar="CLUSTER", help="Replaces the job's execution.cluster.")
 ]
-Workers = Annotated[int | None, Option("--n-workers", min=1, help="Worker processes or threads (one per core).")]
-Fresh = Annotated[bool, Option("--fresh/--resume", help="Discard the results of an earlier run, or resume it.")]
+Workers = Annotated[int | None, typer.Option("--n-workers", min=1, help="Worker processes or threads (one per core).")]
+Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard the results of an earlier run, or resume it.")]
 Sets = Annotated[
     list[str] | None,
-    Option(
+    typer.Option(
         "--set",
         metavar="KEY=VALUE",
         help="Replace a key of the job, such as select.n_features=50; may be repeated. "
         "Paths are relative to the job file.",
     ),
 ]
-Key = Annotated[str | None, Option("--key", help="Name of the array inside the store.")]
+Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
 FeatureNames = Annotated[
     str | None,
-    Option("--feature-names", metavar="FILE", help="A text file with one name per column, for .npy, .npz, .mtx."),
+    typer.Option("--feature-names", metavar="FILE", help="A text file with one name per column, for .npy, .npz, .mtx."),
 ]
 StorageOptions = Annotated[
     list[str] | None,
-    Option(
+    typer.Option(
         "--storage-option",
         metavar="KEY=VALUE",
         help="An argument of the file system of a URL, such as anon=true or client_kwargs.endpoint_url=ADDRESS; "
@@ -481,7 +485,7 @@ def steps_named(prepare: list[str] | None) -> list[str] | None:
 
 Prepare = Annotated[
     list[str] | None,
-    Option(
+    typer.Option(
         "--prepare",
         metavar="STEP",
         help='A prepare step, such as l2 or "library-size(target=1000)"; may be repeated.',
@@ -489,11 +493,11 @@ Prepare = Annotated[
     ),
 ]
 Fitted = Annotated[
-    str | None, Option("--fitted", help="Statistics of prepare steps from an earlier run (prepare.sks).")
+    str | None, typer.Option("--fitted", help="Statistics of prepare steps from an earlier run (prepare.sks).")
 ]
 Partition = Annotated[
-    str | None, Option("--partition-bytes", metavar="BYTES", help='Size of a partition, such as "128MiB".')
+    str | None, typer.Option("--partition-bytes", metavar="BYTES", help='Size of a partition, such as "128MiB".')
 ]
 MaxDropped = Annotated[
-    float, Option("--max-dropped", min=0, max=1, help="Share of the rows that drop_rows may leave out.")
+    float, typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that drop_rows may leave out.")
 ]

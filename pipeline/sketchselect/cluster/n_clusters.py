@@ -16,8 +16,9 @@ from sketchselect._text import Tabular, counted, number
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
+from sketchselect.execution.checkpoints import as_checkpoint
+from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions, reduce_blocks
-from sketchselect.execution.estimators import as_checkpoint, open_engine
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction

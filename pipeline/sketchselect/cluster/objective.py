@@ -15,8 +15,8 @@ from sketchselect._progress import Statistics
 from sketchselect.cluster.kmeans.lloyd import RowLabels, merge_labels, with_dropped_rows
 from sketchselect.errors import BadParameter
 from sketchselect.execution.api import open_source
+from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions, reduce_blocks
-from sketchselect.execution.estimators import open_engine
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import fitted_source, summarize_source, summary_reduction
 from sketchselect.readers.results import like_rows

@@ -16,8 +16,8 @@ from sketchselect._progress import make_progress
 from sketchselect._text import Tabular, counted
 from sketchselect.errors import BadParameter, EmptyInput, warn
 from sketchselect.execution.api import open_source
+from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import LocalEngine, PassOptions
-from sketchselect.execution.estimators import open_engine
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fit_steps, summarize_source
 from sketchselect.linalg.hashing import derive_seed, gaussians, splitmix64, uniforms

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sketchselect._progress import Progress, Result, Statistics, make_progress
 from sketchselect.execution.api import fit_prepare, summarize
 from sketchselect.execution.checkpoints import Checkpoint
+from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import LocalEngine, PassOptions, reduce_blocks, source_partitions
-from sketchselect.execution.estimators import open_engine
 from sketchselect.execution.plan import Engine
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import FittedSteps, fit_steps, fitted_source, summarize_source

@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any
 
 from dask.base import tokenize
-from dask.delayed import Delayed
 from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import prepare as prepare_steps
@@ -18,6 +17,7 @@ from sketchselect import readers
 from sketchselect._progress import Progress, Result
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints import Checkpoint
+from sketchselect.execution.client import fit_options
 from sketchselect.execution.engine import (
     FitKeywords,
     Identities,
@@ -26,7 +26,6 @@ from sketchselect.execution.engine import (
     require_unchanged,
     source_identities,
 )
-from sketchselect.execution.estimators import fit_options
 from sketchselect.execution.plan import Graph
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import (
@@ -228,6 +227,8 @@ def delayed_summary(
     The same bits as `summarize_source`. Rows in this process's memory travel inside the graph. The first row of the
     source has the global index `start`. Equal arguments give equal keys.
     """
+    from dask.delayed import Delayed
+
     options = PassOptions(LocalEngine(kind="serial"), partition_bytes)
     graph: Graph = {}
     statistics: list[TaskRef] = []

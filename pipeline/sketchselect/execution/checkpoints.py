@@ -93,6 +93,15 @@ class Checkpoint:
         return unsaved_seconds >= WORK_PER_COST * cost and covered >= least_ratio * state_nbytes
 
 
+def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:
+    """Return a `Checkpoint` from what a user may pass."""
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    if isinstance(checkpoint, (str, os.PathLike)):
+        return Checkpoint(checkpoint)
+    raise BadParameter(f"checkpoint must be a folder, a URL, a Checkpoint or None, got {type(checkpoint).__name__}")
+
+
 def write_node(value: Any, directory: str | os.PathLike[str], name: str) -> str | None:
     """Write a node's file; return what went wrong, or None."""
     return write_file(codec.encode(value), directory, name)[1]
@@ -166,12 +175,12 @@ def entries_identity(vector: Vector | None, runs: list[tuple[int, int]]) -> str:
     return "none" if vector is None else fingerprint([fingerprint(np.asarray(vector.read(*run))) for run in runs])
 
 
-def save_if_due(node: Result[T], saving: Checkpoint, name: str) -> Result[T]:
+def save_if_due(node: Result[T], saving: Checkpoint | None, name: str | None) -> Result[T]:
     """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
     stats = node.stats
-    if stats.n_changed or not saving.is_due(
-        stats.covered, stats.unsaved_seconds, int(getattr(node.value, "nbytes", 0))
-    ):
+    if saving is None or name is None or stats.n_changed:
+        return node
+    if not saving.is_due(stats.covered, stats.unsaved_seconds, int(getattr(node.value, "nbytes", 0))):
         return node
     laps = Laps(stats.profile)
     with laps.step("save"):

@@ -18,7 +18,6 @@ import logging
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -32,13 +31,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import dask
-from dask.utils import parse_timedelta
-from distributed import Client, LocalCluster, Nanny
-from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
-from distributed.security import Security
-from distributed.worker_memory import parse_memory_limit
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect._progress import Progress
@@ -93,14 +86,22 @@ def require_understood(
                 )
             plain.settimeout(timeout)
             plain.recv(1)
-        elif (security or Security()).require_encryption:
+        elif _must_be_encrypted(security):
             raise BadCluster(
                 f"{address}: this scheduler has no TLS, which execution.tls_ca, or distributed.comm.require-encryption "
                 "of Dask's configuration, asks for; start it with SKETCHSELECT_TLS, or leave these keys out"
             )
 
 
+def _must_be_encrypted(security: Any) -> bool:
+    from distributed.security import Security
+
+    return bool((security or Security()).require_encryption)
+
+
 def _context(address: str, security: Any) -> ssl.SSLContext:
+    from distributed.security import Security
+
     security = security or Security()
     try:
         if _is_locked(security.tls_client_key):
@@ -207,6 +208,8 @@ def local_cluster(
     `BadCluster` if it does not start in three attempts, in a daemonic process, and in a script without a main guard;
     `WillNotFit` if the limit is below what an idle worker takes.
     """
+    import dask
+
     count = n_workers or available_cores()
     if count < 1 or threads_per_worker < 1:
         raise BadParameter("n_workers and threads_per_worker must be at least 1")
@@ -226,7 +229,11 @@ def local_cluster(
     _require_threads(count)
     _require_semaphores()
     environment = dict(os.environ)
-    _require_durations()
+    from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
+
+    for defaults in dask.config.defaults:
+        _require_durations(defaults)
+
     # A worker that is restarted twice within this time would count as lost, and not be restarted.
     patient = dask.config.set(_OWN_SETTINGS)
     with quiet_logs(), patient, contextlib.ExitStack() as closing:
@@ -297,6 +304,7 @@ def _client(address: str, **options: Any) -> Any:
 
     Otherwise a garbage collection closes it, under a lock that whoever it interrupts may hold: then both stand still.
     """
+    from distributed import Client
 
     class ClosedOnFailure(Client):  # type: ignore[misc]
         def start(self, **kwargs: Any) -> None:
@@ -337,6 +345,10 @@ class StayWithDriver(WorkerPlugin):  # type: ignore[misc]
 
 def _require_open_files(n_workers: int) -> None:
     """Raise `BadCluster` where a process may have fewer files open than a cluster takes: it would start for ever."""
+    if sys.platform == "win32":
+        return
+    import resource
+
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 40 + 14 * n_workers  # about 20 and 13 are pipes and connections, and some are for what is read
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -348,8 +360,10 @@ def _require_open_files(n_workers: int) -> None:
 
 def _require_threads(n_workers: int) -> None:
     """Raise `BadCluster` where a user may have fewer threads than a cluster takes: a worker without stands still."""
-    if os.geteuid() == 0:  # for root there is no limit
+    if sys.platform == "win32" or os.geteuid() == 0:  # for root there is no limit
         return
+    import resource
+
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     needed = 12 + 8 * n_workers  # some 3 and 6 before there is work
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -371,10 +385,16 @@ def _require_semaphores() -> None:
         ) from error
 
 
-def _require_durations() -> None:
+def _require_durations(defaults: Mapping[str, Any], above: str = "") -> None:
     """Raise `BadCluster` where a duration among Dask's settings is none: a cluster would try to start for minutes."""
-    for key, default in _settings(*dask.config.defaults):
-        if isinstance(default, str) and _DURATION.fullmatch(default):
+    import dask
+    from dask.utils import parse_timedelta
+
+    for name, default in defaults.items():
+        key = f"{above}{name}"
+        if isinstance(default, Mapping):
+            _require_durations(default, f"{key}.")
+        elif isinstance(default, str) and _DURATION.fullmatch(default):
             value = dask.config.get(key, None)
             try:
                 parse_timedelta(value)
@@ -388,6 +408,8 @@ def _require_durations() -> None:
 
 def local_memory_limit() -> int | None:
     """Return the bytes that each worker of `local_cluster`, of one thread, may take where no limit is given."""
+    from distributed.worker_memory import parse_memory_limit
+
     limit: int | None = parse_memory_limit("auto", 1, logger=logging.getLogger("distributed"))
     return limit
 
@@ -395,11 +417,14 @@ def local_memory_limit() -> int | None:
 @functools.cache
 def _cluster_class() -> type[Any]:
     """Return Dask's class of clusters on this machine, changed where Ctrl-C comes while the workers start."""
+    from distributed import LocalCluster, Nanny
+    from distributed.core import Status
 
     class ShieldedNanny(Nanny):  # type: ignore[misc]
         async def instantiate(self) -> Any:
             # A terminal sends SIGINT to workers as well. They begin with the mask of this thread, the event loop's.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            if sys.platform != "win32":
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             return await super().instantiate()
 
     class InterruptibleCluster(LocalCluster):  # type: ignore[misc]
@@ -433,6 +458,8 @@ def _scratch_folder() -> Iterator[Path]:
 
     Dask's own, which all programs share, is never without lock files.
     """
+    import dask
+
     folder = None
     try:
         place = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
@@ -476,6 +503,8 @@ def _remove_abandoned(place: Path) -> None:
 
 
 def _start(n_workers: int, threads: int, limit: int | str, scratch: Path) -> Any:
+    import dask
+
     settings = {
         # The engine replaces frozen workers; by the scheduler's clock all are silent when a machine wakes up again.
         "distributed.scheduler.worker-ttl": None,
@@ -491,12 +520,7 @@ def _start(n_workers: int, threads: int, limit: int | str, scratch: Path) -> Any
         # What one thread has freed the next one takes, which in heaps of their own they do not.
         f"distributed.nanny.pre-spawn-environ.{_ONE_HEAP}": 1,
     }
-    # By the user, and not by `local_cluster`
-    changed = sorted(
-        key
-        for key, default in _settings(*dask.config.defaults)
-        if key not in _OWN_SETTINGS and dask.config.get(key, default) != default
-    )
+    changed = sorted(key for defaults in dask.config.defaults for key in _changed_settings(defaults))
     with dask.config.set(settings):
         marker = scratch / "unguarded"
         os.environ[_MARKER] = str(marker)
@@ -536,13 +560,16 @@ def _start(n_workers: int, threads: int, limit: int | str, scratch: Path) -> Any
                 time.sleep(0.5 * attempt)
 
 
-def _settings(*tables: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield key and value of all settings in nested tables."""
-    for name, value in itertools.chain.from_iterable(table.items() for table in tables):
-        if isinstance(value, Mapping) and value:
-            yield from _settings(value, above=f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
+def _changed_settings(defaults: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the keys of Dask's settings that the user, and not `local_cluster`, has changed."""
+    import dask
+
+    for name, default in defaults.items():
+        key = f"{above}{name}"
+        if isinstance(default, Mapping) and default:
+            yield from _changed_settings(default, f"{key}.")
+        elif key not in _OWN_SETTINGS and dask.config.get(key, default) != default:
+            yield key
 
 
 def require_main_guard() -> None:
@@ -556,6 +583,8 @@ def require_main_guard() -> None:
 
 def _restore(environment: dict[str, str]) -> None:
     # Starting workers sets OMP_NUM_THREADS and its like in this process too, and would slow down what runs after.
+    import dask
+
     for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), "PYTHONHASHSEED", _ONE_HEAP, _MARKER):
         os.environ.pop(name, None)
         os.environ.update({name: environment[name]} if name in environment else {})
@@ -578,6 +607,8 @@ def _kill_workers(nannies: list[Any]) -> None:
 @contextmanager
 def quiet_logs() -> Iterator[None]:
     """Keep the cluster libraries' log lines and tracebacks from the terminal; log files still get them."""
+    import distributed  # noqa: F401 - installs the handlers
+
     silenced: list[tuple[logging.Handler, int]] = []
     for name in ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application"):
         for handler in logging.getLogger(name).handlers:
@@ -596,6 +627,8 @@ def tls_security(ca: str, cert: str, key: str) -> Any:
 
     `ca`, `cert`, `key`: PEM files of the authority, our certificate, and its key. Raises `BadParameter` without one.
     """
+    from distributed.security import Security
+
     for name, path in (("tls_ca", ca), ("tls_cert", cert), ("tls_key", key)):
         if not os.path.isfile(path):
             raise BadParameter(f"{name}: {path} is not a file")

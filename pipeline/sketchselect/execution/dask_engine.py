@@ -782,8 +782,10 @@ class DaskEngine(Engine):
 
     def _probe_again(self, directory: str | os.PathLike[str]) -> bool:
         """Return what workers say of a folder that gave no answer at first; silent ones are given up meanwhile."""
+        limits = self.worker_timeout, self.worker_ttl, self.nannies
+        watch = ClusterWatch(self.client, f"{directory}", Plan.stall_timeout, self._progress, *limits)
         deadline = time.monotonic() + self.worker_timeout
-        with contextlib.closing(self._watch(f"{directory}", progress=self._progress)) as watch:
+        with contextlib.closing(watch):
             while (able := probe_folder(self.client, directory)) is None and time.monotonic() < deadline:
                 watch.check()
                 time.sleep(POLL_SECONDS)
@@ -793,13 +795,6 @@ class DaskEngine(Engine):
                     f"there ({watch.table()}); running the same command again resumes"
                 )
         return bool(able)  # workers may forbid to be asked
-
-    def _watch(
-        self, stage: str, stall_timeout: float = Plan.stall_timeout, progress: Progress | None = None
-    ) -> ClusterWatch:
-        """Return a watch of the workers during a stage."""
-        limits = self.worker_timeout, self.worker_ttl, self.nannies
-        return ClusterWatch(self.client, stage, stall_timeout, progress or Progress(), *limits)
 
     def trim(self) -> None:
         """Let this process, and workers that it started, give back to the system what they have freed."""
@@ -814,11 +809,13 @@ class DaskEngine(Engine):
     def run(self, plan: Plan[T]) -> Result[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
         reports = plan.stage, plan.stall_timeout, plan.progress
-        with self._connected(plan), contextlib.closing(self._watch(*reports)) as watch:
+        limits = self.worker_timeout, self.worker_ttl, self.nannies
+        with self._connected(plan), contextlib.closing(ClusterWatch(self.client, *reports, *limits)) as watch:
             return ClusterPass(self.client, plan, watch, self.n_slots).run()
 
     def hold(self, panels: Iterator[SketchPanel], edges: Sequence[int]) -> Panels:
         """Return panels on the workers, evenly, to which they are sent one after the other."""
+        limits = Plan.stall_timeout, Progress(), self.worker_timeout, self.worker_ttl, self.nannies
         with self._connected():
             workers = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
             futures = []
@@ -836,7 +833,9 @@ class DaskEngine(Engine):
                     canonical_record, sent, workers=[worker], allow_other_workers=True, pure=False
                 )
                 futures.append(future)
-            return RemotePanels(self.client, futures, edges, _same, self._watch)
+            return RemotePanels(
+                self.client, futures, edges, _same, lambda stage: ClusterWatch(self.client, stage, *limits)
+            )
 
     def persist_blocks(self, plan: Plan[Any]) -> dict[tuple[int, int], Any]:
         """Return futures of the prepared blocks of a pass, by their rows; see `persist_blocks`."""

@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
-import dask
-import dask.threaded
 from dask.system import CPU_COUNT
 
 from sketchselect._byte_sizes import parse_bytes
@@ -78,6 +76,9 @@ class LocalEngine(Engine):
 
     def run(self, plan: Plan[T]) -> Result[T]:
         """Compute the graph of a plan, subtree by subtree where the tree is large."""
+        import dask
+        import dask.threaded
+
         stop = threading.Event()
 
         def on_task_end(span: Span | None) -> None:

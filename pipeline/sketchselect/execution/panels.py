@@ -27,7 +27,17 @@ from scipy.sparse import csr_array
 
 from sketchselect._progress import Laps, Result, Statistics
 from sketchselect.errors import DamagedFile, SketchSelectError
-from sketchselect.execution import checkpoints
+from sketchselect.execution.checkpoints import (
+    ENDING,
+    SavedChain,
+    SavedNodes,
+    list_nodes,
+    path_of,
+    read_file,
+    remove_file,
+    touch,
+    write_file,
+)
 from sketchselect.execution.plan import (
     Engine,
     Graph,
@@ -141,7 +151,7 @@ class Saved(NamedTuple):
 class SketchPlan(Plan[Any]):
     """The plan of a sketch in panels, whose tree is one leaf: the partitions are merged in order."""
 
-    saved_as: ClassVar[type[checkpoints.SavedNodes]] = checkpoints.SavedChain
+    saved_as: ClassVar[type[SavedNodes]] = SavedChain
 
     description: FrequentDirections = field(kw_only=True)
     edges: tuple[int, ...] = field(kw_only=True)  # First column of every panel, and the number of columns
@@ -162,7 +172,7 @@ class SketchPlan(Plan[Any]):
         plan = self if self.context.reduction.keeps_panels else super().resumed(shared=shared, remote=remote)
         if plan.ready or not shared:
             return plan
-        assert isinstance(self.nodes, checkpoints.SavedChain)
+        assert isinstance(self.nodes, SavedChain)
         listing = self.nodes.listing()
         whole: list[Saved] = []
         for n_partitions, path in self.nodes.states(listing):
@@ -171,7 +181,7 @@ class SketchPlan(Plan[Any]):
                 whole.append(saved)
         needed = {path for saved in whole for path in saved.files}
         for path in needed:
-            checkpoints.touch(path)
+            touch(path)
         self.nodes.remove_others(listing, needed)
         start = whole[0]._replace(earlier=tuple(saved.files for saved in whole[1:])) if whole else None
         return replace(plan, start=start)
@@ -180,14 +190,12 @@ class SketchPlan(Plan[Any]):
         """Return a saved state whose index is sound, and its panels, if they are read."""
         opened = path
         try:
-            index = decode_record(checkpoints.read_file(path), INDEX_KIND, Index, path)
-            if index.endings.shape != (len(self.edges) - 1, checkpoints.ENDING):
+            index = decode_record(read_file(path), INDEX_KIND, Index, path)
+            if index.endings.shape != (len(self.edges) - 1, ENDING):
                 raise DamagedFile(f"{path}: not of {len(self.edges) - 1} panels")
             folder, file = path.rsplit("/", 2)[0], path.rsplit("/", 1)[1]
             name = file.partition(".")[0]
-            panels = [
-                checkpoints.path_of(folder, f"{name}-{j}", bytes(ending)) for j, ending in enumerate(index.endings)
-            ]
+            panels = [path_of(folder, f"{name}-{j}", bytes(ending)) for j, ending in enumerate(index.endings)]
             for opened, width in zip(panels, np.diff(self.edges), strict=True) if with_panels else ():
                 read_panel(opened, (int(width), index.norms.size))
         except (OSError, SketchSelectError) as error:
@@ -260,7 +268,7 @@ class SketchPlan(Plan[Any]):
         context, size, columns = TaskRef(self.context_key), self.description.size, range(len(self.edges) - 1)
         widths = np.diff(self.edges).tolist()
         saving = self.nodes if self.context.saving is not None else None
-        assert saving is None or isinstance(saving, checkpoints.SavedChain)
+        assert saving is None or isinstance(saving, SavedChain)
         done = 0 if self.start is None else self.start.n_partitions
         step = self._steps[done]
         if self.start is None:
@@ -444,7 +452,7 @@ def _first_panel(n_columns: int) -> Made:
 
 def read_panel(path: str, shape: tuple[int, int]) -> SketchPanel:
     """Return a saved panel; raise `DamagedFile` where it is not as it was written."""
-    panel = decode_record(checkpoints.read_file(path), PANEL_KIND, SketchPanel, path)
+    panel = decode_record(read_file(path), PANEL_KIND, SketchPanel, path)
     if panel.rows.shape != shape or not panel.mean.shape == panel.squares.shape == shape[:1]:
         raise DamagedFile(f"{path}: not a panel of {shape[0]} columns")
     return panel
@@ -518,14 +526,14 @@ def indexed(context: TaskContext[Any], state: State, parts: Sequence[Made]) -> S
     endings = np.array([list(bytes.fromhex(path.rsplit(".", 2)[1])) for path in files], dtype=np.uint8)
     index = Index(total.n_rows, total.weight, total.shrinkage, total.norms, endings)
     with laps.step("save"):
-        path, trouble = checkpoints.write_file(encode_record(INDEX_KIND, index), context.saving.directory, state.name)
+        path, trouble = write_file(encode_record(INDEX_KIND, index), context.saving.directory, state.name)
     if trouble is not None:
         _discard(context.saving.directory, state.name, files)
         return state._replace(stats=stats + Statistics(profile=laps, notes=(trouble,)))
     saved = *state.files, (path, *files)
     # Tasks may have to load the state again that the pass went on from, so that is not among them.
     for old in chain(*saved[:-2]):
-        checkpoints.remove_file(old)
+        remove_file(old)
     return state._replace(stats=stats + Statistics(profile=laps, n_saved=1), files=saved[-2:])
 
 
@@ -535,9 +543,9 @@ def _discard(directory: str | os.PathLike[str], name: str, files: Iterable[str])
     Where tasks run again, the state may be there from the first time.
     """
     with suppress(OSError, SketchSelectError):
-        if name not in checkpoints.list_nodes(f"{directory}/{name[:2]}"):
+        if name not in list_nodes(f"{directory}/{name[:2]}"):
             for path in files:
-                checkpoints.remove_file(path)
+                remove_file(path)
 
 
 def _panel(
@@ -559,7 +567,7 @@ def _panel(
     writing = Laps()
     with writing.step("save"):
         raw = encode_record(PANEL_KIND, value)
-        path, trouble = checkpoints.write_file(raw, context.saving.directory, f"{after.name}-{place}")
+        path, trouble = write_file(raw, context.saving.directory, f"{after.name}-{place}")
     stats += Statistics(profile=writing, notes=() if trouble is None else (trouble,))
     return Made(value, stats, path if trouble is None else None)
 

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
-from dask.optimization import cull
 from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import _kernel_cache, prepare
@@ -32,13 +31,15 @@ from sketchselect.execution.checkpoints import SavedNodes
 from sketchselect.execution.source import Block, CachedSource, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
-from sketchselect.linalg.panel_columns import LocalPanels, Panels
-from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import block_dtype
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
 from sketchselect.readers.stored import MatrixMetadata
+
+if TYPE_CHECKING:
+    from sketchselect.linalg.panel_columns import Panels
+    from sketchselect.linalg.sparse_shrink import SketchPanel
 
 PROCESS_NBYTES = 248 * 2**20
 """Bytes of a worker: Python, the libraries and compiled kernels, and what its allocator does not give back."""
@@ -107,6 +108,8 @@ class Engine(ABC):
 
     def hold(self, panels: Iterator[SketchPanel], edges: Sequence[int]) -> Panels:
         """Return panels in the memory of the processes that run tasks."""
+        from sketchselect.linalg.panel_columns import LocalPanels
+
         return LocalPanels(list(panels), edges)
 
     def trim(self) -> None:
@@ -338,6 +341,8 @@ class LocalPieces:
 
     def in_place(self, edges: Sequence[int], value: Callable[[Any], SketchPanel]) -> Panels:
         """Return the panels."""
+        from sketchselect.linalg.panel_columns import LocalPanels
+
         return LocalPanels([value(piece) for piece in self], edges)
 
 
@@ -460,6 +465,8 @@ class Plan(Generic[T]):
 
     def with_inputs(self, graph: Graph) -> Graph:
         """Return a graph with the tasks of the user's arrays that it needs."""
+        from dask.optimization import cull
+
         return cull({**self.inputs, **graph}, list(graph))[0] if self.inputs else graph
 
     @property

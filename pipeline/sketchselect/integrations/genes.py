@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import summarize
 from sketchselect.execution.api import open_source
+from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions, reduce_blocks
-from sketchselect.execution.estimators import open_engine
 from sketchselect.execution.source import Block
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.csr import densify, row_pieces, take_rows

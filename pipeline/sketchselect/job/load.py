@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ValidationError
 
-from sketchselect import selectors
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, ConfigError, warn
 from sketchselect.job.schema import (
@@ -41,8 +40,10 @@ _WIDE = 10**6
 
 def with_current_names(text: JobText) -> JobText:
     """Return the text with the method's parameters under their current names; warn of former names."""
+    from sketchselect.selectors import METHODS
+
     select = text.values.get("select")
-    cls = selectors.METHODS.get(str(select.get("method"))) if isinstance(select, dict) else None
+    cls = METHODS.get(str(select.get("method"))) if isinstance(select, dict) else None
     if cls is None:
         return text
     values, lines = dict(text.values["select"]), dict(text.lines)
@@ -56,17 +57,21 @@ def with_current_names(text: JobText) -> JobText:
 
 def for_target(text: JobText) -> JobText:
     """Return the text with the method "auto" for a target, if the job has one, no clusters, and no keys for these."""
+    from sketchselect.selectors import AutoSelector, TargetAutoSelector
+
     select = text.values.get("select")
-    if not isinstance(select, dict) or select.get("method") != selectors.AutoSelector.method:
+    if not isinstance(select, dict) or select.get("method") != AutoSelector.method:
         return text
     if not _has_only_a_target(text) or {*select} - _keys_with_target(select):
         return text
-    return replace(text, values={**text.values, "select": {**select, "method": selectors.TargetAutoSelector.method}})
+    return replace(text, values={**text.values, "select": {**select, "method": TargetAutoSelector.method}})
 
 
 def _keys_with_target(select: Mapping[str, Any]) -> set[str]:
     """Return the keys of ``[select]`` that the method "auto" has with a target."""
-    keys = {*SELECT_KEYS, *method_parameters(selectors.TargetAutoSelector.method)} - {"tolerance", "tolerance_proved"}
+    from sketchselect.selectors import TargetAutoSelector
+
+    keys = {*SELECT_KEYS, *method_parameters(TargetAutoSelector.method)} - {"tolerance", "tolerance_proved"}
     return keys | ({"normalize"} if select.get("normalize") is False else set())
 
 
@@ -81,6 +86,8 @@ def without_scaling(text: JobText) -> JobText:
     select = text.values.get("select")
     if not isinstance(select, dict) or select.get("normalize") is not False:
         return text
+    from sketchselect import selectors
+
     method = str(select.get("method"))
     if method not in selectors.METHODS or "normalize" in method_parameters(method):
         return text
@@ -89,6 +96,7 @@ def without_scaling(text: JobText) -> JobText:
 
 def parameter_problems(text: JobText) -> list[str]:
     """Check the method's parameters against its estimator: names, types and ranges."""
+    from sketchselect import selectors
     from sketchselect.linalg.parameters import allows, in_words, takes_none
     from sketchselect.selectors.auto import WITH_TARGET
 
@@ -172,6 +180,7 @@ def make_selector(
 
     With "auto" for `n_features` one that chooses the number of columns: by `sizing`, parameters of `AutoSelector`.
     """
+    from sketchselect import selectors
     from sketchselect.linalg.parameters import takes_none
 
     hints, cls = method_parameters(method), selectors.METHODS[method]
@@ -224,6 +233,7 @@ def in_words_of_job(error: Exception) -> str:
 
 def method_parameters(method: str) -> dict[str, Any]:
     """Return the parameters of a method's estimator as declared; a job's seed is a number, so that it repeats."""
+    from sketchselect import selectors
     from sketchselect.linalg.parameters import Limits, allows, declared
 
     # A file of TOML or JSON need not keep a whole number above 2^63 - 1.
@@ -388,6 +398,7 @@ def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
 
 def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the contradictions between the method, the input, and the sections on the result."""
+    from sketchselect import selectors
     from sketchselect.prepare import FILLING_STEP
 
     method, parameters = config.select.method, config.select.parameters
@@ -425,6 +436,8 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
 
 def _size_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the contradictions between the keys that say how the number of columns is chosen."""
+    from sketchselect import selectors
+
     select, cls = config.select, selectors.METHODS[config.select.method]
     by_curve = select.n_features == "auto" or (select.n_features is None and issubclass(cls, selectors.AutoSelector))
     for name in ("tolerance", "tolerance_proved"):
@@ -452,8 +465,9 @@ def _fills_missing(settings: PrepareSettings) -> bool:
 def _prepare_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the contradictions between the keys of ``[prepare]``."""
     from sketchselect.prepare import resolve
+    from sketchselect.selectors import METHODS
 
-    settings, method = config.prepare, selectors.METHODS[config.select.method]
+    settings, method = config.prepare, METHODS[config.select.method]
     if settings.steps and (settings.rows or settings.columns):
         yield ("prepare", "steps"), "cannot be combined with rows or columns; put all steps into this list"
         return

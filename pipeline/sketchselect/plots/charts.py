@@ -8,12 +8,20 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from sketchselect._text import clean, count, tick
 from sketchselect.linalg.validation import Array, Floats
@@ -119,12 +127,12 @@ def _strokes(axes: Axes, vertices: Floats, colour: Any, width: float, opacity: f
 def _plain_ticks(axis: Any, *, log: bool, whole: bool = False) -> None:
     """Give one axis few ticks with plain labels."""
     if log:
-        axis.set_major_locator(ticker.LogLocator(numticks=6))
-        axis.set_minor_locator(ticker.NullLocator())
-        axis.set_minor_formatter(ticker.NullFormatter())
+        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_minor_locator(NullLocator())
+        axis.set_minor_formatter(NullFormatter())
     else:
-        axis.set_major_locator(ticker.MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _position: tick(float(value))))
+        axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _position: tick(float(value))))
 
 
 def widened(values: Floats, share: float) -> tuple[float, float]:
@@ -241,10 +249,10 @@ def draw_timeline(pen: Pen, axes: Axes, timeline: Mapping[str, Any], *, named: b
     )
     if dates is not None:
         marked = _marked_periods(dates, period)
-        axes.xaxis.set_major_locator(ticker.FixedLocator(rows[marked].tolist()))
-        axes.xaxis.set_major_formatter(ticker.FixedFormatter([_period_name(dates[i], period) for i in marked]))
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _position: count(float(value))))
+        axes.xaxis.set_major_locator(FixedLocator(rows[marked].tolist()))
+        axes.xaxis.set_major_formatter(FixedFormatter([_period_name(dates[i], period) for i in marked]))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
     if named and drawn:
         _legend_beside(axes, drawn, title)
 
@@ -305,12 +313,24 @@ def draw_certificates(pen: Pen, axes: Axes, certificates: Sequence[Any]) -> None
     top = max([c.objective for c in certificates] + [c.scatter or 0.0 for c in certificates])
     places = np.arange(len(certificates), 0.0, -1.0)
     for y, c in zip(places, certificates, strict=True):
-        parts = [(c.lower_bound, c.objective, pen.muted, "may still be gained")]
+        first = y == places[0]
+        axes.plot(
+            [c.lower_bound, c.objective],
+            [y, y],
+            color=pen.muted,
+            linewidth=5.0,
+            solid_capstyle="butt",
+            label="may still be gained" if first else None,
+        )
         if c.scatter is not None:
-            parts.append((c.objective, c.scatter, pen.accent, "gain over one cluster"))
-        for start, stop, colour, label in parts:
-            named = label if y == places[0] else None
-            axes.plot([start, stop], [y, y], color=colour, linewidth=5.0, solid_capstyle="butt", label=named)
+            axes.plot(
+                [c.objective, c.scatter],
+                [y, y],
+                color=pen.accent,
+                linewidth=5.0,
+                solid_capstyle="butt",
+                label="gain over one cluster" if first else None,
+            )
         pen.dots(axes, np.array([[c.objective, y]]), pen.ink, 8.0)
     high = 1.05 * top or 1.0
     pen.frame(axes, (0.0, high), (0.4, len(certificates) + 0.9), ("inertia (k-means objective)", ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect._text import did_you_mean
-from sketchselect.errors import BadBlock, SourceChanged, SourceError, warn
+from sketchselect.errors import BadBlock, SourceChanged, SourceError
 from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array, canonical
@@ -50,8 +50,12 @@ class ArrayMatrix(Matrix):
         address: str = "array",
     ) -> None:
         require_matrix(values.shape, values.dtype, address)
-        self._values, self.shape, self.dtype = values, (values.shape[0], values.shape[1]), values.dtype
-        self.feature_names, self.nonfinite, self.address = feature_names, nonfinite, address
+        self._values = values
+        self.shape = (values.shape[0], values.shape[1])
+        self.dtype = values.dtype
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
 
     def _rows(self, start: int, stop: int) -> Array:
         require_mapped(self._values, self.address)
@@ -98,9 +102,13 @@ class SparseMatrix(Matrix):
             rows = as_csr(values, address)
         except BadBlock as error:
             raise SourceError(f"{error}; write it again") from error
-        self._values, self.entry_offsets = rows, rows.indptr.astype(np.int64)
-        self.shape, self.dtype = (int(rows.shape[0]), int(rows.shape[1])), np.dtype(values.dtype)
-        self.feature_names, self.nonfinite, self.address = feature_names, nonfinite, address
+        self._values = rows
+        self.entry_offsets = rows.indptr.astype(np.int64)
+        self.shape = (int(rows.shape[0]), int(rows.shape[1]))
+        self.dtype = np.dtype(values.dtype)
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
 
     def _rows(self, start: int, stop: int) -> csr_array:
         return take_rows(self._values, start, stop)
@@ -132,7 +140,10 @@ class ArrayVector(Vector):
     in_memory = True
 
     def __init__(self, values: Array, address: str = "array") -> None:
-        self._values, self.shape, self.dtype, self.address = values, values.shape, values.dtype, address
+        self._values = values
+        self.shape = values.shape
+        self.dtype = values.dtype
+        self.address = address
 
     def _entries(self, start: int, stop: int) -> Array:
         require_mapped(self._values, self.address)
@@ -297,14 +308,10 @@ def frame_index(frame: Any) -> FrameIndex | None:
         kind = index.categories.dtype
         index = index.astype(np.float64 if index.hasnans and kind.kind in "iu" else kind)
     # A date can be written in many ways, see `unread_index`.
-    if is_count(index) or getattr(index, "inferred_type", None) not in ("string", "integer"):
+    is_numbered = type(index).__name__ == "RangeIndex" and index.name is None
+    if is_numbered or getattr(index, "inferred_type", None) not in ("string", "integer"):
         return None
     return FrameIndex(index, None if index.name is None else str(index.name))
-
-
-def is_count(index: Any) -> bool:
-    """Return whether pandas numbered the rows; a range with a name is one that somebody set."""
-    return type(index).__name__ == "RangeIndex" and index.name is None
 
 
 def unread_index(frame: Any) -> dict[str, ArrayVector]:
@@ -321,53 +328,6 @@ def unread_index(frame: Any) -> dict[str, ArrayVector]:
     return {
         str(index.name): ArrayVector(np.asarray(index, dtype=np.float64 if kind == "floating" else "datetime64[us]"))
     }
-
-
-def require_row_order(source: Any, vectors: Any) -> None:
-    """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
-
-    Entries belong to rows by place, as in scikit-learn. A Series and a data frame of Dask with the same divisions, or
-    both without, are taken to be in the same order. An index that pandas numbered names no rows: there is a
-    warning if the Series has its numbers in another order.
-
-    `vectors`: The Series and others by name.
-    """
-    index: Any = getattr(source, "obs_names" if hasattr(source, "obs_names") else "index", None)
-    for name, values in vectors.items() if isinstance(vectors, Mapping) else ():
-        other: Any = getattr(values, "index", None)
-        if hasattr(other, "compute"):  # of a Series of Dask
-            if getattr(source, "divisions", None) == values.divisions:
-                continue
-            other = other.compute()
-        if hasattr(index, "compute") and hasattr(other, "equals") and not is_count(other):
-            index = index.compute()  # of a data frame of Dask
-        if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
-            continue
-        if is_count(other) or index.equals(other):
-            continue
-        if _moved(index, other):
-            if is_count(index):
-                warn(
-                    f"{name}: its index has the numbers of X's rows in another order, and entries belong to rows by "
-                    f"place; if the places are right, give {name}.to_numpy(), else {name}.loc[X.index]"
-                )
-                continue
-            raise SourceError(
-                f"{name}: its index has the rows in another order than that of X, and entries belong to rows by place; "
-                f"give {name}.loc[X.index], or {name}.to_numpy() if the places are right"
-            )
-
-
-def _moved(index: Any, other: Any) -> bool:
-    """Return whether an index has the names of another in other places: half of them, or all where pandas made them."""
-    if not index.is_unique:
-        return False
-    if is_count(index):
-        return not index.difference(other).size
-    ours, theirs = (list(map(str, each.tolist())) for each in (index, other))
-    known = set(ours)
-    is_half = 2 * len(known & set(theirs)) >= len(ours)
-    return is_half and any(a != b and b in known for a, b in zip(ours, theirs, strict=True))
 
 
 def _doubted(matrix: ArrayMatrix) -> ArrayMatrix:
@@ -419,13 +379,16 @@ def eager_frame(source: Any) -> Any | None:
 
 
 def _pandas_matrix(source: Any, nonfinite: Nonfinite, encode: Collection[str]) -> ArrayMatrix:
+    dtypes = []
+    extension = False
     unread = [
         pair for pair in zip(source.columns, source.dtypes, strict=True) if getattr(pair[1], "kind", "O") not in "fiub"
     ]
     if unread:
         raise not_numeric(*unread[0], encode, others=unread[1:])
-    extension = not all(isinstance(dtype, np.dtype) for dtype in source.dtypes)
-    dtypes = list(source.dtypes)
+    for dtype in source.dtypes:
+        extension |= not isinstance(dtype, np.dtype)
+        dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
     target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
     if target.kind == "f":
         for place, dtype in enumerate(source.dtypes):
@@ -583,17 +546,6 @@ def backing_file(source: Any) -> str:
     if source.is_view:
         raise SourceError("AnnData: this is a view of an object backed by a file; load it first, adata.to_memory()")
     return str(source.filename)
-
-
-def is_dask(source: Any) -> bool:
-    """Return whether this is a Dask array, of dask.array or of a package that follows its protocol."""
-    # Asked of the class: a Delayed has every attribute.
-    return all(hasattr(type(source), name) for name in ("__dask_graph__", "map_blocks", "chunks"))
-
-
-def is_dask_frame(source: Any) -> bool:
-    """Return whether this is a data frame, or a column of one, of Dask."""
-    return all(hasattr(type(source), name) for name in ("__dask_graph__", "to_dask_array"))
 
 
 def is_xarray(source: Any) -> bool:

@@ -192,13 +192,14 @@ class Hdf5Node:
         import h5py
 
         item = self.item
-        elsewhere = f"{self.location.address}: {key!r:.80} is a link to another file, which is not followed"
         for part in key.strip("/").split("/"):
             link = None if hasattr(item, "shape") else item.get(part, getlink=True)
             if link is None or part in ("", ".", ".."):
                 return None
             if isinstance(link, h5py.ExternalLink):
-                raise SourceError(elsewhere)
+                raise SourceError(
+                    f"{self.location.address}: {key!r:.80} is a link to another file, which is not followed"
+                )
             try:
                 item = item.get(part)
             except RuntimeError as error:
@@ -206,7 +207,9 @@ class Hdf5Node:
                     f"{self.location.address}: {key!r:.80} is a link to itself; write it again"
                 ) from error
             if item is not None and item.file != self.item.file:
-                raise SourceError(elsewhere)
+                raise SourceError(
+                    f"{self.location.address}: {key!r:.80} is a link to another file, which is not followed"
+                )
             # AnnData writes None as a dataset without a shape.
             if item is None or getattr(item, "shape", ()) is None:
                 return None

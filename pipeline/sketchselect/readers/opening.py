@@ -38,6 +38,8 @@ from sketchselect.readers.dask import (
     LazyIndex,
     encoded_frame,
     frame_rows,
+    is_dask,
+    is_dask_frame,
     lazy_identifiers,
     require_known_chunks,
     zarr_as_dask,
@@ -279,6 +281,7 @@ def open_matrix(
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
     kinds = tables.require_encodings(encode) if encode else frozenset()
+    row_order.require_row_order(source, vectors)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -307,7 +310,6 @@ def open_matrix(
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is not used as a feature: {_ROLE}" for name in named)
         return matrix
-    arrays.require_row_order(source, vectors)
     source, beside = arrays.without_columns(source, local_names(vectors))
     if feature_names is not None and isinstance(source, Matrix):
         raise BadParameter("feature_names go with a source; this matrix was opened before")
@@ -463,9 +465,9 @@ def _open_object(
                 f'this matrix was opened with nonfinite="{source.nonfinite}"; open its source again to change that'
             )
         return source
-    if arrays.is_dask(source):
+    if is_dask(source):
         return DaskMatrix(source, source_id, policy)
-    if arrays.is_dask_frame(source):
+    if is_dask_frame(source):
         if source.ndim != 2:
             raise SourceError("Dask series: a matrix has two dimensions; make a data frame of it, X.to_frame()")
         require_distinct(as_names(source.columns, len(source.columns)), "data frame of Dask")
@@ -575,7 +577,7 @@ def open_vector(
         vector.beside = {}
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
             vector = tables.Labels(vector)
-    elif arrays.is_dask(source := frame_rows(source) if arrays.is_dask_frame(source) else arrays.unwrapped(source)):
+    elif is_dask(source := frame_rows(source) if is_dask_frame(source) else arrays.unwrapped(source)):
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
     else:
@@ -737,21 +739,24 @@ def _misspelt_first(vectors: Vectors, place: str, columns: Callable[[], Any], *,
     try:
         yield
     except SourceError:
-        names: Any = ()
-        if local_names(vectors):
+        names, texts = list[str](), local_names(vectors)
+        if texts:
             with contextlib.suppress(SourceError):  # of a damaged file, which the refusal names
-                names = columns()
-        _require_spelt(vectors, place, names, every=every)
+                names = [name for name in columns() if isinstance(name, str)]
+        for text in texts:
+            nearest, is_path = _nearest(text, names), os.path.exists(text) or bool(os.path.splitext(text)[1])
+            if text not in names and (nearest or (every and names and not is_path)):
+                raise SourceError(_called(text, vectors) + _no_column(text, place, nearest, names)) from None
         raise
 
 
-def _require_spelt(vectors: Vectors, place: str, columns: Any, *, every: bool = True) -> None:
-    """Raise for a target or weight that is no column of a table and no path of a file, where columns have names."""
+def _require_spelt(vectors: Vectors, columns: Any) -> None:
+    """Raise for a target or weight that is no column of a frame, and no path of a file, where columns have names."""
     names = [name for name in columns if isinstance(name, str)]
     for text in local_names(vectors) if names else ():
         nearest = _nearest(text, names)
-        if text not in names and (nearest or (every and not os.path.splitext(text)[1])):
-            raise SourceError(_called(text, vectors) + _no_column(text, place, nearest, names)) from None
+        if text not in names and not os.path.exists(text) and (nearest or not os.path.splitext(text)[1]):
+            raise SourceError(_called(text, vectors) + _no_column(text, "the data frame", nearest, names))
 
 
 def _vector_beside(
@@ -904,7 +909,7 @@ def open_features(
     if is_array_like(X):
         from sklearn.utils.validation import validate_data
 
-        arrays.require_row_order(X, vectors)
+        row_order.require_row_order(X, vectors)
         if not (isinstance(X, (np.ndarray, Sequence)) or issparse(X) or arrays.is_pandas(X)):
             X = arrays.as_array(X, "X")  # scikit-learn, too, would take no notice of a mask
         elif issparse(X) and X.ndim == 2 and X.format != "csr":
@@ -922,7 +927,7 @@ def open_features(
             rows = table.frame
             with _misspelt_first(vectors, "the data frame", lambda: X.columns):
                 arrays.require_numbers(rows, encode)
-            _require_spelt(vectors, "the data frame", X.columns)
+            _require_spelt(vectors, X.columns)
         finite = checks.pop("ensure_all_finite", True)
         values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", ensure_all_finite=False, **checks)
         if finite:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from sketchselect.linalg.validation import Array
-from sketchselect.readers import arrays
-from sketchselect.readers.dask import as_dask, as_dask_rows
+from sketchselect.readers.arrays import eager_frame, is_anndata, is_mudata, is_pandas, is_xarray, unwrapped, variable_of
+from sketchselect.readers.dask import as_dask, as_dask_rows, is_dask, is_dask_frame
 from sketchselect.readers.opening import local_names
 
 
 def lazy_rows(source: Any, matrix: Any) -> Any | None:
     """Return the rows of an opened source as a Dask array if the user gave a Dask collection, else None."""
-    return matrix.dask_rows() if arrays.is_dask(arrays.unwrapped(source)) or arrays.is_dask_frame(source) else None
+    return matrix.dask_rows() if is_dask(unwrapped(source)) or is_dask_frame(source) else None
 
 
 def like_rows(
@@ -57,15 +57,15 @@ def like_rows(
     >>> like_rows([[1.0], [2.0]], np.array([1, 0]), names=["cluster"])
     array([1, 0])
     """
-    if arrays.is_dask_frame(source):
+    if is_dask_frame(source):
         return values if lazy is None else as_dask_rows(source, values, names, lazy.chunks[0])
-    if arrays.is_anndata(source) or arrays.is_mudata(source):
-        data = next(iter(source.mod.values())) if arrays.is_mudata(source) else source  # of MuData the only modality
+    if is_anndata(source) or is_mudata(source):
+        data = next(iter(source.mod.values())) if is_mudata(source) else source  # of MuData the only modality
         return _frame_like(data.obs, values, names or ((None,) if values.ndim == 1 else None))
     if lazy is not None and isinstance(values, np.ndarray):
         values = as_dask(values, lazy)
-    if arrays.is_xarray(source):
-        return _data_array(arrays.variable_of(source), values, names, dimension)
+    if is_xarray(source):
+        return _data_array(variable_of(source), values, names, dimension)
     return _frame_like(source, values, names)
 
 
@@ -79,7 +79,7 @@ def target_names(y: Any, title: str | None = None) -> tuple[Any, ...] | None:
     if isinstance(y, (str, os.PathLike)):
         names = local_names([y])
         return (title or names[0].rpartition("/")[2],) if names else (None,)
-    if y is None or arrays.is_dask(y) or isinstance(y, np.ndarray):
+    if y is None or is_dask(y) or isinstance(y, np.ndarray):
         return None
     if hasattr(y, "columns"):
         return tuple(y.columns)
@@ -91,7 +91,7 @@ def _frame_like(source: Any, values: Any, names: Sequence[Any] | None) -> Any:
     if names is None or isinstance(source, (np.ndarray, list, tuple)):
         return values
     # No column of pandas is needed, and narwhals would refuse two of one name.
-    frame = arrays.eager_frame(source.iloc[:, :0] if arrays.is_pandas(source) else source)
+    frame = eager_frame(source.iloc[:, :0] if is_pandas(source) else source)
     if frame is None:
         return values
     import narwhals
@@ -101,7 +101,7 @@ def _frame_like(source: Any, values: Any, names: Sequence[Any] | None) -> Any:
         out = narwhals.from_numpy(values, texts, backend=frame.implementation).to_native()
     else:
         out = narwhals.new_series(texts[0], values, backend=frame.implementation).to_native()
-    if arrays.is_pandas(source):
+    if is_pandas(source):
         out.index = source.index
         if values.ndim == 1:
             out.name = names[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unicodedata import normalize
 
@@ -14,7 +14,7 @@ import numpy as np
 from sketchselect._text import counted, key_without
 from sketchselect.errors import SourceError, warn
 from sketchselect.linalg.validation import Array
-from sketchselect.readers.arrays import ArrayVector, is_count
+from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import Matrix, Vector, row_texts
 from sketchselect.readers.tables import LEAST_COUNTED, is_missing_field, may_be_identifier, numbers_rows
 
@@ -383,6 +383,58 @@ def same_names(ours: Array, theirs: Array) -> bool:
     return all(are_names("id", entries) for entries in (ours, theirs)) and _have_same(
         *_compared(ours.astype(str).tolist(), theirs.astype(str).tolist())
     )
+
+
+def require_row_order(source: Any, vectors: Any) -> None:
+    """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
+
+    Entries belong to rows by place, as in scikit-learn. A Series and a data frame of Dask with the same divisions, or
+    both without, are taken to be in the same order. An index that pandas numbered names no rows: there is a
+    warning if the Series has its numbers in another order.
+
+    `vectors`: The Series and others by name.
+    """
+    index: Any = getattr(source, "obs_names" if hasattr(source, "obs_names") else "index", None)
+    for name, values in vectors.items() if isinstance(vectors, Mapping) else ():
+        other: Any = getattr(values, "index", None)
+        if hasattr(other, "compute"):  # of a Series of Dask
+            if getattr(source, "divisions", None) == values.divisions:
+                continue
+            other = other.compute()
+        if hasattr(index, "compute") and hasattr(other, "equals") and not is_count(other):
+            index = index.compute()  # of a data frame of Dask
+        if not (hasattr(index, "equals") and hasattr(other, "equals")) or len(index) != len(other):
+            continue
+        if is_count(other) or index.equals(other):
+            continue
+        if _moved(index, other):
+            if is_count(index):
+                warn(
+                    f"{name}: its index has the numbers of X's rows in another order, and entries belong to rows by "
+                    f"place; if the places are right, give {name}.to_numpy(), else {name}.loc[X.index]"
+                )
+                continue
+            raise SourceError(
+                f"{name}: its index has the rows in another order than that of X, and entries belong to rows by place; "
+                f"give {name}.loc[X.index], or {name}.to_numpy() if the places are right"
+            )
+
+
+def is_count(index: Any) -> bool:
+    """Return whether pandas numbered the rows; a range with a name is one that somebody set."""
+    return type(index).__name__ == "RangeIndex" and index.name is None
+
+
+def _moved(index: Any, other: Any) -> bool:
+    """Return whether an index has the names of another in other places: half of them, or all where pandas made them."""
+    if not index.is_unique:
+        return False
+    if is_count(index):
+        return not index.difference(other).size
+    ours, theirs = (list(map(str, each.tolist())) for each in (index, other))
+    known = set(ours)
+    is_half = 2 * len(known & set(theirs)) >= len(ours)
+    return is_half and any(a != b and b in known for a, b in zip(ours, theirs, strict=True))
 
 
 def _number(text: str) -> str:

@@ -7,7 +7,6 @@ what a code stands for is looked up where the level first occurs.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -432,6 +431,8 @@ def _days(column: Any, place: str) -> Floats:
 
 def column_of_times(values: Iterable[Any]) -> Array:
     """Return objects as times where they are dates (those with a zone in UTC), as they are where some are not."""
+    import datetime
+
     entries = [None if is_absent(value) else value for value in values]
     if not all(entry is None or isinstance(entry, datetime.date) for entry in entries):
         return np.array(entries, dtype=object)
@@ -455,6 +456,8 @@ def kind_of(dtype: Any, column: Any) -> str | None:
         return "text"
     if kind != "O":
         return None
+    import datetime
+
     values = [value for value in column if not is_absent(value)]
     if values and all(isinstance(value, datetime.date) for value in values):
         return "dates"

@@ -263,7 +263,10 @@ class CsvRows:
         """Raise `SourceError` if the first line under the names has text where the next has numbers, and no number."""
         if self._header is None or self.n_rows < 2:
             return
-        records = self._first_rows(2)
+        with _opened(self._location) as file:
+            rest = itertools.islice(file, self._n_lines_of_names, None)
+            lines = list(itertools.islice(rest, _LINES_OF_HEAD))
+            records = [fields for _, fields, _ in self._records(lines, rest, self._n_lines_of_names)][:2]
         if len(records) < 2 or any(map(self._is_number, records[0])):
             return
         units = [field.strip() for field in records[0]]
@@ -285,7 +288,11 @@ class CsvRows:
         """
         if "," in (self._separator, self.decimal):
             return
-        fields = [field.strip() for row in self._first_rows(1) for j, field in enumerate(row) if j not in apart]
+        with _opened(self._location) as file:
+            rest = itertools.islice(file, self._n_lines_of_names, None)
+            lines = list(itertools.islice(rest, _LINES_OF_HEAD))
+            first = next(self._records(lines, rest, self._n_lines_of_names), None)
+        fields = [] if first is None else [field.strip() for j, field in enumerate(first[1]) if j not in apart]
         commas = sum("," in field and bool(_DECIMAL_COMMA.fullmatch(field)) for field in fields)
         if 2 * commas > len(fields):
             raise SourceError(
@@ -293,14 +300,6 @@ class CsvRows:
                 'with decimal="," (--decimal ,) if these are decimal commas, or write decimal points: '
                 f'pandas.read_csv(..., sep={self._separator!r}, thousands=",") reads thousands'
             )
-
-    def _first_rows(self, n_rows: int) -> list[list[str]]:
-        """Return the fields of the first rows under the names of the columns."""
-        with _opened(self._location) as file:
-            rest = itertools.islice(file, self._n_lines_of_names, None)
-            lines = list(itertools.islice(rest, _LINES_OF_HEAD))
-            records = itertools.islice(self._records(lines, rest, self._n_lines_of_names), n_rows)
-            return [fields for _, fields, _ in records]
 
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.

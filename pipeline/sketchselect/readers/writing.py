@@ -501,7 +501,7 @@ def _warn_of_lost_names(matrix: Matrix, source: Any) -> None:
     ]
     title = next((title for title in titles if title and not title.startswith("__index_level_")), None)
     # Dates, several levels, and missing names without a title; pandas sets a range by itself.
-    is_untitled = matrix.in_memory and arrays.is_pandas(source) and not arrays.is_count(source.index)
+    is_untitled = matrix.in_memory and arrays.is_pandas(source) and not row_order.is_count(source.index)
     if any(titles) or is_untitled:
         which = "the index" if title is None else f"the index {title!r:.80}"
         cure = "a job that reads the table itself has the names"

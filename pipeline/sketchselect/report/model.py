@@ -64,11 +64,10 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
     terms = counted(n_terms, "term", count) if model["expanded"] else count(n_terms)
     size = f"{terms} of {counted(n_columns, 'column', count)}"
     is_gaussian = model.get("family", "gaussian") == "gaussian"
-    explanation = " ".join(filter(None, (describe_model(model), _wrong_words(model))))
     if model["task"] == "classification" and is_gaussian:
         classes = "two classes" if n_outputs == 1 else f"{count(n_outputs)} classes"
         statement = f"{size} {'tells' if n_terms == 1 else 'tell'} the {classes} apart"
-        return statement + _wrong_share(model), explanation
+        return statement + _wrong_share(model), " ".join(filter(None, (describe_model(model), _wrong_words(model))))
     spread = "target’s variance" if is_gaussian else "target’s deviance"
     share, where = model["explained_held_out"], f"of the {spread} in held-out rows"
     if share is None:
@@ -77,7 +76,7 @@ def headline_of(model: Mapping[str, Any], n_columns: int) -> tuple[str, str]:
         return f"{size} chosen for the target", "The target does not vary, so there is nothing to explain."
     verb = "explains" if n_terms == 1 else "explain"
     statement = f"{size} {verb} {percent(max(share, 0.0))} {where}"
-    return statement + _wrong_share(model), explanation
+    return statement + _wrong_share(model), " ".join(filter(None, (describe_model(model), _wrong_words(model))))
 
 
 def _wrong_share(model: Mapping[str, Any]) -> str:

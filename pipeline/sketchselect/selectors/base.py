@@ -23,6 +23,7 @@ from sketchselect._text import counted, html_table, number
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, Incompatible, NoData, WillNotFit, warn
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
+from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import (
     PassOptions,
     PreparedKeywords,
@@ -31,14 +32,7 @@ from sketchselect.execution.engine import (
     require_unchanged,
     source_identities,
 )
-from sketchselect.execution.estimators import (
-    UserEstimator,
-    check_batch,
-    check_run,
-    fit_options,
-    run_options,
-    with_callbacks,
-)
+from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
 from sketchselect.linalg.csr import take_columns, varying_columns
 from sketchselect.linalg.parameters import check_declared, inherit_parameters

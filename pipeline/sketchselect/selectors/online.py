@@ -11,8 +11,8 @@ import numpy as np
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, WillNotFit, warn
 from sketchselect.execution import Engine, Source, summarize_source
+from sketchselect.execution.client import check_batch
 from sketchselect.execution.engine import FitKeywords, PassOptions, require_unchanged, source_identities
-from sketchselect.execution.estimators import check_batch
 from sketchselect.execution.plan import library_nbytes
 from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.parameters import NotNegative, SeedNumber, Share, Size, number

@@ -19,20 +19,15 @@ from sketchselect._sklearn import (
 from sketchselect._text import counted
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, warn
 from sketchselect.execution import Block, Source, summarize_source
+from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords, map_blocks
-from sketchselect.execution.estimators import (
-    UserEstimator,
-    check_batch,
-    check_run,
-    fit_options,
-    run_options,
-    with_callbacks,
-)
+from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.linalg.parameters import Count, SketchSize, check_declared
 from sketchselect.linalg.spectrum import gram_rounding, subspace_angle
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
-from sketchselect.readers.arrays import is_dask, unwrapped
+from sketchselect.readers.arrays import unwrapped
+from sketchselect.readers.dask import is_dask
 from sketchselect.readers.opening import open_features
 from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import require_more_rows, sketch_size

@@ -23,8 +23,8 @@ from sketchselect._sklearn import clone
 from sketchselect._text import counted, did_you_mean, first_names, html_table
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, SourceError
 from sketchselect.execution import Checkpoint, Progress, Reduction, Statistics, make_progress, open_engine
+from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions, run_plan, source_identities, source_partitions, with_nodes
-from sketchselect.execution.estimators import as_checkpoint
 from sketchselect.execution.plan import Plan, projection, require_fit
 from sketchselect.execution.points import ScanPlan, ScanTree
 from sketchselect.execution.source import Source

@@ -18,7 +18,7 @@ from sketchselect.linalg import agreement
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.csr import as_csr, densify, require_ordinary, row_pieces, stays_sparse, take_rows
 from sketchselect.linalg.kmeans.assignment import ClusterSums, farthest, merge_sums, sparse_label_sums
-from sketchselect.linalg.kmeans.lloyd import RowMemory, assign_and_sum, label_sums
+from sketchselect.linalg.kmeans.lloyd import RowMemory
 from sketchselect.linalg.validation import (
     Array,
     Floats,
@@ -149,22 +149,26 @@ class CentroidSums(Summary[CentroidRecord]):
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> CentroidRecord:
         if self.centers is None:
+            from sketchselect.linalg.kmeans import lloyd
+
             none = np.zeros(0, dtype=np.int64)
             if is_csr(block):
                 sums = sparse_label_sums(block, targets, self.n_clusters, weights, start)
             else:
-                sums = label_sums(block, targets, self.n_clusters, weights)
+                sums = lloyd.label_sums(block, targets, self.n_clusters, weights)
             return self._record_of(block, sums, none, np.zeros(0), start)
         return self._assigned(block, start, weights)[1]
 
     def _assigned(
         self, block: Any, start: int | Array, weights: Floats | None, memory: RowMemory | None = None
     ) -> tuple[NDArray[np.int32], CentroidRecord]:
+        from sketchselect.linalg.kmeans import lloyd
+
         assert self.centers is not None
         self._require_width(block.shape[1])
         if is_csr(block):
             require_ordinary(block, start)
-        labels, distances, sums = assign_and_sum(block, self.centers, weights, memory=memory)
+        labels, distances, sums = lloyd.assign_and_sum(block, self.centers, weights, memory=memory)
         rows = start.astype(np.int64) if isinstance(start, np.ndarray) else None
         far = farthest(distances if weights is None else distances * (weights > 0), rows, self.n_clusters)
         return labels, self._record_of(block, sums, far, distances[far], start)

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,13 +19,17 @@ from numpy.typing import ArrayLike
 from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.comoments import centered_gram, mean_rounding, merge_means, sparse_gram
 from sketchselect.linalg.csr import PIECE_VALUES, densify
-from sketchselect.linalg.panel_columns import NoPanels, PanelDirections, PanelRows, Panels, View
 from sketchselect.linalg.shrink import shrink, shrink_block, shrink_parts
-from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, SketchPanel, Total, joined, shrink_sparse
-from sketchselect.linalg.spectrum import About, Directions, row_directions, symmetric_directions
+from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
+from sketchselect.linalg.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import PIECE_ROWS, Array, Floats, is_csr, require_positive
 from sketchselect.summaries.base import Context, DecayingSummary, SparseRows, Summary, register
+
+if TYPE_CHECKING:
+    from sketchselect.linalg.panel_columns import PanelDirections, PanelRows, Panels
+    from sketchselect.linalg.sparse_shrink import SketchPanel, Total
+    from sketchselect.linalg.spectrum import About
 
 EXACT_COLUMNS_PER_ROW = 15
 EXACT_COLUMNS = 2048
@@ -155,6 +159,8 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     def in_panels(self, total: Total, panels: Panels) -> PanelledDirections:
         """Return the summary of a sketch whose panels stay where they are."""
+        from sketchselect.linalg.panel_columns import PanelRows
+
         mean, squares = (np.concatenate(panels.map(attrgetter(name))) for name in ("mean", "squares"))
         rows: Any = PanelRows(panels, total.norms.size)
         record = DirectionsRecord(
@@ -168,6 +174,8 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     def of_panels(self, total: Total, panels: Iterator[SketchPanel], n_features: int) -> Self:
         """Return the summary of a sketch in panels."""
+        from sketchselect.linalg.sparse_shrink import joined
+
         rows, mean, squares = joined(panels, n_features, total.norms.size)
         gram = np.zeros((0, 0))
         return self._with(
@@ -434,6 +442,8 @@ class PanelledDirections(FrequentDirections):
 
     @cached_property
     def _gathered(self) -> FrequentDirections:
+        from sketchselect.linalg.sparse_shrink import joined
+
         rows, _, _ = joined(self.panels.drained(), self.n_features, self.height)
         return FrequentDirections(self.size)._with(replace(self._panelled, rows=rows), self.context)
 
@@ -443,6 +453,8 @@ class PanelledDirections(FrequentDirections):
         return super()._with(record, context)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        from sketchselect.linalg.panel_columns import NoPanels
+
         return super().__reduce_ex__(protocol) if isinstance(self.panels, NoPanels) else (copy, (self._gathered,))
 
     def whole(self) -> FrequentDirections:
@@ -454,6 +466,8 @@ class PanelledDirections(FrequentDirections):
 
         A sketch that was put together already is returned whole.
         """
+        from sketchselect.linalg.panel_columns import NoPanels, PanelRows
+
         if "_gathered" in self.__dict__ or isinstance(self.panels, NoPanels):
             return cast(FrequentDirections, self.__dict__.get("_gathered", self))
         rows: Any = PanelRows(NoPanels(self.panels.edges, why), self.height)
@@ -472,6 +486,8 @@ class PanelledDirections(FrequentDirections):
         return self._panel_directions("zero")
 
     def _panel_directions(self, about: About) -> PanelDirections:
+        from sketchselect.linalg.panel_columns import PanelDirections, View
+
         return PanelDirections.of(self.panels, View(about, self.weight))
 
     @property

@@ -6,25 +6,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sketchselect._text import first_names
 from sketchselect.cluster.certificates.certificate import Certificate, closer_one, strongest
 from sketchselect.errors import ConfigError, warn
-from sketchselect.execution import summarize_source
 from sketchselect.job.load import check_select, load_job, make_selector, method_parameters
-from sketchselect.job.schema import SelectSettings
 from sketchselect.location import is_url
-from sketchselect.selectors import METHODS, AutoSelector, Selection
-from sketchselect.summaries import Folds, Summary
+from sketchselect.selectors import METHODS
 from sketchselect.workflow.folder import claim, read_manifest
-from sketchselect.workflow.job import run, run_config
-from sketchselect.workflow.session import open_session, require_apart
-from sketchselect.workflow.stages import columns as column_stage
 from sketchselect.workflow.tables import csv_text, read_selection
 from sketchselect.workflow.verify import complete, require_digests
+
+if TYPE_CHECKING:
+    from sketchselect.job.schema import SelectSettings
+    from sketchselect.selectors import Selection
+    from sketchselect.summaries import Summary
 
 FOLDS = 5
 """Folds of the rows; leaving out each once measures the stability of the columns."""
@@ -157,6 +156,8 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
 
     `overrides`: Settings ``section.key=value`` of the jobs.
     """
+    from sketchselect.workflow.job import run
+
     for target in targets:
         if not Path(target).exists():
             hint = f"; it is a method: --methods {target} runs the job with it" if target in METHODS else ""
@@ -252,6 +253,13 @@ def compare_methods(
     All methods select from the summary of one pass, and without a fold of the rows from that of another one; each with
     the job's tolerance, and those of its parameters that the method has and that do not change the summary.
     """
+    from sketchselect.execution import summarize_source
+    from sketchselect.selectors import AutoSelector
+    from sketchselect.summaries import Folds
+    from sketchselect.workflow.job import run_config
+    from sketchselect.workflow.session import open_session, require_apart
+    from sketchselect.workflow.stages import columns as column_stage
+
     config = load_job(job, overrides)
     if learning := [name for name in methods if name in METHODS and METHODS[name]().uses_target]:
         raise ConfigError(

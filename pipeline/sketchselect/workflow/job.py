@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import counted, first_names, format_seconds, html_table
-from sketchselect._version import __version__
 from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError, DamagedFile, Interrupted, NotOurFolder, SourceError, WillNotFit
 from sketchselect.job.load import job_toml, load_job
@@ -27,7 +26,7 @@ from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url
 from sketchselect.selectors import Selection
 from sketchselect.summaries import ColumnStats, pick
-from sketchselect.workflow.assignment import ASSIGNMENT_FILE, assignment_json, write_annotations
+from sketchselect.workflow.assignment import ASSIGNMENT_FILE, assignment_json
 from sketchselect.workflow.folder import (
     FORMAT,
     MARKER,
@@ -313,6 +312,8 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     if (rules := assignment_json(session, results)) is not None:
         session.folder.write(ASSIGNMENT_FILE, rules)
     if session.config.output.anndata:
+        from sketchselect.workflow.assignment import write_annotations
+
         write_annotations(session, results)
     else:
         session.folder.discard(("annotations.h5ad",))
@@ -331,14 +332,21 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     elsewhere = None if place is False or place == "auto" or is_url(place) else Path(place)
     with contextlib.suppress(OSError):
         session.folder.collect_checkpoints(elsewhere)
-    result = RunResult(session.folder.path, results.selection, model=results.model, manifest=content)
-    if (clustering := results.clustering) is not None:
-        result = replace(result, labels=clustering.labels, centers=clustering.centers, inertia=clustering.inertia)
-    if (evaluation := results.evaluation) is not None:
-        result = replace(result, objective=evaluation.objective, certificates=evaluation.certificates)
-        if (agreement := evaluation.agreement) is not None:
-            result = replace(result, nmi=agreement.nmi, nmi_all_columns=agreement.nmi_all_columns)
-    return result
+    evaluation, clustering = results.evaluation, results.clustering
+    agreement = None if evaluation is None else evaluation.agreement
+    return RunResult(
+        folder=session.folder.path,
+        selection=results.selection,
+        labels=None if clustering is None else clustering.labels,
+        centers=None if clustering is None else clustering.centers,
+        inertia=None if clustering is None else clustering.inertia,
+        objective=None if evaluation is None else evaluation.objective,
+        certificates=() if evaluation is None else evaluation.certificates,
+        nmi=None if agreement is None else agreement.nmi,
+        nmi_all_columns=None if agreement is None else agreement.nmi_all_columns,
+        model=results.model,
+        manifest=content,
+    )
 
 
 def _other_columns(preset: Selection, session: Session) -> ConfigError:
@@ -362,6 +370,8 @@ PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distribu
 
 def versions() -> dict[str, str]:
     """Return the versions that may matter to a result."""
+    from sketchselect._version import __version__
+
     by_name = {"sketchselect": __version__, "python": platform.python_version(), "platform": platform.platform()}
     by_name.update({name: metadata.version(name) for name in PACKAGES})
     by_name["blas"] = "; ".join(blas_builds())

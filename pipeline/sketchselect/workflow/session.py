@@ -46,26 +46,11 @@ from sketchselect.errors import (
     SketchSelectError,
     SourceChanged,
 )
-from sketchselect.execution import (
-    Checkpoint,
-    Engine,
-    LocalEngine,
-    PassOptions,
-    Result,
-    Source,
-    Statistics,
-    fit_steps,
-    make_progress,
-    open_engine,
-    source_partitions,
-)
 from sketchselect.job.load import LOCAL_CLUSTER_KEYS, estimator, in_words_of_job
 from sketchselect.job.schema import ClusterSettings, ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
-from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import Floats, Labels
 from sketchselect.location import FULL, is_within, local_path, locate, unwritable, write_atomically
-from sketchselect.prepare import Step, columns_after, encodings, resolve
 from sketchselect.readers import (
     DEFAULT_PARTITION_BYTES,
     Matrix,
@@ -79,13 +64,17 @@ from sketchselect.readers.base import require_few_dropped
 from sketchselect.readers.opening import ROW_NAMES, format_of, is_converted_table
 from sketchselect.readers.row_order import names_in_unread
 from sketchselect.readers.tables import ENCODINGS, different_columns, doubts_of, may_be_identifier
-from sketchselect.selectors import METHODS, BaseSelector, Selection
-from sketchselect.summaries import BlockBound, CentroidSums, RowSample, StepStatistics, Summary, codec
+from sketchselect.selectors.registry import METHODS
+from sketchselect.summaries import CentroidSums, RowSample, codec
 from sketchselect.workflow.folder import PUBLISHED, OutputFolder, open_folder
 from sketchselect.workflow.tables import column_title
 
 if TYPE_CHECKING:
+    from sketchselect.execution import Engine, PassOptions, Result, Source, Statistics
+    from sketchselect.prepare import Step
+    from sketchselect.selectors import BaseSelector, Selection
     from sketchselect.selectors.timelines import Periods
+    from sketchselect.summaries import BlockBound, StepStatistics, Summary
 
 VERSION = f"{__version__}/{KERNEL_VERSION}"
 """Version string in fingerprints."""
@@ -98,6 +87,8 @@ def engine_for(
 
     `progress`: Told of waiting for workers.
     """
+    from sketchselect.execution import open_engine
+
     if client is not None:
         return open_engine(client, progress=progress)
     security = None
@@ -124,6 +115,8 @@ WIDE_COLUMNS = 1 << 16
 
 def suits_threads(source: Source, partition_bytes: int | str | None = None) -> bool:
     """Return whether to start worker processes would take longer than the passes: all rows are one partition."""
+    from sketchselect.execution.engine import source_partitions
+
     source = replace(source, takes_sparse=True)
     if source.is_sparse and source.matrix.shape[1] > WIDE_COLUMNS:
         return False
@@ -152,6 +145,7 @@ def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     The bits are the same; the data are then read once and cached, instead of once per iteration.
     """
     from sketchselect.cluster.kmeans.passes import CACHED_SHARE
+    from sketchselect.execution import LocalEngine
 
     if engine.memory_limit is None:
         return engine
@@ -218,6 +212,8 @@ class Session:
     @cached_property
     def matrix(self) -> Matrix:
         """The source, opened and screened."""
+        from sketchselect.prepare import encodings, resolve
+
         # Not `steps`: those of the method depend on the target, which may be a column of this matrix.
         return self.matrix_with(encodings(resolve(self.config.prepare.entries)))
 
@@ -274,6 +270,8 @@ class Session:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Prepare steps: the job's, then further steps of the method; fitted by the first stage."""
+        from sketchselect.prepare import resolve
+
         return resolve(self.config.prepare.entries, self.selector.prepare_steps())
 
     def prepare_with(self, entries: Sequence[str]) -> None:
@@ -290,6 +288,8 @@ class Session:
 
     def fit_with(self, statistics: Summary[Any]) -> None:
         """Fit the steps with statistics that exist already; the source is not read."""
+        from sketchselect.execution import LocalEngine, PassOptions, fit_steps
+
         fit = fit_steps(self.source, PassOptions(LocalEngine(kind="serial")), statistics=statistics)
         self.steps, self.statistics = fit.steps, fit.statistics
 
@@ -301,11 +301,15 @@ class Session:
     @property
     def n_columns(self) -> int:
         """Columns of the prepared rows."""
+        from sketchselect.prepare import columns_after
+
         return columns_after(self.steps, self.matrix.shape[1])
 
     @property
     def source(self) -> Source:
         """The prepared rows, all columns, and the target of a method that learns from one."""
+        from sketchselect.execution import Source
+
         target = self.target if self.selector.uses_target else None
         return Source(self.matrix, target, None, self.steps, in_double=self.selector.needs_double)
 
@@ -327,6 +331,8 @@ class Session:
     @property
     def rows(self) -> Source:
         """The prepared rows, all columns, without a target."""
+        from sketchselect.execution import Source
+
         return Source(self.matrix, None, None, self.steps)
 
     @property
@@ -443,6 +449,8 @@ class Session:
     @property
     def pass_options(self) -> PassOptions:
         """Options of every pass of the job."""
+        from sketchselect.execution import Checkpoint, PassOptions
+
         execution = self.config.execution
         checkpoint = None
         if execution.checkpoint is not False:
@@ -642,6 +650,7 @@ def open_session(
     the results of earlier runs in the output folder; with `read_only` nothing is written to it, not even a lock.
     Raises `ConfigError` or `SourceError` or `NotOurFolder` or `RunInProgress` before anything is started.
     """
+    from sketchselect.execution import make_progress
     from sketchselect.execution.clusters import require_main_guard
 
     require_main_guard()  # before the folder, which the process that started this worker has in use
@@ -729,6 +738,8 @@ def identifiers(session: Session) -> tuple[str, ...]:
 
 def _kernel_notes(kernel: str) -> Iterator[str]:
     """Yield a note if the job names a kernel of OpenBLAS that this process does not use."""
+    from sketchselect.linalg.threads import blas_builds
+
     builds = blas_builds()
     if kernel not in ("auto", "default") and not any(kernel.casefold() in b.casefold().split() for b in builds):
         yield (

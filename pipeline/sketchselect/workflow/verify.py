@@ -255,7 +255,6 @@ def verify_run(
         source_holds = checks[-1].holds is not False
         checks.append(_build(content["stages"], list(session.engine.build())))
         same_build = checks[-1].holds is True
-        other_bits = None, "other rows or libraries give other bits"
         with _checking(checks, "preparation") as add:
             if not session.is_prepared and session.statistics is None:
                 session.fit_with(codec.load(path / columns.STEPS_FILE))  # As the run fitted the steps
@@ -264,15 +263,24 @@ def verify_run(
             add(same, steps if same else f"{steps}; the run's are {', '.join(content['prepare'])}")
         with _checking(checks, "summary.sks") as add:
             summary = columns.load_summary(session)
-            add(*(_read_again(session, summary) if source_holds and same_build else other_bits))
+            if not (source_holds and same_build):
+                add(None, "other rows or libraries give other bits")
+            else:
+                add(*_read_again(session, summary))
         with _checking(checks, "selection"):
             _selection(session, content, same_build, lambda name, *outcome: checks.append(Check(name, *outcome)))
         if "features.zarr" in content["files"]:
             with _checking(checks, "features.zarr") as add:
-                add(*(_features(session) if source_holds and same_build else other_bits))
+                if not (source_holds and same_build):
+                    add(None, "other rows or libraries give other bits")
+                else:
+                    add(*_features(session))
         if "objective" in content:
             with _checking(checks, "objective") as add:
-                add(*(_objective(session, content) if source_holds else (None, "it needs the rows unchanged")))
+                if not source_holds:
+                    add(None, "it needs the rows unchanged")
+                else:
+                    add(*_objective(session, content))
             with _checking(checks, "centers.zarr") as add:
                 if "features.zarr" not in content["files"] or "reassigned" in content:
                     add(None, "it takes the features, and labels that no reassignment changed")

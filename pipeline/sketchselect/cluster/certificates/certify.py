@@ -27,8 +27,8 @@ from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source, fitted_source, make_progress, open_engine
 from sketchselect.execution.api import open_source
+from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.estimators import as_checkpoint
 from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.summaries import SPECTRAL_KINDS, BlockBound, Bundle, FrequentDirections, Summary, pick, pick_spectrum
 

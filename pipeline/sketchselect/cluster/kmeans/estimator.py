@@ -32,6 +32,7 @@ from sketchselect.cluster.kmeans.lloyd import (
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter, warn
+from sketchselect.execution.client import check_batch, check_run, fit_options, run_options
 from sketchselect.execution.engine import (
     PreparedKeywords,
     RunKeywords,
@@ -39,15 +40,7 @@ from sketchselect.execution.engine import (
     source_identities,
     source_partitions,
 )
-from sketchselect.execution.estimators import (
-    UserEstimator,
-    check_batch,
-    check_run,
-    fit_options,
-    fit_tasks,
-    run_options,
-    with_callbacks,
-)
+from sketchselect.execution.estimators import UserEstimator, fit_tasks, with_callbacks
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction
@@ -55,7 +48,8 @@ from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows, lift_of, principal_plane
 from sketchselect.linalg.validation import Floats, Labels, as_weights, require_positive, seed_of, stacked
 from sketchselect.prepare.units import outweighing
-from sketchselect.readers.arrays import is_dask, unwrapped
+from sketchselect.readers.arrays import unwrapped
+from sketchselect.readers.dask import is_dask
 from sketchselect.readers.opening import open_features
 from sketchselect.readers.results import lazy_rows, like_rows
 from sketchselect.readers.writing import destination_of

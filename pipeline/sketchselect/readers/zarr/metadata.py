@@ -231,11 +231,15 @@ def _v3(document: dict[str, Any], address: str) -> ArrayMetadata:
         )
     codecs = [_named(codec) for codec in document["codecs"]]
     grid = _sizes(document["chunk_grid"]["configuration"]["chunk_shape"], 1, address)
-    chunks, inside = grid, list[tuple[str, dict[str, Any]]]()
+    chunks = grid
     _allow((name for name, _ in _flatten(codecs)), address)
-    if codecs and codecs[0][0] == "sharding_indexed":
+    sharded = bool(codecs) and codecs[0][0] == "sharding_indexed"
+    if sharded:
         chunks = _sizes(codecs[0][1]["chunk_shape"], 1, address)
-        inside = [_named(codec) for codec in codecs[0][1]["codecs"]]
+        codecs_inside = [_named(codec) for codec in codecs[0][1]["codecs"]]
+        checksum = any(map(_detects, codecs_inside)) or any(map(_detects, codecs))
+    else:
+        checksum = any(map(_detects, codecs))
     compressors = [name for name, _ in codecs if name not in ("bytes", "transpose", "crc32c")]
     key_name, key_options = _named(document["chunk_key_encoding"])
     separator = key_options.get("separator", "/" if key_name == "default" else ".")
@@ -252,7 +256,7 @@ def _v3(document: dict[str, Any], address: str) -> ArrayMetadata:
         type_name=type_name,
         key_prefix=f"c{separator}" if key_name == "default" else "",
         key_separator=separator,
-        has_checksum=any(map(_detects, (*inside, *codecs))),
+        has_checksum=checksum,
         frame=compressors[0] if len(compressors) == 1 and compressors[0] in ("zstd", "blosc") else "",
         fingerprint=_digest(document, _V3_FIELDS, columns=True),
         layout=_digest(document, _V3_FIELDS, columns=False),

@@ -60,7 +60,7 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.readers.base import Matrix, Partitions
-from sketchselect.selectors.timelines import scan_plan, window_of
+from sketchselect.selectors.timelines import scan_plan
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, RowSample, Summary
 from sketchselect.summaries.frequent_directions import PANEL_NBYTES
 from sketchselect.summaries.moment_panels import ComomentPanel, is_wide_sketch
@@ -871,6 +871,8 @@ class _Walk:
         settings, session = self.config.timeline, self.session
         if settings is None:
             return
+        from sketchselect.selectors.timelines import window_of
+
         description = session.selector.summary_description(session.n_columns)
         work = scan_plan(
             session.selection_source,

@@ -6,7 +6,7 @@ Also the stage that compares numbers of clusters: ``clusters.csv``, and the figu
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sketchselect._progress import ThrottledProgress, give_detail
 from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans, least_squares_metric
 from sketchselect.cluster.kmeans.passes import WeightedColumns, weighted_points
-from sketchselect.cluster.n_clusters import INDICES, ClusterRange, range_of_source
+from sketchselect.cluster.n_clusters import INDICES, range_of_source
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.kmeans.sample import COST_TIE
@@ -26,6 +26,9 @@ from sketchselect.summaries import Bundle, CentroidSums, RowSample, Summary
 from sketchselect.workflow import tables
 from sketchselect.workflow.folder import file_digest, tree_digest
 from sketchselect.workflow.session import VERSION, SampledStart, Session, noted_warnings
+
+if TYPE_CHECKING:
+    from sketchselect.cluster.n_clusters import ClusterRange
 
 Variant = Literal["unweighted", "weighted", "least-squares"]
 

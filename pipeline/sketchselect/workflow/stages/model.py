@@ -148,14 +148,12 @@ class Model:
         path = self.path
         strongest = np.argsort(-np.linalg.norm(self.standardized, axis=1), kind="stable")[:MAX_LISTED]
         columns, lines = path.lines()
-        is_single = self.standardized.shape[1] == 1  # of several targets the norms
-        strengths = self.standardized[:, 0] if is_single else np.linalg.norm(self.standardized, axis=1)
         return {
             "task": self.task,
             "outputs": _outputs(self.classes, self.coefficients.shape[1], self.target),
             "terms": [self.name_of(int(self.terms[j])) for j in strongest],
             "coefficients": self.coefficients[strongest],
-            "strengths": strengths[strongest],
+            "strengths": self._signed()[strongest],
             "intercepts": self.intercepts,
             "n_terms": int(self.terms.size),
             "chosen_by": self.chosen_by,
@@ -176,6 +174,13 @@ class Model:
             "expanded": self.expansion is not None,
             "family": path.family,
         }
+
+    def _signed(self) -> Floats:
+        """Return one number per column: its standardised coefficient, or the norm of several targets'."""
+        if self.standardized.shape[1] == 1:
+            return self.standardized[:, 0]
+        norms: Floats = np.linalg.norm(self.standardized, axis=1)
+        return norms
 
 
 def model_of(selector: BaseSelector, target: str | None = None) -> Model | None:
