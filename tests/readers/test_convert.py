@@ -542,6 +542,55 @@ def test_commas_are_looked_for_in_the_columns_that_are_read_alone(tmp_path):
     ],
     ids=["dates", "levels", "missing", "floats"],
 )
+@pytest.mark.parametrize("kind", ["dask", "arrow"])
+def test_an_index_in_dask_or_arrow_without_a_title_is_not_left_out_in_silence(index, kind, tmp_path):
+    frame = pd.DataFrame(np.eye(3), columns=["x", "y", "z"], index=index)
+    if kind == "dask":
+        module = pytest.importorskip("dask.dataframe")
+        source = module.from_map(lambda part: part, [frame.iloc[:2], frame.iloc[2:]], meta=frame.iloc[:0])
+        cure = "in Dask, frame.map_partitions"
+    else:
+        source, cure = pytest.importorskip("pyarrow").Table.from_pandas(frame), r"frame = table\.to_pandas\(\)"
+    with pytest.warns(UserWarning, match=f"the index, the names of the rows, is not in the store.*{cure}"):
+        assert open_matrix(convert(source, tmp_path / "out.zarr")).row_names is None
+
+
+def test_rows_that_pandas_or_dask_numbered_have_no_names_to_lose(tmp_path):
+    module, pyarrow = pytest.importorskip("dask.dataframe"), pytest.importorskip("pyarrow")
+    frame = pd.DataFrame(np.eye(3), columns=["x", "y", "z"])
+    dated = pyarrow.Table.from_pandas(frame.set_axis(pd.date_range("2024-01-01", periods=3)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for source in (
+            pyarrow.Table.from_pandas(frame),
+            dated.select(["x", "y"]),
+            module.from_pandas(frame, npartitions=2),
+            module.concat([module.from_pandas(frame, npartitions=1)] * 2),
+        ):
+            convert(source, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize("index", [["a", "b", "c"], pd.RangeIndex(5, 8)], ids=["text", "range"])
+def test_a_title_of_an_index_in_arrow_is_said(index, tmp_path):
+    frame = pd.DataFrame(np.eye(3), columns=["x", "y", "id"], index=pd.Index(index, name="id"))
+    table = pytest.importorskip("pyarrow").Table.from_pandas(frame.rename(columns={"id": "z"}))
+    with pytest.warns(UserWarning, match="the index 'id', the names of the rows, is not in the store"):
+        convert(table, tmp_path / "out.zarr")
+    if isinstance(index, pd.RangeIndex):  # a column of the same name is a feature
+        table = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+        assert open_matrix(table).feature_names == ("x", "y", "id")
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.date_range("2024-01-01", periods=3),
+        pd.MultiIndex.from_arrays([["a", "a", "b"], [0, 1, 0]]),
+        pd.Index(["a", None, "b"]),
+        pd.Index([0.5, 1.5, 2.5]),
+    ],
+    ids=["dates", "levels", "missing", "floats"],
+)
 @pytest.mark.parametrize("to_file", [False, True], ids=["frame", "Parquet"])
 def test_an_index_without_a_title_is_not_left_out_in_silence(index, to_file, tmp_path):
     frame = pd.DataFrame(np.eye(3), columns=["x", "y", "z"], index=index)

@@ -406,8 +406,7 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
     whole = []
     table = tables.encoded_narwhals(frame, encode)
     # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
-    schema = getattr(frame.to_native(), "schema", None)
-    index = tables.noted_index(schema, _ADDRESS) if hasattr(type(schema), "pandas_metadata") else ()
+    index = _noted_in_arrow(frame.to_native())
     names = [name for name in frame.columns if name not in index]
     for name in names:
         column = table.frame[name]
@@ -441,6 +440,18 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite, encode: Collection[str]) 
     matrix = ArrayMatrix(out, as_names(names, len(names)), nonfinite, _ADDRESS)
     table.name_levels(matrix, names)
     return matrix
+
+
+def index_in_arrow(table: Any) -> list[str]:
+    """Return the titles of the index of pandas in a table of Arrow; a range without a title only counts the rows."""
+    noted = _noted_in_arrow(table)
+    columns = [entry for entry in noted if isinstance(entry, str) and entry in table.schema.names]
+    return columns + [str(entry["name"]) for entry in noted if not isinstance(entry, str) and entry.get("name")]
+
+
+def _noted_in_arrow(table: Any) -> list[str | dict[str, Any]]:
+    schema = getattr(table, "schema", None)
+    return tables.noted_index(schema, _ADDRESS) if hasattr(type(schema), "pandas_metadata") else []
 
 
 def require_numbers(frame: Any, encode: Collection[str] = ()) -> None:

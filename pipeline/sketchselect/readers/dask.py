@@ -76,7 +76,10 @@ class LazyIndex(Mapping[str, ArrayVector]):
     """The index of a data frame of Dask by its title, computed when it is asked for; tasks need none, and get none."""
 
     def __init__(self, frame: Any) -> None:
-        self._index = frame.index
+        self._index, levels = frame.index, frame._meta.index
+        # Dask numbers the rows of each partition by itself.
+        is_numbered = levels.nlevels == 1 and getattr(levels.dtype, "kind", "O") in "iu"
+        self.has_untitled_names = not is_numbered and all(name is None for name in levels.names)
 
     @cached_property
     def _computed(self) -> Any:

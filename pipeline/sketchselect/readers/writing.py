@@ -372,7 +372,7 @@ def convert(
     out by ``key="-id,outcome"``, which these steps do not take. The first column of the file, if it is text or left
     out, names the rows. Empty fields and NA become NaN. A warning says so. The index of a table of Parquet or pandas,
     one of Dask if it has a title, and the names of the rows of AnnData go into ``obs`` too, but for those that pandas
-    numbered.
+    numbered. A warning names an index that does not: of dates, floats or several levels, or of an Arrow table.
 
     Parameters
     ----------
@@ -498,14 +498,26 @@ def _warn_of_lost_names(matrix: Matrix, source: Any) -> None:
     titles = [
         getattr(matrix.row_names, "name", None),
         *(others if matrix.in_memory or isinstance(others, LazyIndex) else getattr(others, "index", ())),
+        *(in_arrow := arrays.index_in_arrow(source)),
     ]
     title = next((title for title in titles if title and not title.startswith("__index_level_")), None)
+    is_lazy = isinstance(others, LazyIndex) and others.has_untitled_names
     # Dates, several levels, and missing names without a title; pandas sets a range by itself.
     is_untitled = matrix.in_memory and arrays.is_pandas(source) and not row_order.is_count(source.index)
-    if any(titles) or is_untitled:
+    if any(titles) or is_untitled or is_lazy:
         which = "the index" if title is None else f"the index {title!r:.80}"
         cure = "a job that reads the table itself has the names"
-        if title is None:
+        if in_arrow:
+            cure = (
+                "those of a frame of pandas would be where they are text: frame = table.to_pandas(), then "
+                "frame.index = frame.index.map(str)"
+            )
+        elif is_lazy:
+            cure = (
+                "names that are text would be, under a title: in Dask, frame.map_partitions(lambda part: "
+                'part.set_axis(part.index.map(str).rename("row")))'
+            )
+        elif title is None:
             cure = "names that are text would be: in pandas, frame.index = frame.index.map(str)"
         warn(
             f"{matrix.address}: {which}, the names of the rows, is not in the store, so that targets and labels of it "
