@@ -23,7 +23,7 @@ from sketchselect.errors import ChunkReadError, SourceChanged, SourceError
 from sketchselect.execution import summarize
 from sketchselect.readers import convert, open_matrix, open_vector
 from sketchselect.readers.dask import _checked_rows
-from sketchselect.selectors import VarianceSelector
+from sketchselect.selectors import UnivariateSelector, VarianceSelector
 from sketchselect.summaries import Moments
 
 ROWS = np.random.default_rng(0).normal(size=(4000, 20))
@@ -128,7 +128,7 @@ import os
 import numpy as np
 from sketchselect import open_matrix, summarize
 from sketchselect.errors import SourceChanged
-from sketchselect.selectors import VarianceSelector
+from sketchselect.selectors import UnivariateSelector, VarianceSelector
 from sketchselect.summaries import Moments
 
 rows = np.random.default_rng(0).normal(size=(50_000, 20))
@@ -449,3 +449,42 @@ def test_an_hdf5_file_that_the_system_does_not_open_is_not_called_damaged(tmp_pa
     monkeypatch.setattr(h5py, "File", refuse)
     with pytest.raises(SourceError, match=rf"rows\.h5: cannot be read \({reason}.*\); check its permissions"):
         open_matrix(tmp_path / "rows.h5")
+
+
+LABELS_WITH_NUL = ["b", "a", "a\0", "a"] * 10
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        lambda labels: np.array(labels, dtype=object),
+        lambda labels: [label.encode() for label in labels],
+        pd.Series,
+        pd.Categorical,
+        pa.array,
+        lambda labels: pa.array(labels).dictionary_encode(),
+    ],
+    ids=["list", "objects", "bytes", "Series", "categories", "Arrow", "dictionary"],
+)
+def test_a_label_that_ends_with_nul_is_not_taken_for_another(make):
+    # NumPy drops a NUL at the end of a text: "a" and "a\0" had been one class.
+    with pytest.raises(SourceError, match=r"labels: row 2, b?'a\\x00', ends with the character NUL.*; correct it"):
+        open_vector(make(LABELS_WITH_NUL), 40, name="labels")
+    assert open_vector(["b", "a", "\0a"], 3, name="labels").read(0, 3).tolist() == ["b", "a", "\0a"]
+    with pytest.raises(SourceError, match="classes: row 1"):
+        UnivariateSelector().partial_fit(np.eye(3), ["a", "b", "a"], classes=["a", "a\0", "b"])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "zarr"])
+def test_a_label_of_a_file_that_ends_with_nul_is_not_taken_for_another(kind, tmp_path):
+    path = tmp_path / f"y.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"labels": LABELS_WITH_NUL}), path)
+    elif kind == "csv":
+        path.write_text("\n".join(["labels", *LABELS_WITH_NUL]) + "\n")
+    else:
+        array = zarr.create_array(path, shape=(40,), chunks=(40,), dtype=str)
+        array[:] = np.array(LABELS_WITH_NUL, dtype=object)
+    with pytest.raises(SourceError, match=rf"y\.{kind}.*: row 2, 'a\\x00', ends with the character NUL"):
+        open_vector(path, 40, name="labels").read(0, 40)

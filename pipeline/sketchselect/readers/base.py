@@ -96,12 +96,16 @@ def finish(block: Any, address: str) -> Any:
 def as_entries(values: Any, address: str, start: int = 0) -> Array:
     """Return entries of a vector as a canonical array of numbers in native byte order, or of text.
 
-    Missing numbers are NaN. Raises `SourceError` for missing text, naming the row: the first entry is of row `start`.
+    Missing numbers are NaN. Raises `SourceError` for missing text, and text that ends with NUL, naming the row: the
+    first entry is of row `start`.
     """
     array = np.asarray(values)
-    if array.dtype.kind in "OT":
+    if isinstance(values, list) and array.dtype.kind == "U":
+        require_no_nul(values, address, start)
+    elif array.dtype.kind in "OT":
         entries = array.ravel().tolist()
         if all(isinstance(entry, str) for entry in entries):
+            require_no_nul(entries, address, start, math.prod(array.shape[1:]))
             array = np.array(entries, dtype=str).reshape(array.shape)
         else:
             array = _mixed_entries(entries, address, start, array.shape)
@@ -113,6 +117,16 @@ def as_entries(values: Any, address: str, start: int = 0) -> Array:
                 f"{address}: entries are bytes that are no plain text (ASCII); decode them first"
             ) from error
     return canonical(array, array.dtype.newbyteorder("="))
+
+
+def require_no_nul(entries: Sequence[Any], address: str, start: int = 0, width: int = 1) -> None:
+    """Raise `SourceError` for the first text that ends with NUL, which NumPy would drop; a row has `width` of them."""
+    for place, entry in enumerate(entries):
+        if isinstance(entry, (str, bytes)) and entry[-1:] in ("\0", b"\0"):
+            raise SourceError(
+                f"{address}: row {start + place // width}, {entry!r:.80}, ends with the character NUL, without which "
+                "it may be the text of other rows; correct it"
+            )
 
 
 def _mixed_entries(entries: list[Any], address: str, start: int, shape: tuple[int, ...]) -> Array:

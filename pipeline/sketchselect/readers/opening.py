@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from sketchselect.readers.base import (
     as_names,
     require_distinct,
     require_missing_policy,
+    require_no_nul,
     require_policy,
 )
 from sketchselect.readers.dask import (
@@ -508,6 +510,9 @@ def _entries(source: Any, name: str) -> Any:
     if hasattr(type(source), "to_numpy"):
         return arrays.entries_of(source)
     values = arrays.as_array(source, name)
+    if values.dtype.kind in "US" and isinstance(source, (list, tuple)):
+        texts = np.array(source, dtype=object)
+        require_no_nul(texts.ravel().tolist(), name, width=math.prod(texts.shape[1:]))
     if library == "zarr" and values.dtype.kind in "iuf":
         from sketchselect.readers.zarr.array import packing_of
 

@@ -27,7 +27,7 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
-from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, require_numeric
+from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, require_no_nul, require_numeric
 from sketchselect.readers.row_order import repeat_in_words, second_of_two
 from sketchselect.readers.stored import MATRICES, LoadedMatrix
 from sketchselect.readers.tables import is_missing_field
@@ -698,6 +698,7 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     if not entries:
         raise EmptyInput(f"{name} {location.address}: no entries under the line of column names")
     if not all(numbers) or all(map(is_missing_field, entries)):
+        require_no_nul(entries, f"{name} {location.address}")
         vector = ArrayVector(np.array(entries), location.address)
         vector.holds_fields = True
     else:

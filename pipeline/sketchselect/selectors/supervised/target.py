@@ -17,7 +17,14 @@ from sketchselect.execution.source import Source
 from sketchselect.linalg.hashing import words_of
 from sketchselect.linalg.validation import Array
 from sketchselect.readers import Matrix, Vector
-from sketchselect.readers.base import GroupedTarget, are_missing, as_entries, is_absent, missing_in_words
+from sketchselect.readers.base import (
+    GroupedTarget,
+    are_missing,
+    as_entries,
+    is_absent,
+    missing_in_words,
+    require_no_nul,
+)
 from sketchselect.readers.opening import grouped
 from sketchselect.readers.results import target_names
 from sketchselect.readers.tables import is_missing_field
@@ -180,6 +187,8 @@ def classes_of(y: Vector) -> tuple[Any, ...]:
 def checked_classes(classes: Any) -> tuple[Any, ...]:
     """Return the argument `classes` of `partial_fit`, ascending, as Python values."""
     array = np.asarray(classes)
+    if array.ndim == 1 and array.dtype.kind in "OU":
+        require_no_nul(list(classes), "classes")
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.ravel().tolist()):
         array = array.astype(str)
     if array.ndim != 1 or array.dtype.kind not in "fiubU":
