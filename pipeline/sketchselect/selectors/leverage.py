@@ -143,7 +143,8 @@ class LeverageSelector(BaseSelector):
     or number of workers. Read by rows, one pass gives bounds, which differ by rounding alone if the sketch is exact (up
     to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
     ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
-    that neither may rank high. A column that does not vary, with `about="zero"` one of zeros, scores 0.
+    that neither may rank high: of standardised columns those of noise do, which serve clusters worse than columns drawn
+    at random (`tests/benchmarks/papers/mean_or_zero.py`). A column that does not vary, with `about="zero"` one of zeros, scores 0.
 
     Parameters
     ----------
