@@ -407,6 +407,22 @@ def test_small_integers_stored_twice_do_not_wrap_around_in_fit():
     assert np.array_equal(fitted, of_rows)
 
 
+@pytest.mark.parametrize("kind", [sp.coo_array, sp.coo_matrix, sp.csr_array, sp.csr_matrix])
+def test_small_integers_stored_twice_do_not_wrap_around_in_transform(kind):
+    entries = np.array([100, 100, 100, 5], "int8")
+    if "csr" in kind.__name__:
+        twice = kind((entries, np.array([1, 1, 0, 0]), np.array([0, 2, 3, 4])), shape=(3, 2))
+    else:
+        twice = kind((entries, ([0, 0, 1, 2], [1, 1, 0, 0])), shape=(3, 2))
+    selector = VarianceSelector(2).fit(twice)
+    rows = selector.transform(twice)
+    assert isinstance(rows, sp.csr_matrix if "matrix" in kind.__name__ else sp.csr_array)
+    assert rows.toarray().tolist() == [[0, 200], [100, 0], [5, 0]]  # SciPy's own sum is -56
+    assert twice.nnz == 4
+    once = kind(np.array([[0, 100], [100, 0], [5, 0]], "int8"))
+    assert selector.transform(once).dtype == np.int8
+
+
 def test_a_partition_with_columns_in_another_order_is_named():
     frame = pd.DataFrame(ROWS[:40, :3], columns=["a", "b", "c"])
 

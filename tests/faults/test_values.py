@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
+from sklearn.base import clone
 
 import sketchselect as sks
 from sketchselect.cluster import cluster_range
@@ -302,6 +303,30 @@ def test_rows_of_weights_without_digits_are_in_no_certificate_or_index(size: flo
     partition = Partition(rows[:2], clusters.cluster_means, clusters.cluster_weights, clusters.within)
     (sums,) = np.atleast_2d(sums_of_rows([partition], rows[:2] + 1.0, np.full(2, size)))
     np.testing.assert_array_equal(sums, 0.0)
+
+
+@pytest.mark.parametrize(
+    "method", [sks.VarianceSelector(2), sks.GreedySelector(2), sks.LeverageSelector(2), sks.KMeans(2), sks.LassoPath()]
+)
+@pytest.mark.parametrize("weights", [np.full(60, 1e308), np.where(np.arange(60) == 0, 1e308, 1.0)])
+def test_weights_whose_sums_overflow_are_named(method: Any, weights: Any) -> None:
+    # k-means had divided by zero, and variances had been those of one row.
+    rows = np.random.default_rng(0).standard_normal((60, 6))
+    with pytest.raises(BadBlock, match=r"sample_weight is 1e\+308 at row 0; .*; divide all weights by the largest"):
+        clone(method).fit(rows, rows[:, 0], sample_weight=weights)
+    with pytest.raises(BadBlock, match=r"sample_weight is 1e\+308 at row 0; .*; divide all weights by the largest"):
+        sks.summarize(rows, sks.Moments(), sample_weight=weights)
+
+
+@pytest.mark.parametrize("method", [sks.VarianceSelector(2), sks.GreedySelector(2), sks.KMeans(2, random_state=0)])
+def test_weights_without_digits_are_zero_and_said_to_be(method: Any) -> None:
+    rows = np.random.default_rng(0).standard_normal((60, 6))
+    with pytest.raises((EmptyInput, BadParameter), match=r"zero \(or below 2.2e-308\)"):
+        clone(method).fit(rows, sample_weight=np.full(60, 5e-324))
+    mixed = clone(method).fit(rows, sample_weight=np.where(np.arange(60) % 2, 5e-324, 1.0))
+    zeros = clone(method).fit(rows, sample_weight=np.where(np.arange(60) % 2, 0.0, 1.0))
+    for name in ("support_", "scores_", "cluster_centers_"):
+        np.testing.assert_array_equal(getattr(mixed, name, 0), getattr(zeros, name, 0))
 
 
 def test_infinity_is_named_where_nan_is_a_missing_value() -> None:

@@ -361,7 +361,9 @@ class Halves:
     def of(cls, sample: RowSample, seed: int) -> Halves:
         """Return the halves of a sample of counts, the same for any partitions of the source."""
         if sample.n_kept == 0:
-            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+            raise EmptyInput(
+                "no rows with a positive weight: all sample weights are zero (or below 2.2e-308), or the input is empty"
+            )
         counts = csr_array(sample.rows)
         row_of = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         places = (sample.indices[row_of] * counts.shape[1] + counts.indices).astype(np.uint64)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, issparse
+from scipy.sparse import coo_array, csr_array, csr_matrix, issparse, isspmatrix
 
 from sketchselect._kernels import kernel
 from sketchselect.errors import BadBlock
@@ -230,6 +230,14 @@ def converted(values: Any, name: str) -> Any:
         return values.tocsr()
     except ValueError as error:
         raise BadBlock(f"{name}: not a valid {values.format.upper()} matrix: {error}") from error
+
+
+def with_wide_sums(values: Any) -> Any:
+    """Return sparse integers, where some are stored twice, as CSR of their sums in float64; else as they are."""
+    if values.dtype.kind not in "iu" or values.ndim != 2:
+        return values
+    rows = as_csr(values, "X")
+    return values if rows.dtype.kind in "iu" else csr_matrix(rows) if isspmatrix(values) else rows
 
 
 _OK, _UNORDERED, _OUTSIDE = 0, 1, 2

@@ -147,8 +147,11 @@ def magnitude_error(row: int, column: int, name: str = "column") -> BadBlock:
     )
 
 
+_MOST_WEIGHT = 1e150
+
+
 def as_weights(weights: ArrayLike | None, n_rows: int, start: int | Array = 0) -> Floats | None:
-    """Return row weights as float64 of shape (n_rows,), finite and not negative; None, all weights 1, stays None.
+    """Return row weights as float64 of shape (n_rows,), from 0 to 1e150; None, all weights 1, stays None.
 
     Numbers below 2.2e-308, which have lost digits, become 0: they are nothing beside larger weights.
 
@@ -167,6 +170,13 @@ def as_weights(weights: ArrayLike | None, n_rows: int, start: int | Array = 0) -
         first = int(wrong.argmax())
         row = int(start[first]) if isinstance(start, np.ndarray) else start + first
         raise BadBlock(f"sample_weight is {array[first]:g} at row {row}; weights must be finite and not negative")
+    if array.size and array.max() > _MOST_WEIGHT:
+        first = int(array.argmax())
+        row = int(start[first]) if isinstance(start, np.ndarray) else start + first
+        raise BadBlock(
+            f"sample_weight is {array[first]:g} at row {row}; sums with weights above 1e150 overflow in float64; "
+            "divide all weights by the largest"
+        )
     small = array < np.finfo(np.float64).tiny
     return np.where(small, 0.0, array) if (array[small] > 0).any() else array
 

@@ -489,7 +489,9 @@ class AutoSelector(BaseSelector):
         sample = pick(summary, RowSample.kind)
         assert isinstance(sample, RowSample)
         if sample.n_kept == 0:
-            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+            raise EmptyInput(
+                "no rows with a positive weight: all sample weights are zero (or below 2.2e-308), or the input is empty"
+            )
         k = self._clusters(summary.n_features)
         if sample.n_kept < 2 * k and (sample.probabilities < 1.0).any():
             raise BadParameter(

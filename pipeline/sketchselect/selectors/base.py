@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from sketchselect import prepare
 from sketchselect._byte_sizes import format_bytes
@@ -34,7 +35,7 @@ from sketchselect.execution.engine import (
 )
 from sketchselect.execution.estimators import UserEstimator, with_callbacks
 from sketchselect.execution.summarize import fitted_source
-from sketchselect.linalg.csr import take_columns, varying_columns
+from sketchselect.linalg.csr import take_columns, varying_columns, with_wide_sums
 from sketchselect.linalg.parameters import check_declared, inherit_parameters
 from sketchselect.linalg.spectrum import About, constant_columns, share_of_the_mean
 from sketchselect.linalg.validation import Floats, is_csr
@@ -848,7 +849,9 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     def _finish(self, names: tuple[str, ...] | None) -> Self:
         summary: Any = self.summary_
         if not np.max(summary.weight, initial=0) > 0:
-            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+            raise EmptyInput(
+                "no rows with a positive weight: all sample weights are zero (or below 2.2e-308), or the input is empty"
+            )
         if names is not None and not hasattr(self, "feature_names_in_"):
             self.feature_names_in_ = np.array(names, dtype=object)
         if names is None and hasattr(self, "feature_names_in_"):
@@ -991,7 +994,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         if is_array_like(X):
             if not self.__sklearn_tags__().input_tags.allow_nan:
                 self._open(X, reset=False)  # names the first NaN, where scikit-learn advises estimators of its own
-            return super().transform(X)
+            return super().transform(with_wide_sums(X) if issparse(X) else X)
         if is_anndata(X) or is_xarray(X):
             self._open(X, reset=False)
             return (variable_of(X) if is_xarray(X) else X)[:, self.support_]

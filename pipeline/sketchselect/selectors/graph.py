@@ -250,7 +250,9 @@ class SampledGraphSelector(BaseSelector):
             )
         rows = summary.rows
         if rows.shape[0] == 0:
-            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+            raise EmptyInput(
+                "no rows with a positive weight: all sample weights are zero (or below 2.2e-308), or the input is empty"
+            )
         scores, graph = np.zeros(summary.n_features), None
         parameters: dict[str, Any] = {}
         if rows.shape[0] > 1:

@@ -240,7 +240,9 @@ def survey(passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: 
     state: Survey = passes.reduce(reduction)
     require_rows(passes, state.sums.n_rows, n_clusters)
     if state.n_weighted == 0:
-        raise BadParameter(f"{passes.source.matrix.address}: every sample_weight is zero; some must be positive")
+        raise BadParameter(
+            f"{passes.source.matrix.address}: every sample_weight is zero (or below 2.2e-308); some must be positive"
+        )
     if state.n_weighted < n_clusters:
         raise BadParameter(
             f"{passes.source.matrix.address}: n_clusters={n_clusters} but only {state.n_weighted} rows have a positive "
