@@ -48,6 +48,16 @@ def test_chunks_of_a_longer_store_that_was_replaced_are_gone(memory):
     ]
 
 
+@pytest.mark.parametrize("name", ["a*b", "a?b", "a[1-9]b", "**"])
+def test_a_name_with_the_signs_of_a_pattern_is_that_of_one_store(memory, name):
+    for place in ("a7b", name):
+        for values in (X[:30], X):
+            convert(values, f"memory://patterns/{place}/rows.zarr", chunks=(10, 5))
+    for place in ("a7b", name):
+        assert np.array_equal(open_matrix(f"memory://patterns/{place}/rows.zarr").read_rows(0, 60), X)
+    assert not [path for path in memory.find("/patterns") if "partial" in path]
+
+
 def test_what_is_not_ours_stays(memory):
     memory.pipe("/bucket/rows.zarr/notes.txt", b"mine")
     zarr.create_array(zarr.storage.FsspecStore.from_url("memory://bucket/theirs"), data=X)

@@ -201,22 +201,32 @@ def _remove(temporary: Location) -> None:
 
 
 def _remove_remote(temporary: Location) -> None:
-    fs, path = temporary.filesystem()
     with contextlib.suppress(OSError):
-        fs.invalidate_cache()
+        temporary.filesystem()[0].invalidate_cache()
+        _remove_files(temporary)
+
+
+def _remove_files(folder: Location) -> None:
+    """Remove the files of a remote folder; of this name only, which fsspec would take for a pattern of others too."""
+    fs, path = folder.filesystem()
+    if re.search(r"[*?[]", path) is None:
         fs.rm(path, recursive=True)
+        return
+    for key, _, _ in folder.files():
+        fs.rm_file(f"{path}/{key}")
 
 
 def _copy(temporary: Location, destination: Location) -> None:
     fs, path = destination.filesystem()
     _, source = temporary.filesystem()
     # Without its document what was there is no store any more, and has none of the new chunks.
-    for name in (ROOT, None):
-        with contextlib.suppress(FileNotFoundError):
-            fs.rm(path if name is None else f"{path}/{name}", recursive=name is None)
-    keys = [key for key, _, _ in temporary.files() if key != ROOT]
-    fs.copy([f"{source}/{key}" for key in keys], [f"{path}/{key}" for key in keys])
-    fs.copy(f"{source}/{ROOT}", f"{path}/{ROOT}")
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm_file(f"{path}/{ROOT}")
+    with contextlib.suppress(FileNotFoundError):
+        _remove_files(destination)
+    # Lists, whose names are no patterns.
+    for keys in ([key for key, _, _ in temporary.files() if key != ROOT], [ROOT]):
+        fs.copy([f"{source}/{key}" for key in keys], [f"{path}/{key}" for key in keys])
     fs.invalidate_cache()
 
 
