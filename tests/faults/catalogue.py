@@ -361,6 +361,8 @@ FAULTS = (
     row("store", "output, checkpoints or metrics inside the source, its Zarr store, or a link to it", "refused before anything is written",
         INSIDE + "a_job_does_not_write_into_its_source", INSIDE + "a_run_does_not_replace_the_features_that_it_reads",
         INSIDE + "commands_do_not_write_into_their_source"),
+    row("store", "a damaged footer of Parquet that states another type of a column, or a name in no encoding", "an error that names the file; Arrow ended the process",
+        "readers/test_parquet.py::test_every_flipped_bit_before_the_name_of_a_column_is_an_error_in_one_line_or_opens"),
     row("store", "an output in an object store whose name has the signs of a pattern (`a*b`)", "written there, and nothing else is removed",
         "readers/test_url_outputs.py::test_a_name_with_the_signs_of_a_pattern_is_that_of_one_store"),
     row("store", "the output folder is somebody else's", "not touched", FOLDER + "what_is_not_ours_is_not_touched",

@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -191,6 +192,33 @@ def test_a_flipped_bit_of_a_page_with_a_checksum_is_an_error(tmp_path, remote):
         fsspec.filesystem("memory").pipe(source, bytes(content))
     with pytest.raises(ChunkReadError, match=r"row group 0 cannot be read \(OSError: it fails its checksum\)"):
         open_matrix(source).read_rows(0, 1000)
+
+
+def test_every_flipped_bit_before_the_name_of_a_column_is_an_error_in_one_line_or_opens(tmp_path):
+    """Arrow ended the process where the type of a column is damaged, and names in no encoding were an unnamed error."""
+    pq.write_table(pa.table({"ab": [0.5, 1.5], "cd": [1, 2]}), tmp_path / "t.parquet", store_schema=False)
+    code = """
+import sys, pathlib
+from sketchselect.errors import SketchSelectError
+from sketchselect.readers import open_matrix
+path = pathlib.Path(sys.argv[1])
+whole = path.read_bytes()
+name = whole.rindex(b"ab")
+n_errors = 0
+for place in range(name - 12, name + 2):
+    for bit in range(8):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << bit
+        path.write_bytes(damaged)
+        try:
+            open_matrix(path)
+        except SketchSelectError as error:
+            assert str(path) in str(error) and len(str(error).splitlines()) == 1, error
+            n_errors += 1
+assert n_errors
+"""
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.parquet")], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
 
 
 def test_batches_of_wide_tables_and_footers_of_many_row_groups_are_stated(tmp_path):

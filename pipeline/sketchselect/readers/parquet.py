@@ -244,23 +244,8 @@ def read_footers(location: Location) -> Footers:
     largest: dict[str, float] = {}  # Of columns that may rise; infinity for others
     for place, values in zip(locations, keys, strict=True):
         version = place.existing_version()
-        try:
-            with _opened(place) as file:
-                footer, columns = file.metadata, _with_categories(file)
-        except SourceError:
-            raise
-        except Exception as error:
-            if "range requests" in str(error):
-                raise _no_parts(place) from error
-            if refusal(error) is not None:
-                raise place.failure(error) from error
-            if (page := place.page_instead()) is not None:
-                raise page from error
-            if "encrypted" in str(error):
-                raise _encrypted(place) from error
-            raise SourceError(
-                f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
-            ) from error
+        with _naming_damage(place), _opened(place) as file:
+            footer, columns = file.metadata, _with_categories(file)
         schema = schema or columns
         for i, (mine, first) in enumerate(itertools.zip_longest(columns, schema)):
             if mine is None or first is None or (mine.name, mine.type) != (first.name, first.type):
@@ -279,16 +264,17 @@ def read_footers(location: Location) -> Footers:
         )
         sizes.append(footer.serialized_size)
         groups, titles = [footer.row_group(i) for i in range(footer.num_row_groups)], set(columns.names)
-        for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
-            name = _column_at(column.path_in_schema, titles)
-            nbytes = column.total_compressed_size, column.total_uncompressed_size, _dictionary_nbytes(column)
-            chunk_nbytes[name] = tuple(map(max, chunk_nbytes.get(name, (0, 0, 0)), nbytes))
-            statistics = column.statistics if column.is_stats_set else None
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                nullable.add(name)
-                nullable.add(column.path_in_schema)
-            before = largest.get(column.path_in_schema, -math.inf)
-            largest[column.path_in_schema] = _risen_to(statistics, column.num_values, before)
+        with _naming_damage(place):
+            for column in _column_chunks(footer, groups):
+                name = _column_at(column.path_in_schema, titles)
+                nbytes = column.total_compressed_size, column.total_uncompressed_size, _dictionary_nbytes(column)
+                chunk_nbytes[name] = tuple(map(max, chunk_nbytes.get(name, (0, 0, 0)), nbytes))
+                statistics = column.statistics if column.is_stats_set else None
+                if statistics is None or not statistics.has_null_count or statistics.null_count:
+                    nullable.add(name)
+                    nullable.add(column.path_in_schema)
+                before = largest.get(column.path_in_schema, -math.inf)
+                largest[column.path_in_schema] = _risen_to(statistics, column.num_values, before)
         # A column of the file goes before the name of a folder.
         values = tuple((name, value) for name, value in values if name not in columns.names)
         files.append(ParquetFile(place, version, tuple(group.num_rows for group in groups), values))
@@ -300,6 +286,41 @@ def read_footers(location: Location) -> Footers:
     parsed = _FOOTER_FACTOR * sum(sorted(sizes)[-FOOTERS.maxsize :])
     row_groups = RowGroups(location, tuple(files))
     return Footers(row_groups, schema, frozenset(nullable), chunk_nbytes, parsed, rising, tuple(ranges))
+
+
+@contextlib.contextmanager
+def _naming_damage(place: Location) -> Iterator[None]:
+    """Turn an error of Arrow about a footer into one that names the file."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except Exception as error:
+        if "range requests" in str(error):
+            raise _no_parts(place) from error
+        if refusal(error) is not None:
+            raise place.failure(error) from error
+        if (page := place.page_instead()) is not None:
+            raise page from error
+        if "encrypted" in str(error):
+            raise _encrypted(place) from error
+        raise SourceError(
+            f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
+        ) from error
+
+
+def _column_chunks(footer: Any, groups: Sequence[Any]) -> Iterator[Any]:
+    """Yield the columns of row groups; raise `ValueError` where the type of one is not that of the schema.
+
+    Asked for such a one's statistics, Arrow ends the process.
+    """
+    types = [footer.schema.column(j).physical_type for j in range(footer.num_columns)]
+    for group in groups:
+        for j, stated in enumerate(types):
+            column = group.column(j)
+            if column.physical_type != stated:
+                raise ValueError(f"column {j} of a row group is of another type than in the schema")
+            yield column
 
 
 def _no_parts(location: Location) -> SourceError:
