@@ -93,6 +93,16 @@ def test_so_do_other_commands(
     assert left == []
 
 
+def test_a_job_file_that_is_not_written_whole_is_not_there(job_file: Path, tmp_path: Path) -> None:
+    failed = command(
+        "init", tmp_path / "rows.npy", "-o", tmp_path / "new.toml",
+        before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert failed.stderr == f"error: {tmp_path / 'new.toml'}: File too large\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml", "rows.npy"]
+
+
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_permissions_follow_the_umask(job_file: Path, mask: int, tmp_path: Path) -> None:
     done = command("run", job_file, before=lambda: os.umask(mask) and None)

@@ -292,6 +292,12 @@ def test_a_cluster_of_our_own_leaves_no_file_in_scratch_space(source, tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_driver_that_is_killed_leaves_no_word_on_the_terminal():
+    program = "import os, sketchselect.execution as e\nwith e.local_cluster(1):\n    os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+
+
 @pytest.mark.parametrize(
     ("n_files", "cluster", "error"),
     [
@@ -344,6 +350,24 @@ def test_no_thread_left_is_said(monkeypatch, capsys):
         threading.Thread(target=print).start()
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"error: the system starts no more threads; .*ulimit -u.*", line)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_said"),
+    [
+        (OSError("Could not find/load shared object file 'libllvmlite.so'"), True),
+        (ImportError("a.so: failed to map segment from shared object"), True),
+        (MemoryError(), True),
+        (ModuleNotFoundError("No module named 'nothing'"), False),
+        (FileNotFoundError(2, "No such file or directory", "nothing"), False),
+    ],
+)
+def test_too_few_addresses_are_said(error, is_said, monkeypatch, capsys):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (500 << 20, 500 << 20))
+    with pytest.raises(typer.Exit), plain_errors(debug=False):
+        raise error
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (("this process may have 500.00 MiB of addresses" in line) and line.endswith("(ulimit -v)")) == is_said
 
 
 def test_so_is_one_that_a_partition_would_start(monkeypatch):

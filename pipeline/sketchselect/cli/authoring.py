@@ -94,7 +94,7 @@ def init(
     from sketchselect.execution import Source
     from sketchselect.job.load import storage_options
     from sketchselect.linalg.validation import is_csr
-    from sketchselect.location import is_url, locate, location_of
+    from sketchselect.location import is_url, locate, location_of, write_atomically
     from sketchselect.prepare import resolve
     from sketchselect.prepare.fitted import Impute, Standardise
     from sketchselect.prepare.tables import MOST_LEVELS
@@ -206,7 +206,7 @@ def init(
         cluster=cluster,
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
-    output.write_text(text, encoding="utf-8")
+    write_atomically(output, text.encode())
     choice = (
         ""
         if row_names is None

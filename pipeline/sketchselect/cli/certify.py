@@ -212,7 +212,10 @@ def compare(
     from sketchselect.job.load import with_storage
     from sketchselect.location import write_atomically
     from sketchselect.workflow import compare as table
+    from sketchselect.workflow.summary_files import require_replaceable
 
+    if csv is not None:
+        require_replaceable(csv, ".csv", b"name,method,", option="--csv")
     overrides = with_storage(settings or (), storage)
     if methods is None:
         runs = table.compare_runs(targets, overrides, progress=True)

@@ -8,6 +8,7 @@ import errno
 import functools
 import inspect
 import os
+import re
 import select
 import signal
 import sys
@@ -50,9 +51,6 @@ EXIT_MESSAGE_SECONDS = 0.5
 
 DASK_CONFIG_ERROR = "A dask config file at"
 """How the `ValueError` begins that importing Dask ends with where a file of its configuration cannot be read."""
-
-NUMBA_THREADS_ERROR = "Number of threads specified must be > 0"
-"""How the `ValueError` begins that importing Numba ends with where its number of threads is no positive one."""
 
 SHARED_OPTIONS = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
@@ -112,6 +110,11 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
         with _reporting(quiet or as_json, verbose, logs_json), plain_errors(debug, as_json, interrupted):
             if log_format not in LOG_FORMATS:
                 raise BadParameter(f"--log-format: {' or '.join(LOG_FORMATS)}, got {log_format!r:.40}")
+            if re.fullmatch(r" *\+?0*[1-9][0-9]* *", threads := os.environ.get("NUMBA_NUM_THREADS", "1")) is None:
+                # Numba would end with a traceback, or print one and go on.
+                raise BadParameter(
+                    f"NUMBA_NUM_THREADS must be at least 1, got {threads!r:.40}; correct it, or unset it"
+                )
             outcome = function(**parameters)
             if as_json:
                 from sketchselect.workflow.tables import plain_value
@@ -262,9 +265,6 @@ def plain_errors(debug: bool, as_json: bool = False, interrupted: str = INTERRUP
                 raise
             if str(error).startswith(DASK_CONFIG_ERROR):
                 _fail([f"{_one_line(error)}; correct the file (DASK_CONFIG, ~/.config/dask or /etc/dask)"], 2, as_json)
-            if str(error).startswith(NUMBA_THREADS_ERROR):
-                given = os.environ.get("NUMBA_NUM_THREADS", "")
-                _fail([f"NUMBA_NUM_THREADS must be at least 1, got {given!r:.40}; correct it, or unset it"], 2, as_json)
             if is_out_of_threads(error):
                 _fail([NO_MORE_THREADS], 1, as_json)
             kind = type(error).__name__
@@ -307,12 +307,27 @@ def _end(error: BaseException, as_json: bool, interrupted: str) -> NoReturn:
     elif isinstance(error, OSError):
         prefix = f"{error.filename}: " if error.filename else ""
         cure = "; raise the limit of open files (ulimit -n)" if error.errno == errno.EMFILE else ""
-        lines = [f"{prefix}{error.strerror or _one_line(error)}{cure}"]
+        lines = [f"{prefix}{error.strerror or _one_line(error)}{cure or _limited_addresses(error)}"]
         if error.errno == errno.ENOENT and not prefix and _working_folder_is_gone():
             lines = ["the working folder was deleted or moved; change to a folder that exists"]
     else:
-        lines = [f"{type(error).__name__}: {_one_line(error)}"]
+        lines = [f"{type(error).__name__}: {_one_line(error)}{_limited_addresses(error)}"]
     _fail(lines, code, as_json)
+
+
+def _limited_addresses(error: BaseException) -> str:
+    """Return a note on the limit of addresses, which errors of the system's loader do not name."""
+    number = getattr(error, "errno", None)
+    if sys.platform == "win32" or isinstance(error, ModuleNotFoundError) or number not in (None, errno.ENOMEM):
+        return ""
+    import resource
+
+    from sketchselect._byte_sizes import format_bytes
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f"; this process may have {format_bytes(limit)} of addresses, which may be too few: raise it (ulimit -v)"
 
 
 def _signal_behind(error: BaseException) -> KeyboardInterrupt | None:

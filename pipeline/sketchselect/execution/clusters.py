@@ -16,6 +16,7 @@ import itertools
 import json
 import logging
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
 import re
 import shutil
@@ -375,7 +376,11 @@ def _require_threads(n_workers: int) -> None:
 
 def _require_semaphores() -> None:
     """Raise `BadCluster` where processes can share no semaphores, with which Dask starts its workers."""
+    filters = os.environ.get("PYTHONWARNINGS")
     try:
+        # Python's process that removes them after a driver that was killed would tell its terminal of each.
+        os.environ["PYTHONWARNINGS"] = ",".join([*filter(None, [filters]), "ignore:resource_tracker"])
+        multiprocessing.resource_tracker.ensure_running()
         multiprocessing.get_context("spawn").Lock()
     except (OSError, ImportError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -383,6 +388,9 @@ def _require_semaphores() -> None:
             f"a cluster of processes needs semaphores of the system, which cannot be made ({reason}); on Linux they "
             'are files in /dev/shm: mount a tmpfs there that this user may write to, or use cluster = "threads"'
         ) from error
+    finally:
+        os.environ.pop("PYTHONWARNINGS", None)
+        os.environ.update({} if filters is None else {"PYTHONWARNINGS": filters})
 
 
 def _require_durations(defaults: Mapping[str, Any], above: str = "") -> None:

@@ -46,6 +46,8 @@ def require_replaceable(path: Path, suffix: str, *starts: bytes, option: str = "
         raise ConfigError(f"{option} {path}: the name must end in {suffix}")
     if path.is_dir():
         raise NotOurFolder(f"{path}: a folder is there; choose another name")
+    if path.exists() and not path.is_file():
+        raise NotOurFolder(f"{path}: a pipe or a device, which a file would replace; choose another name")
     if not path.parent.is_dir():
         raise SourceError(f"{path}: the folder {path.parent} does not exist; make it first")
     try:
