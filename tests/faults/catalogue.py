@@ -266,6 +266,8 @@ FAULTS = (
     row("data", "weights below 2.2e-308, or above 1e150, whose sums overflow", "zero, and said so where all are; one line that names the row",
         "faults/test_values.py::test_weights_without_digits_are_zero_and_said_to_be",
         "faults/test_values.py::test_weights_whose_sums_overflow_are_named"),
+    row("data", "row numbers of a block that are negative, beyond 2^63 - 1, there twice, booleans or floats", "one line that names the number and its row",
+        "faults/test_values.py::test_row_numbers_that_are_none_are_one_line"),
     row("data", "an object that gives no array where it says it does; a data frame of Dask with a name twice", "one line",
         SOURCES + "objects_that_give_no_array_are_one_line"),
     row("data", "small integers, booleans, float16, integers beyond 2^53", "widened; those that float64 cannot hold are named",

@@ -318,6 +318,32 @@ def test_weights_whose_sums_overflow_are_named(method: Any, weights: Any) -> Non
         sks.summarize(rows, sks.Moments(), sample_weight=weights)
 
 
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        ([2**63 - 1, 2**63, 0], "row number 9223372036854775808 at row 1 of the block is not from 0"),
+        ([0, 2**64, 1], "row number 18446744073709551616 at row 1"),
+        (np.array([3, -1, 0]), "row number -1 at row 1 of the block is not from 0"),
+        ([7, 1, 7], "rows 0 and 2 of the block have one number, 7; give each its own"),
+        (np.array([True, False, True]), "True is no row number; give whole numbers"),
+        ([0.0, 1.0, 2.0], "0.0 is no row number"),
+        (np.arange(2), r"row numbers of shape \(2,\) for 3 rows"),
+        (-1, "row number -1 is not from 0"),
+        (2**63 - 2, "row number 9223372036854775806 is not"),
+        (True, "True is no row number"),
+        (1.5, "1.5 is no row number"),
+    ],
+)
+@pytest.mark.parametrize("kind", [sks.summaries.RowSample(2), sks.ColumnStats(), sks.DecayedMoments(10)])
+def test_row_numbers_that_are_none_are_one_line(kind: Any, start: Any, says: str) -> None:
+    rows = np.eye(3)
+    for call in (kind.from_block, kind.from_block(rows).update):
+        with pytest.raises(BadParameter, match=f"^start: .*{says}|^start: {says}"):
+            call(rows, start=start)
+    of_array, of_list = (kind.from_block(rows, start=numbers) for numbers in (np.array([5, 9, 7]), [5, 9, 7]))
+    assert codec.encode(of_array) == codec.encode(of_list)
+
+
 @pytest.mark.parametrize("method", [sks.VarianceSelector(2), sks.GreedySelector(2), sks.KMeans(2, random_state=0)])
 def test_weights_without_digits_are_zero_and_said_to_be(method: Any) -> None:
     rows = np.random.default_rng(0).standard_normal((60, 6))

@@ -148,6 +148,7 @@ def magnitude_error(row: int, column: int, name: str = "column") -> BadBlock:
 
 
 _MOST_WEIGHT = 1e150
+_MOST_ROW = 2**63 - 1
 
 
 def as_weights(weights: ArrayLike | None, n_rows: int, start: int | Array = 0) -> Floats | None:
@@ -223,6 +224,38 @@ def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
 def first_row(start: int | Array) -> int:
     """Return the global index of a block's first row; `start` is that index, or the index of every row."""
     return int(start[0]) if isinstance(start, np.ndarray) else start
+
+
+def row_numbers(start: Any, n_rows: int) -> int | Array:
+    """Return the `start` of a block as a user gave it: the number of the first row, or an array of those of all rows.
+
+    Raises `BadParameter` unless they are whole numbers from 0 to 2^63 - 1; of an array as many as rows, and distinct.
+    """
+    numbers = np.asarray(start, dtype=object if isinstance(start, (list, tuple)) else None)
+    entries = [] if numbers.dtype.kind in "iu" else numbers.ravel().tolist()
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, (int, np.integer)):
+            raise BadParameter(f"start: {entry!r:.40} is no row number; give whole numbers from 0 to 2^63 - 1")
+    if numbers.ndim and numbers.shape != (n_rows,):
+        raise BadParameter(
+            f"start: row numbers of shape {numbers.shape} for {n_rows} rows; give one, or one for each row"
+        )
+    last = max(n_rows - 1, 0) if numbers.ndim == 0 else 0
+    for wrong in (numbers.min(initial=0), numbers.max(initial=0)):
+        if not 0 <= int(wrong) <= _MOST_ROW - last:
+            place = f" at row {int(np.argmax(numbers == wrong))} of the block" if numbers.ndim else ""
+            raise BadParameter(f"start: row number {wrong}{place} is not from 0 to 2^63 - 1; number rows from 0")
+    if numbers.ndim == 0:
+        return int(numbers)
+    numbers = numbers.astype(np.int64, copy=False)
+    if not (numbers[1:] > numbers[:-1]).all():
+        order = np.argsort(numbers, kind="stable")
+        if (same := numbers[order][1:] == numbers[order][:-1]).any():
+            first, second = order[(at := int(same.argmax())) : at + 2].tolist()
+            raise BadParameter(
+                f"start: rows {first} and {second} of the block have one number, {numbers[first]}; give each its own"
+            )
+    return numbers
 
 
 def start_of_piece(start: int | Array, a: int, b: int) -> int | Array:

@@ -31,6 +31,7 @@ from sketchselect.linalg.validation import (
     global_rows,
     is_csr,
     require_number,
+    row_numbers,
     start_of_piece,
     without_groups,
 )
@@ -383,8 +384,9 @@ class Summary(ABC, Generic[R]):
         y : array of shape (n_rows,) or (n_rows, n_targets), optional
             Targets, for the kinds that use them.
         start : int or array of int
-            Global index of the first row, or of every row; draws and weights by row then do not depend on blocks. Of
-            `RowSample`, `LeverageSample` and sampled `BlockBound` no two merged blocks may share an index.
+            Global index of the first row, or of every row, from 0 to 2^63 - 1; draws and weights by row then do not
+            depend on blocks. Of `RowSample`, `LeverageSample` and sampled `BlockBound` no two merged blocks may share
+            an index.
         sample_weight : array of shape (n_rows,), optional
             Row weights; 1 by default.
 
@@ -392,8 +394,11 @@ class Summary(ABC, Generic[R]):
         ------
         BadBlock, NotFinite
             For a block that is not a two-dimensional array of real numbers, or has NaN or infinity.
+        BadParameter
+            If `start` is negative, too large, no whole number, or names a row twice.
         """
         block = as_csr(X) if issparse(X) else as_block(X)
+        start = row_numbers(start, block.shape[0])
         targets = self._targets(y if self.takes_groups else without_groups(y)[0], block.shape[0])
         weights = as_weights(sample_weight, block.shape[0], start)
         names = column_names(X)

@@ -25,6 +25,7 @@ from sketchselect.linalg.validation import (
     require_finite,
     require_number,
     require_seed,
+    row_numbers,
 )
 from sketchselect.summaries.base import Context, Summary, register, shared_rows
 
@@ -208,6 +209,7 @@ class LeverageSample(Summary[SampleRecord]):
     ) -> Self:
         # Rows are scored against the sample so far, so fewer are sampled than by `merge`.
         block = as_block(X)
+        start = row_numbers(start, block.shape[0])
         weights = as_weights(sample_weight, block.shape[0], start)
         self.require_mergeable(self._with(self._empty(block.shape[1], 0), context))
         if block.shape[0] == 0:
