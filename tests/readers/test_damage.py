@@ -1,5 +1,6 @@
 """Chunks that are missing, cut off, flipped or hostile: an error that names them, never wrong numbers."""
 
+import gzip
 import os
 import shutil
 import struct
@@ -293,3 +294,25 @@ def test_a_remote_store_that_stumbles_is_read_again(values, tmp_path, monkeypatc
     failures[0] = 100
     with pytest.raises(ChunkReadError, match=r"chunk c/0/0 .*Connection reset"):
         matrix.read_rows(0, 103)
+
+
+@pytest.mark.parametrize(
+    "text", [b"%%MatrixMarket matrix array real general\n200 3\n", b""], ids=["a.mtx.gz", "a.svm.gz"]
+)
+def test_every_flipped_byte_of_a_packed_text_file_is_an_error_or_harmless(tmp_path, text):
+    rows = np.random.default_rng(0).integers(0, 99, (200, 3))
+    lines = map(str, rows.ravel()) if text else (f"0 1:{a} 2:{b} 3:{c + 1}" for a, b, c in rows)
+    path = tmp_path / ("a.mtx.gz" if text else "a.svm.gz")
+    whole = gzip.compress(text + "\n".join(lines).encode() + b"\n", mtime=0)
+    path.write_bytes(whole)
+    expected = open_matrix(path).read_rows(0, 200)
+    n_errors = 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            assert abs(open_matrix(path).read_rows(0, 200) - expected).max() == 0
+        except SourceError:
+            n_errors += 1
+    assert n_errors > len(whole) // 2

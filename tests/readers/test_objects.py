@@ -104,6 +104,21 @@ def test_a_masked_array_without_a_masked_entry_is_read():
         open_matrix(OfMasked(np.ma.masked_greater(rows, 10)))
 
 
+@pytest.mark.parametrize("open_", [open_matrix, lambda table: open_vector(table, 5)])
+def test_a_column_of_arrow_that_is_shorter_than_its_table_is_an_error(open_):
+    """As in a damaged Feather file: Arrow gave whatever was in memory behind the column."""
+    pa = pytest.importorskip("pyarrow")
+    table, file = pa.table({"a": np.arange(5.0)}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    length = (40).to_bytes(8, "little")
+    damaged = file.getvalue().to_pybytes().replace(length, bytes(8))
+    with pytest.raises(
+        SourceError, match=r"damaged table of Arrow .*Column 0.*Buffer #1 too small.*write its file again"
+    ):
+        open_(pa.ipc.open_stream(damaged).read_all())
+
+
 def test_a_missing_category_of_an_arrow_table_is_no_other_one():
     pa = pytest.importorskip("pyarrow")
     labels = pa.array(["a", "b", None]).dictionary_encode()

@@ -169,6 +169,18 @@ def test_access_denied_says_so(bucket: Any, tmp_path: Path) -> None:
     assert "hush" not in str(caught.value)
 
 
+def test_access_that_s3fs_denies_is_no_damage(bucket: Any, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/rows")
+    matrix = open_matrix(f"s3://{name}/rows", storage_options={**options, "max_concurrency": 1})
+    with (
+        mock.patch.object(s3fs.S3FileSystem, "_cat_file", side_effect=PermissionError("AWSAccessKeyId hushhush")),
+        pytest.raises(SourceError, match=r"c/0/0.*access denied.*permissions") as caught,
+    ):
+        matrix.read_rows(0, 60)
+    assert "hush" not in str(caught.value)
+
+
 def _denied() -> Exception:
     from obstore.exceptions import PermissionDeniedError
 

@@ -260,6 +260,17 @@ def _masked(name: str) -> SourceError:
 _ADDRESS = "data frame"
 
 
+def require_whole(source: Any) -> None:
+    """Raise `SourceError` for a table of Arrow with a column shorter than stated: what lies behind it would be read."""
+    if type(source).__module__.partition(".")[0] != "pyarrow" or not hasattr(type(source), "validate"):
+        return
+    try:
+        source.validate()
+    except ValueError as error:  # of pyarrow
+        reason = " ".join(str(error).split())
+        raise SourceError(f"{_ADDRESS}: a damaged table of Arrow ({reason:.200}); write its file again") from error
+
+
 def is_pandas(source: Any) -> bool:
     """Return whether this is a data frame of pandas, or of a library with its methods."""
     return all(hasattr(type(source), name) for name in ("iloc", "dtypes", "columns"))

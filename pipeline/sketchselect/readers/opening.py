@@ -312,6 +312,7 @@ def open_matrix(
         require_distinct(matrix.feature_names, matrix.address)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is not used as a feature: {_ROLE}" for name in named)
         return matrix
+    arrays.require_whole(source)
     source, beside = arrays.without_columns(source, local_names(vectors))
     if feature_names is not None and isinstance(source, Matrix):
         raise BadParameter("feature_names go with a source; this matrix was opened before")
@@ -503,6 +504,7 @@ def _open_object(
 
 def _entries(source: Any, name: str) -> Any:
     """Return the entries of an object in memory, or of an open Zarr array with packed values decoded."""
+    arrays.require_whole(source)
     library = type(source).__module__.partition(".")[0]
     if library == "pyarrow" and getattr(source, "num_columns", 0) == 1:
         column = source.column(0)

@@ -526,7 +526,7 @@ def _content(path: str, version: str, n_columns: int | None) -> tuple[Any, Array
         Location(path).require_version(version)
         try:
             rows, targets = load_svmlight_file(path, n_features=n_columns, dtype=np.float64)
-        except (ValueError, OverflowError, EOFError, OSError) as error:
+        except (ValueError, OverflowError, EOFError, OSError, zlib.error) as error:
             raise _damaged(path, "an svmlight", error) from error
         return rows, targets
 
@@ -575,7 +575,7 @@ class MarketMatrix(LoadedMatrix):
             values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
         except SourceError:
             raise
-        except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
+        except (ValueError, OverflowError, EOFError, OSError, IndexError, zlib.error) as error:
             raise _damaged(self.path, "a Matrix Market", error) from error
         if isinstance(values, np.ndarray):
             return ArrayMatrix(values, None, self.nonfinite, self.path)

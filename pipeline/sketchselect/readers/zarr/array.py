@@ -359,10 +359,15 @@ class ZarrArray:
         return f"{self.address}: chunk {key} (file {self.location.join(key).address})"
 
     def _undecodable(self, cell: tuple[int, ...], error: Exception) -> ChunkReadError:
+        if isinstance(error, PermissionError):  # by s3fs without a number
+            return ChunkReadError(
+                f"{self._chunk(cell)} cannot be read ({error.strerror or 'access denied'}); check the permissions"
+            )
         if isinstance(error, OSError) and not isinstance(error, (EOFError, UnicodeError)) and error.errno:
             place = "disk" if self.location.is_local else "network"
+            reason = error.strerror or "access denied"
             return ChunkReadError(
-                f"{self._chunk(cell)} cannot be read ({error.strerror}); check the {place} and the permissions"
+                f"{self._chunk(cell)} cannot be read ({reason}); check the {place} and the permissions"
             )
         if (reason := refusal(error)) is not None:
             return ChunkReadError(f"{self._chunk(cell)} cannot be read ({reason}); try again, or check the permissions")
