@@ -435,6 +435,8 @@ FAULTS = (
         "job/test_cli_mistakes.py::test_files_that_are_not_ours"),
     row("store", "no room for a job file of `init`", "it is named, and no half file is there",
         "faults/test_full_disks.py::test_a_job_file_that_is_not_written_whole_is_not_there"),
+    row("cluster", "fits within tasks of the cluster that they use, on all of its threads", "they leave their places to their own tasks",
+        OPERATORS + "fits_in_tasks_of_their_own_cluster_leave_places_to_their_tasks"),
     row("cluster", "the driver is killed in a terminal", "Python says nothing there of semaphores",
         OPERATORS + "a_driver_that_is_killed_leaves_no_word_on_the_terminal"),
     row("config", "`/dev/shm` is missing or cannot be written", "said before a cluster is started; threads need none",

@@ -15,6 +15,7 @@ import warnings
 from types import SimpleNamespace
 
 import dask
+import distributed
 import numpy as np
 import pytest
 import scipy.sparse
@@ -169,6 +170,22 @@ def test_a_client_that_its_program_closes_is_no_lost_scheduler(source):
             run(source, engine, leaf=Slowly(0.05), progress=Once(client.close))
         with pytest.raises(ClusterLost, match="the client is closed, by this program or"):
             run(source, engine)
+
+
+@pytest.mark.parametrize("by_address", [False, True])
+def test_fits_in_tasks_of_their_own_cluster_leave_places_to_their_tasks(by_address):
+    rows = np.random.default_rng(0).normal(size=(1000, 4)) * [1, 3, 2, 4]
+
+    def fit(_, address):
+        client = address if by_address else distributed.get_client()
+        first, again = (VarianceSelector(2).fit(rows, client=client) for _ in range(2))
+        return [sorted(map(int, each.get_support(indices=True))) for each in (first, again)]
+
+    with dask_cluster(1) as (cluster, client):
+        address = cluster.scheduler_address
+        futures = client.map(fit, range(2), address=address.replace("127.0.0.1", "localhost"), pure=False)
+        assert client.gather(futures) == [[[1, 3]] * 2] * 2
+        assert client.submit(lambda: 1).result(60) == 1, "the worker has its place for tasks again"
 
 
 def test_a_worker_of_other_libraries_that_joins_late_is_named(source):

@@ -59,14 +59,18 @@ def open_engine(
         if named and not (is_url(address) or is_scheduler_file(address)):
             raise BadParameter(f"client must be {CLIENTS}, got {address!r}{scheduler_hint(address)}")
         from sketchselect.execution.clusters import connect
+        from sketchselect.execution.dask_engine import beside_tasks
 
         with connect(address, security=security, worker_ttl=worker_ttl, progress=progress) as engine:
             engine.stays_open = False
-            yield engine
+            with beside_tasks(engine.client):
+                yield engine
     else:
-        from sketchselect.execution.dask_engine import DaskEngine
+        from sketchselect.execution.dask_engine import DaskEngine, beside_tasks
 
-        yield DaskEngine(client, progress=progress)
+        engine = DaskEngine(client, progress=progress)
+        with beside_tasks(client):
+            yield engine
 
 
 @contextmanager

@@ -662,6 +662,28 @@ def report_to_client(token: str, versions: dict[str, str], span: Span | None) ->
     get_worker().log_event(TOPIC, {"token": token, "partition": None if span is None else span.partition})
 
 
+@contextlib.contextmanager
+def beside_tasks(client: Any) -> Iterator[None]:
+    """Give up this thread's place among the tasks of a worker, where it is a task of the client's own cluster.
+
+    Tasks that wait for tasks of theirs would otherwise hold all places, and wait for ever.
+    """
+    from distributed import get_worker, rejoin, secede
+    from distributed.comm import resolve_address
+    from distributed.threadpoolexecutor import thread_state
+
+    is_task = False
+    if getattr(thread_state, "proceed", False):  # a task within Dask's `worker_client` has given it up
+        with contextlib.suppress(ValueError, OSError):
+            addresses = get_worker().scheduler.address, client.scheduler.address
+            is_task = addresses[0] == addresses[1] or len({*map(resolve_address, addresses)}) == 1
+    if is_task:
+        secede()
+    yield
+    if is_task:
+        rejoin()
+
+
 class DaskEngine(Engine):
     """Runs tasks on the workers of a synchronous Dask client, which stays open.
 
