@@ -5,6 +5,7 @@ import mmap
 import os
 import subprocess
 import sys
+import time
 
 import dask
 import dask.array as da
@@ -342,6 +343,36 @@ def test_missing_entries_of_arrow_arrays_are_missing(to_array):
         open_vector(categories, 3)
     whole = to_array(["a", "b", "a"]).dictionary_encode()
     assert open_vector(whole, 3).read(0, 3).tolist() == ["a", "b", "a"]
+
+
+def test_categories_of_arrow_arrays_are_decoded_by_level(tmp_path):
+    texts = [f"level {i}" for i in range(127)]
+    codes = pa.array([*range(127), None], "int8")  # no code is left for a missing entry
+    part = pa.DictionaryArray.from_arrays(codes, texts)
+    arrays = pa.chunked_array([part.slice(1, 126), part.slice(0, 3)])
+    assert open_vector(arrays, 129).read(0, 129).tolist() == [*texts[1:], *texts[:3]]
+    with pytest.raises(SourceError, match="1 entry is missing, the first at row 127"):
+        open_vector(part, 128)
+    with pytest.raises(SourceError, match="1 entry is missing, the first at row 1"):
+        open_vector(pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None])), 2)
+    numbers = open_vector(pa.array([1.5, None, 1.5]).dictionary_encode(), 3).read(0, 3)
+    assert np.array_equal(numbers, [1.5, np.nan, 1.5], equal_nan=True)
+    # In a Parquet file too.
+    pq.write_table(pa.table({"y": part.slice(0, 127)}), tmp_path / "y.parquet")
+    assert open_vector(tmp_path / "y.parquet", 127).read(0, 127).tolist() == texts
+
+
+def test_categories_of_arrow_arrays_take_no_more_time_than_text():
+    plain = pa.array(["alpha", "b", "gamma", "delta", "e"] * 40_000)
+    seconds = []
+    for labels in (plain, plain.dictionary_encode()):
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            open_vector(labels, 200_000)
+            times.append(time.perf_counter() - start)
+        seconds.append(min(times))
+    assert seconds[1] <= 2 * seconds[0]  # .6 to 1.0; 4.6 times where every entry is asked for by itself
 
 
 def test_missing_whole_numbers_beyond_double_in_arrow_tables_are_read():

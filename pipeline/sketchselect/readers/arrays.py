@@ -160,8 +160,19 @@ def entries_of(column: Any) -> Any:
     if type(column).__module__.partition(".")[0] != "pyarrow":
         return column.to_numpy()
     if hasattr(column.type, "index_type"):
-        return np.array(column.to_pylist(), dtype=object)  # pyarrow gives one of the categories for a missing entry
+        return np.concatenate([np.empty(0, object), *map(_decoded, getattr(column, "chunks", [column]))])
     return column.to_numpy(zero_copy_only=False)
+
+
+def _decoded(part: Any) -> Array:
+    """Return the entries of an Arrow array of categories as objects, None where one is missing."""
+    levels: Array = np.empty(
+        len(part.dictionary) + 1, dtype=object
+    )  # pyarrow gives one of the categories for a missing entry
+    levels[:-1] = part.dictionary.to_pylist()
+    # As int64: a small type of codes may not hold that of a missing entry.
+    codes: Array = part.indices.cast("int64").fill_null(len(part.dictionary)).to_numpy(zero_copy_only=False)
+    return levels[codes]
 
 
 def require_mapped(values: Array, address: str) -> None:

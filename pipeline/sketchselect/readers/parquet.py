@@ -24,6 +24,7 @@ from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, Source
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
 from sketchselect.location import Location, persistent, refusal
+from sketchselect.readers.arrays import entries_of
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, warn_of_rounding
 from sketchselect.readers.row_order import repeat_in_words, second_of_two
 from sketchselect.readers.stored import LRUCache
@@ -751,7 +752,11 @@ class ParquetVector(Vector):
                 row += len(entries)
                 continue
             numbers = self.dtype.kind in "fiub" and not entries.null_count
-            parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address, row))
+            if hasattr(entries.type, "index_type") and not numbers:
+                values = entries_of(entries)
+            else:
+                values = entries.to_numpy() if numbers else entries.to_pylist()
+            parts.append(as_entries(values, self.address, row))
             row += len(entries)
         return np.concatenate(parts)
 
