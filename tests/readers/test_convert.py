@@ -603,3 +603,33 @@ def test_an_index_without_a_title_is_not_left_out_in_silence(index, to_file, tmp
     frame.index = frame.index.map(str)
     named = open_matrix(convert(frame, tmp_path / "named.zarr"))
     assert named.row_names.read(0, 3).tolist() == list(frame.index)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("größe,b\n1,2\n3,4\n".encode("utf-16"), "the text is in UTF-16, .*; save it again in UTF-8 .iconv -f UTF-16 "),
+        ("größe,b\n1,2\n".encode("utf-16-le"), "the text is in UTF-16LE, .*iconv -f UTF-16LE -t UTF-8"),
+        ("1.5,2\n3.5,4\n".encode("utf-16-be"), "the text is in UTF-16BE, "),
+        ("a,b\n1,2\n".encode("utf-32"), "the text is in UTF-32, "),
+        ("größe,b\n1,2\n".encode("latin-1"), r"line 1 is not in UTF-8 \(byte 0xf6\), as of text in Latin-1"),
+        (b"a,b\n" + b"1,2\n" * 9000 + "1,é\n".encode("cp1252"), r"line 9002 is not in UTF-8 \(byte 0xe9\)"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_text_in_another_encoding_is_told_which(content, says, packed, tmp_path):
+    path = tmp_path / ("rows.csv.gz" if packed else "rows.csv")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    for read in (lambda: convert(path, tmp_path / "rows.zarr"), lambda: open_vector(path, None, name="b")):
+        with pytest.raises(SourceError, match=rf"rows\.csv.*: {says}"):
+            read()
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_any_end_of_line_and_a_mark_at_the_start_are_read(end, mark, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(mark + end.join(["größe,b", "1.5,2", "3.5,4", ""]).encode())
+    matrix = open_matrix(convert(path, tmp_path / "rows.zarr"))
+    assert matrix.feature_names == ("größe", "b")
+    assert matrix.read_rows(0, 2).tolist() == [[1.5, 2], [3.5, 4]]

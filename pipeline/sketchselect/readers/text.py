@@ -57,9 +57,41 @@ def _opened(location: Location, mode: str = "rt") -> Iterator[IO[Any]]:
     opener: Any = gzip.open if location.name.lower().endswith(".gz") else open
     try:
         with opener(location.url, mode, encoding="utf-8-sig" if mode == "rt" else None) as file:
+            if mode == "rt" and (encoding := _other_encoding(file.buffer.peek(64)[:64])):
+                raise SourceError(
+                    f"{location.address}: the text is in {encoding}, and is read in UTF-8; save it again in UTF-8 "
+                    f"(iconv -f {encoding} -t UTF-8)"
+                )
             yield file
-    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+    except UnicodeDecodeError as error:
+        with opener(location.url, "rb") as file:
+            number, byte = next(((i, byte) for i, line in enumerate(file, 1) if (byte := _not_utf8(line))), (1, "0x00"))
+        raise SourceError(
+            f"{location.address}: line {number} is not in UTF-8 (byte {byte}), as of text in Latin-1 or Windows-1252, "
+            "or one that is cut off; save it again in UTF-8 (iconv -f WINDOWS-1252 -t UTF-8)"
+        ) from error
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise SourceError(f"{location.address}: not a text file in UTF-8, or it is cut off; save it again") from error
+
+
+def _other_encoding(head: bytes) -> str | None:
+    """Return the encoding that the first bytes of a text show: by a mark, or by the zeros beside plain letters."""
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "UTF-32"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    for encoding, zeros, others in (("UTF-16LE", head[1::2], head[::2]), ("UTF-16BE", head[::2], head[1::2])):
+        if len(head) >= 8 and 4 * zeros.count(0) >= 3 * len(zeros) and not others.count(0):
+            return encoding
+    return None
+
+
+def _not_utf8(line: bytes) -> str | None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"0x{line[error.start]:02x}"
+    return None
 
 
 csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # by default 131,072 characters, and there is only one

@@ -8,7 +8,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -398,6 +398,21 @@ def cluster_entry(params: dict[str, Any], inertia: float, centers: Any, certific
     return entry
 
 
+def _without_nul(names: Iterable[str]) -> list[str]:
+    """Return names with another sign for NUL, which text of HDF5 has not; those that differ differ still."""
+    names = list(names)
+    taken = {name for name in names if "\0" not in name}
+    shown: dict[str, str] = {}
+    for name in names:
+        if "\0" in name and name not in shown:
+            text = name.replace("\0", "\ufffd")
+            while text in taken:
+                text += "\ufffd"
+            taken.add(text)
+            shown[name] = text
+    return [shown.get(name, name) for name in names] if shown else names
+
+
 def write_annotations(session: Session, results: JobResults) -> None:
     """Publish the AnnData file, whose rows and columns are all those of the source."""
     import anndata
@@ -415,8 +430,7 @@ def write_annotations(session: Session, results: JobResults) -> None:
     rows, _ = session.row_names()
     n_rows = session.matrix.shape[0]
     cells = map(str, range(n_rows)) if rows is None else row_texts(rows, 0, n_rows)
-    # Text of HDF5 has no NUL.
-    cells_shown, names_shown = ([name.replace("\0", "\ufffd") for name in each] for each in (cells, names))
+    cells_shown, names_shown = _without_nul(cells), _without_nul(names)
     obs, var = pd.DataFrame(index=cells_shown), pd.DataFrame(columns, index=names_shown)
     if clustering is not None and session.config.cluster is not None:
         evaluation, settings = results.evaluation, session.config.cluster
