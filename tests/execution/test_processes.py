@@ -125,6 +125,24 @@ def test_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
     assert "Traceback" not in output
 
 
+def test_so_is_a_process_of_joblib(tmp_path):
+    parallel = """
+    def child():
+        with local_cluster(1):
+            print("impossible")
+
+    if __name__ == "__main__":
+        from joblib import Parallel, delayed
+        try:
+            Parallel(2)(delayed(child)() for _ in range(2))
+        except SketchSelectError as error:
+            print(type(error).__name__, error, flush=True)
+    """
+    output = finished(start(script(tmp_path, LEAVES, parallel)))
+    assert "BadCluster a process of joblib (loky) cannot start worker processes" in output
+    assert "Traceback" not in output
+
+
 def test_a_daemonic_process_is_told_what_to_use_instead(tmp_path):
     daemonic = """
     def child():

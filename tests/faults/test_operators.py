@@ -172,6 +172,14 @@ def test_a_client_that_its_program_closes_is_no_lost_scheduler(source):
             run(source, engine)
 
 
+def test_a_forked_process_has_a_cluster_of_its_own_after_one_of_its_parent():
+    fit = 'print(sks.VarianceSelector(1).fit(rows, client="local").get_support(indices=True), flush=True)'
+    program = f"import os, numpy as np, sketchselect as sks\nrows = np.eye(300)[:, :4] * [1, 2, 9, 3]\n{fit}\n"
+    program += f"if child := os.fork():\n    os.waitpid(child, 0)\nelse:\n    {fit}\n    os._exit(0)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250)
+    assert done.stdout == "[2]\n[2]\n", done.stderr
+
+
 @pytest.mark.parametrize("by_address", [False, True])
 def test_fits_in_tasks_of_their_own_cluster_leave_places_to_their_tasks(by_address):
     rows = np.random.default_rng(0).normal(size=(1000, 4)) * [1, 3, 2, 4]

@@ -215,10 +215,13 @@ def local_cluster(
     if count < 1 or threads_per_worker < 1:
         raise BadParameter("n_workers and threads_per_worker must be at least 1")
     require_main_guard()
-    if multiprocessing.current_process().daemon:
+    is_daemonic = multiprocessing.current_process().daemon
+    method = multiprocessing.get_start_method(allow_none=True)  # joblib's is of no name that a new process knows
+    if is_daemonic or method not in (None, *multiprocessing.get_all_start_methods()):
+        which = "a daemonic process (a task of Celery, of Airflow's or Prefect's subprocesses)"
         raise BadCluster(
-            "a daemonic process (a task of Celery, of Airflow's or Prefect's subprocesses) cannot start worker "
-            'processes; use cluster = "threads", or the address of a running cluster'
+            f"{which if is_daemonic else f'a process of joblib ({method})'} cannot start worker processes; use "
+            'cluster = "threads", or the address of a running cluster'
         )
     limit = "auto" if memory_limit is None else parse_bytes(memory_limit)
     if isinstance(limit, int) and limit < IDLE_WORKER_NBYTES:
@@ -578,6 +581,17 @@ def _changed_settings(defaults: Mapping[str, Any], above: str = "") -> Iterator[
             yield from _changed_settings(default, f"{key}.")
         elif key not in _OWN_SETTINGS and dask.config.get(key, default) != default:
             yield key
+
+
+def _renew_offloading() -> None:
+    """Replace Dask's pool for messages that take long to pack: in a forked process its thread is not there."""
+    from distributed import utils
+
+    utils._offload_executor = type(utils._offload_executor)(max_workers=1, thread_name_prefix="Dask-Offload")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_offloading)
 
 
 def require_main_guard() -> None:
