@@ -10,7 +10,7 @@ from tests.structure import PACKAGE, Module, dotted, import_circles, import_grap
 
 ORDER = [
     # The ground floor: what every layer may use.
-    {"_text"},
+    {"_text", "_deferred"},
     {"_version", "errors", "_memory", "_kernel_cache", "_lazy", "_sklearn"},
     {"_byte_sizes", "_blas_kernel", "_kernels", "_plugins"},
     {"_progress"},

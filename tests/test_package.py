@@ -140,9 +140,10 @@ MOST = [*FEW, "dask", "numba", "scipy", "sklearn"]
     [
         ("import sketchselect", [*MOST, "numpy", "tempfile", "typer"]),
         (HELP, [*MOST, "hashlib", "html", "json", "logging", "numpy", "tempfile"]),
-        (FIT, [*FEW, "dask.dataframe", *OPTIMIZE, "sklearn.feature_selection", "typer"]),
+        (FIT, [*FEW, "dask.dataframe", *OPTIMIZE, "numpy.f2py", "sklearn.feature_selection", "typer"]),
+        ("import sketchselect.workflow.job", ["matplotlib", "numpy.f2py", "pandas", "scipy.special", "scipy.stats"]),
     ],
-    ids=["import", "help", "fit"],
+    ids=["import", "help", "fit", "job"],
 )
 def test_what_is_not_needed_is_not_loaded(program: str, heavy: list[str], tmp_path: Path) -> None:
     program += f"\nimport sys\nprint([m for m in {heavy} if m in sys.modules])"
@@ -150,10 +151,18 @@ def test_what_is_not_needed_is_not_loaded(program: str, heavy: list[str], tmp_pa
 
 
 @pytest.mark.slow
+def test_compiled_kernels_are_loaded_without_the_registries_of_the_compiler(tmp_path: Path) -> None:
+    python("-c", FIT, cwd=tmp_path)  # compiles them, where that is still to be done
+    program = FIT + "\nimport sys\nprint('numba.cpython.charseq' in sys.modules)"
+    assert python("-c", program, cwd=tmp_path).split() == ["False"]
+
+
+@pytest.mark.slow
 def test_deferred_modules_are_loaded_when_used(tmp_path: Path) -> None:
     program = """
 import sys, sketchselect as sks
-from sketchselect._sklearn import SelectorMixin, deferred
+from sketchselect._deferred import deferred
+from sketchselect._sklearn import SelectorMixin
 with deferred("colorsys", "no_such_module", "sys"):
     import colorsys
     stand_in = colorsys
@@ -165,6 +174,12 @@ print("colorsys" in sys.modules)
 assert stand_in.rgb_to_hsv(1, 0, 0) == (0, 1, 1)
 import colorsys
 assert colorsys is not stand_in and colorsys.rgb_to_hsv is stand_in.rgb_to_hsv
+with deferred("json.tool"):
+    import json.tool
+    part = json.tool
+assert not hasattr(json, "tool") and part.main.__module__ == "json.tool"
+import numpy
+assert numpy.f2py.get_include() and numpy.testing.assert_equal(1, 1) is None
 
 rows = sks.GreedySelector(1).set_output(transform="pandas").fit_transform([[1.0, 2.0], [2.0, 1.0], [4.0, 9.0]])
 import pandas, sklearn.feature_selection

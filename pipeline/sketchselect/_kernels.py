@@ -12,6 +12,7 @@ from typing import Any
 import numba
 from numba.core import event
 from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
 
 from sketchselect import _kernel_cache
 
@@ -40,16 +41,21 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the kernel of a signature; None where there is none that can be read."""
+        """Return the kernel of a signature; None where there is none that can be read.
+
+        Numba would first fill its registries, for a tenth of a second: compiling needs them, and fills them.
+        """
         try:
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except Exception:  # what half a pickle raises is not only its own error
             try:
                 self.flush()  # else it would be read again before the kernel is saved
             except OSError as error:
                 self.disable()
                 _warn_not_kept(error.strerror)
-            return None
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save the kernel of a signature where there is room."""

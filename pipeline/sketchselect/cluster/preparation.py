@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import scipy  # its statistics take half a second to load, and are loaded where they are used
 from scipy.sparse import csr_array
-from scipy.special import ndtri
-from scipy.stats import binom
 
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
@@ -452,9 +451,9 @@ def tossed(counts: Floats, seed: int, places: Array) -> Floats:
     out[in_word] = np.bitwise_count(words)
     between = ~in_word & ~is_huge
     if between.any():
-        out[between] = binom.ppf(uniforms(seed, places[between]), counts[between], 0.5)
+        out[between] = scipy.stats.binom.ppf(uniforms(seed, places[between]), counts[between], 0.5)
     if is_huge.any():
         huge = counts[is_huge]
-        heads = np.rint(0.5 * huge + 0.5 * np.sqrt(huge) * ndtri(uniforms(seed, places[is_huge])))
+        heads = np.rint(0.5 * huge + 0.5 * np.sqrt(huge) * scipy.special.ndtri(uniforms(seed, places[is_huge])))
         out[is_huge] = np.clip(heads, 0.0, huge)
     return out

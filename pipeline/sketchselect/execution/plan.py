@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import Panels
     from sketchselect.linalg.sparse_shrink import SketchPanel
 
-PROCESS_NBYTES = 248 * 2**20
+PROCESS_NBYTES = 226 * 2**20
 """Bytes of a worker: Python, the libraries and compiled kernels, and what its allocator does not give back."""
 
-MAIN_NBYTES = 320 * 2**20
+MAIN_NBYTES = 288 * 2**20
 """Bytes of the process that a job is started in, which also selects and writes the results."""
 
 SCHEDULER_NBYTES = 80 * 2**20

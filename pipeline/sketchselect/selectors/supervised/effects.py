@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ncfdtr, ndtr, ndtri, stdtrit
+import scipy
 
 from sketchselect.linalg.validation import Array, Floats
 from sketchselect.selectors.supervised.binned import Information, RankSums
@@ -31,7 +31,7 @@ class Effects(NamedTuple):
 
 def correlation_effects(correlations: Floats, n_rows: float) -> Effects:
     """Return correlations with Fisher's interval, for columns and a target that are normal together (Fisher 1921)."""
-    half = ndtri(0.5 + LEVEL / 2) / np.sqrt(n_rows - 3.0) if n_rows > 3 else np.inf
+    half = scipy.special.ndtri(0.5 + LEVEL / 2) / np.sqrt(n_rows - 3.0) if n_rows > 3 else np.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         middle = np.arctanh(correlations)
         low, high = np.tanh(middle - half), np.tanh(middle + half)
@@ -72,7 +72,7 @@ def difference_effects(weights: Floats, means: Floats, scatters: Floats, n_tests
         size = (means[0] - means[1]) / np.sqrt(within)
         spread = size**2 * (freedom * variances**2).sum(axis=0) / (2 * (freedom.sum(axis=0) * within) ** 2)
         of_welch = shares.sum(axis=0) ** 2 / (shares**2 / freedom).sum(axis=0)
-        half = stdtrit(of_welch, 1 - _tail(n_tests)) * np.sqrt(shares.sum(axis=0) / within + spread)
+        half = scipy.special.stdtrit(of_welch, 1 - _tail(n_tests)) * np.sqrt(shares.sum(axis=0) / within + spread)
     return Effects(size, size - half, size + half)
 
 
@@ -127,7 +127,7 @@ def rank_effects(sums: RankSums, n_tests: int) -> Effects:
         inside, outside = area.copy(), np.full(area.shape, end)
         for _ in range(_STEPS):
             middle = (inside + outside) / 2
-            deviation = ndtri(1 - _tail(n_tests)) * np.sqrt(scale * _area_variance(middle, *sums.sizes))
+            deviation = scipy.special.ndtri(1 - _tail(n_tests)) * np.sqrt(scale * _area_variance(middle, *sums.sizes))
             far = np.abs(middle - area) > deviation
             inside, outside = np.where(far, inside, middle), np.where(far, middle, outside)
         limits.append(2 * inside - 1)
@@ -180,7 +180,8 @@ def _noncentrality(f: Floats, numerator: Floats, denominator: Floats, tail: floa
     """Return the noncentrality at which the probability of smaller values is `tail`, by secants within a bracket."""
 
     def excess(roots: Floats, which: Any) -> Floats:
-        values: Floats = ndtri(_probability(f[which], numerator[which], denominator[which], roots**2)) - ndtri(tail)
+        below = _probability(f[which], numerator[which], denominator[which], roots**2)
+        values: Floats = scipy.special.ndtri(below) - scipy.special.ndtri(tail)
         return values
 
     everywhere = np.full(f.size, True)
@@ -219,9 +220,9 @@ def _probability(f: Floats, numerator: Floats, denominator: Floats, noncentralit
     """Return the distribution function of the noncentral F; by Severo and Zelen 1960 for large noncentralities."""
     out = np.empty_like(f)
     far = noncentrality > _NORMAL_FROM
-    out[~far] = ncfdtr(numerator[~far], denominator[~far], noncentrality[~far], f[~far])
+    out[~far] = scipy.special.ncfdtr(numerator[~far], denominator[~far], noncentrality[~far], f[~far])
     m, total = numerator[far], numerator[far] + noncentrality[far]
     root = np.cbrt(m * f[far] / total)
     of_first, of_second = 2 * (total + noncentrality[far]) / (9 * total**2), 2 / (9 * denominator[far])
-    out[far] = ndtr(((1 - of_second) * root - (1 - of_first)) / np.sqrt(of_first + of_second * root**2))
+    out[far] = scipy.special.ndtr(((1 - of_second) * root - (1 - of_first)) / np.sqrt(of_first + of_second * root**2))
     return out
