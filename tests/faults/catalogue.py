@@ -366,6 +366,8 @@ FAULTS = (
     row("store", "output, checkpoints or metrics inside the source, its Zarr store, or a link to it", "refused before anything is written",
         INSIDE + "a_job_does_not_write_into_its_source", INSIDE + "a_run_does_not_replace_the_features_that_it_reads",
         INSIDE + "commands_do_not_write_into_their_source"),
+    row("store", "a file of another run in a finished run's folder", "refused by `report`, `evaluate`, `certify` and `assign`; `certify` vouches for no other file",
+        DAMAGE + "a_file_of_another_run_is_not_used", DAMAGE + "a_new_certificate_vouches_for_no_other_file"),
     row("store", "a flipped byte of a packed text file (`.mtx.gz`, `.svm.gz`)", "an error that names the file",
         READ + "every_flipped_byte_of_a_packed_text_file_is_an_error_or_harmless"),
     row("store", "a table of Arrow whose column is shorter than its table", "an error; what lay behind it in memory was read",

@@ -146,6 +146,62 @@ def test_records_and_manifests_of_another_run(runs: list[Path], tmp_path: Path) 
     assert (out / "selection.json").read_bytes() == (runs[0] / "selection.json").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def whole_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The output folders of two jobs with reports, that differ in their rows."""
+    folder = tmp_path_factory.mktemp("whole")
+    outs = [folder / "out-0", folder / "out-1"]
+    for seed, out in enumerate(outs):
+        rows = np.random.default_rng(seed).standard_normal((120, 6)).astype("f4")
+        zarr.create_array(str(folder / f"rows-{seed}.zarr"), data=rows, chunks=(20, 6))
+        sks.run(job(folder, seed, out) | {"output": {"dir": str(out)}})
+    np.save(folder / "labels.npy", np.arange(120) % 3)
+    np.save(folder / "new.npy", np.zeros((4, 6), "f4"))
+    return outs
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("report.json", ["report"]),
+        ("selection.json", ["report"]),
+        ("labels.zarr", ["evaluate", "--labels", "labels.npy"]),
+        ("labels.zarr", ["certify", "--cluster", "serial"]),
+        ("assign.json", ["assign", "new.npy", "-o", "assigned.csv"]),
+    ],
+)
+def test_a_file_of_another_run_is_not_used(whole_runs: list[Path], tmp_path: Path, name: str, words: list[str]) -> None:
+    from tests.job.commands import cli, refused
+
+    out = Path(shutil.copytree(whole_runs[0], tmp_path / "out"))
+    replace_by(whole_runs[1] / name, out / name)
+    files = [str(whole_runs[0].parent / word) if word.endswith(".npy") else word for word in words[1:]]
+    files = [str(tmp_path / word) if word.endswith(".csv") else word for word in files]
+    refused(cli(words[0], out, *files), 1, f"{name}: not the file that")
+
+
+def test_a_new_certificate_vouches_for_no_other_file(whole_runs: list[Path], tmp_path: Path) -> None:
+    from tests.job.commands import cli, works
+
+    out = Path(shutil.copytree(whole_runs[0], tmp_path / "out"))
+    replace_by(whole_runs[1] / "scores.csv", out / "scores.csv")
+    for _ in range(2):
+        works("certify", out, "--cluster", "serial")
+    result = cli("verify", out, "--cluster", "serial")
+    assert result.exit_code == 1
+    assert "scores.csv" in result.output
+    replace_by(whole_runs[0] / "scores.csv", out / "scores.csv")
+    works("verify", out, "--cluster", "serial")
+
+
+def replace_by(source: Path, target: Path) -> None:
+    if target.is_dir():
+        shutil.rmtree(target)
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target)
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 

@@ -22,7 +22,7 @@ from sketchselect.readers.arrays import ArrayVector
 from sketchselect.readers.base import are_missing
 from sketchselect.readers.opening import identifying_column
 from sketchselect.summaries import Contingency
-from sketchselect.workflow.folder import MARKER, job_with_moved_files, read_manifest
+from sketchselect.workflow.folder import MARKER, job_with_moved_files, read_manifest, require_digests
 from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.tables import disarmed, plain_value
 
@@ -179,6 +179,7 @@ def evaluate_target(
         target, names = str(path / "labels.zarr"), _row_names(path)
         if not Path(target).exists():
             raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
+        read_manifest(path, lambda content: require_digests(path, content, "labels.zarr"))
     if labels is None:
         if not is_url(target) and not path.exists():
             raise SourceError(f"{target}: no such file or folder; evaluate takes the output folder of a run")

@@ -33,7 +33,7 @@ from sketchselect.readers.parquet import parquet_names
 from sketchselect.readers.row_order import names_in_unread
 from sketchselect.readers.views import ChosenColumns, WithConstants
 from sketchselect.summaries import codec
-from sketchselect.workflow.folder import sealed, unsealed
+from sketchselect.workflow.folder import read_manifest, require_digests, sealed, unsealed
 from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
 from sketchselect.workflow.tables import column_name, column_title, csv_text, disarmed, plain_value, row_title
 
@@ -92,6 +92,8 @@ def read_assignment(target: Path) -> dict[str, Any]:
     Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
     """
     path = target / ASSIGNMENT_FILE if target.is_dir() else target
+    if path != target and path.exists() and (target / "manifest.json").exists():
+        read_manifest(target, lambda content: require_digests(target, content, ASSIGNMENT_FILE))
     try:
         content: dict[str, Any] = unsealed(path)
         statistics = content["statistics"]

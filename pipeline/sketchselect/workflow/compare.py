@@ -16,9 +16,9 @@ from sketchselect.errors import ConfigError, warn
 from sketchselect.job.load import check_select, load_job, make_selector, method_parameters
 from sketchselect.location import is_url
 from sketchselect.selectors import METHODS
-from sketchselect.workflow.folder import claim, read_manifest
+from sketchselect.workflow.folder import claim, read_manifest, require_digests
 from sketchselect.workflow.tables import csv_text, read_selection
-from sketchselect.workflow.verify import complete, require_digests
+from sketchselect.workflow.verify import complete
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import SelectSettings
@@ -169,7 +169,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
         if not (folder / "manifest.json").exists():
             raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
         content = read_manifest(folder, complete)
-        require_digests(folder, content)
+        require_digests(folder, content, "summary.sks", "selection.json")
         runs.append(ComparedRun.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"]))
     if not same_source(runs):
         problem = _written_again(runs) or "the runs are of different sources"

@@ -48,6 +48,14 @@ def tree_digest(path: Path) -> str | None:
     return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
 
 
+def require_digests(path: Path, content: Mapping[str, Any], *names: str) -> None:
+    """Raise `DamagedFile` if one of these files and stores of a run is not that of its manifest's content."""
+    for name in names:
+        digest = content.get("digests", {}).get(name)
+        if digest is not None and tree_digest(path / name) != digest:
+            raise DamagedFile(f"{path / name}: not the file that {path / 'manifest.json'} describes; run the job again")
+
+
 T = TypeVar("T")
 
 MARKER = ".sketchselect"

@@ -35,6 +35,7 @@ from sketchselect.workflow.folder import (
     open_folder,
     parsed,
     read_manifest,
+    require_digests,
     sealed,
     tree_digest,
     unsealed,
@@ -443,10 +444,15 @@ def is_digested(name: str) -> bool:
 
 
 def write_manifest(folder: OutputFolder, content: dict[str, Any]) -> None:
-    """Add the files of the folder, and digests of the files that no later command rewrites, and publish it."""
+    """Add the files of the folder, and digests of the files that no later command rewrites, and publish it.
+
+    Digests that the content has stay: who adds a certificate does not vouch for what lies in the folder by then.
+    """
     existing = [name for name in PUBLISHED if (folder.path / name).exists()]
     content["files"] = ["manifest.json", *(name for name in existing if name != "manifest.json")]
-    content["digests"] = {name: tree_digest(folder.path / name) for name in existing if is_digested(name)}
+    known = content.get("digests", {})
+    digested = [name for name in existing if is_digested(name)]
+    content["digests"] = {name: known.get(name) or tree_digest(folder.path / name) for name in digested}
     folder.write("manifest.json", sealed(plain_value(content), indent=1))
 
 
@@ -490,6 +496,7 @@ def render_folder(path: Path) -> Path:
     content = read_manifest(path, dict)
     if not (path / REPORT_FILE).exists():
         raise SourceError(f"{path}: the job had output.report = false; run it again with true")
+    require_digests(path, content, REPORT_FILE, "selection.json")
     with open_folder(path) as folder:
         return draw_again(folder, content)
 

@@ -16,7 +16,7 @@ from sketchselect._text import printable
 from sketchselect.cluster import Certificate, certify, dropped_columns_certificate
 from sketchselect.cluster.certificates.block import BlockOptions
 from sketchselect.cluster.certificates.certify import bound_from_rows
-from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SketchSelectError, SourceChanged
+from sketchselect.errors import ConfigError, Incompatible, SketchSelectError, SourceChanged
 from sketchselect.execution import Source, summarize_source
 from sketchselect.job.load import CLUSTERS, load_job
 from sketchselect.job.schema import JobConfig
@@ -28,7 +28,15 @@ from sketchselect.readers.zarr.seal import check_seals, seal_appended
 from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
-from sketchselect.workflow.folder import PUBLISHED, job_with_moved_files, read_manifest, sealed, tree_digest, unsealed
+from sketchselect.workflow.folder import (
+    PUBLISHED,
+    job_with_moved_files,
+    read_manifest,
+    require_digests,
+    sealed,
+    tree_digest,
+    unsealed,
+)
 from sketchselect.workflow.job import REPORT_FILE, draw_again, is_digested, write_manifest
 from sketchselect.workflow.session import Session, differing_builds, open_session
 from sketchselect.workflow.stages import clustering, columns, evaluation
@@ -70,7 +78,7 @@ def certify_folder(
 ) -> Certificate:
     """Certify the published labels of a finished run, and add the certificate to manifest and report."""
     content = read_manifest(path, complete)
-    require_digests(path, content)
+    require_digests(path, content, "summary.sks", "selection.json", "labels.zarr")
     config = job_of_run(path, content, runs_on, storage_options)
     if config.cluster is None or "clustering" not in content:
         raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
@@ -117,6 +125,7 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
     before = unsealed(ours)["certificates"] if ours.exists() else []
     folder.write(CERTIFICATE_FILE, sealed({"format": 1, "certificates": with_new(before), **session.watched}, indent=1))
     content["certificates"] = with_new(content.get("certificates", ()))
+    content.get("digests", {}).pop(CERTIFICATE_FILE, None)
     if (folder.path / REPORT_FILE).exists():
         draw_again(folder, content)
     write_manifest(folder, content)
@@ -132,14 +141,6 @@ def _with(
     same = [entry for entry in entries if kind(entry) == kind(new)]
     best = min([new, *same], key=factor) if kind(new)[1] == 1 else new
     return [*(entry for entry in entries if kind(entry) != kind(new)), best]
-
-
-def require_digests(path: Path, content: Mapping[str, Any]) -> None:
-    """Raise `DamagedFile` if summary or selection are not those of the manifest."""
-    for name in ("summary.sks", "selection.json"):
-        digest = content.get("digests", {}).get(name)
-        if digest is not None and tree_digest(path / name) != digest:
-            raise DamagedFile(f"{path / name}: not the file that {path / 'manifest.json'} describes; run the job again")
 
 
 def complete(content: dict[str, Any]) -> dict[str, Any]:

@@ -365,9 +365,8 @@ class ZarrArray:
             )
         if isinstance(error, OSError) and not isinstance(error, (EOFError, UnicodeError)) and error.errno:
             place = "disk" if self.location.is_local else "network"
-            reason = error.strerror or "access denied"
             return ChunkReadError(
-                f"{self._chunk(cell)} cannot be read ({reason}); check the {place} and the permissions"
+                f"{self._chunk(cell)} cannot be read ({error.strerror}); check the {place} and the permissions"
             )
         if (reason := refusal(error)) is not None:
             return ChunkReadError(f"{self._chunk(cell)} cannot be read ({reason}); try again, or check the permissions")
