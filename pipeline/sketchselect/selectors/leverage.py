@@ -144,7 +144,8 @@ class LeverageSelector(BaseSelector):
     to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
     ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
     that neither may rank high: of standardised columns those of noise do, which serve clusters worse than columns drawn
-    at random (`tests/benchmarks/papers/mean_or_zero.py`). A column that does not vary, with `about="zero"` one of zeros, scores 0.
+    at random (`tests/benchmarks/papers/mean_or_zero.py`). A column that does not vary, with `about="zero"` one of
+    zeros, scores 0.
 
     Parameters
     ----------
