@@ -440,6 +440,8 @@ FAULTS = (
         "job/test_cli_mistakes.py::test_files_that_are_not_ours"),
     row("store", "no room for a job file of `init`", "it is named, and no half file is there",
         "faults/test_full_disks.py::test_a_job_file_that_is_not_written_whole_is_not_there"),
+    row("cluster", "Ctrl-C while something is asked of the workers", "no traceback of Dask",
+        OPERATORS + "a_question_to_workers_that_an_interruption_ends_is_no_traceback"),
     row("cluster", "a process is forked from one that has had a cluster", "it can have one of its own",
         OPERATORS + "a_forked_process_has_a_cluster_of_its_own_after_one_of_its_parent"),
     row("cluster", "fits within tasks of the cluster that they use, on all of its threads", "they leave their places to their own tasks",

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from types import SimpleNamespace
 
@@ -170,6 +171,24 @@ def test_a_client_that_its_program_closes_is_no_lost_scheduler(source):
             run(source, engine, leaf=Slowly(0.05), progress=Once(client.close))
         with pytest.raises(ClusterLost, match="the client is closed, by this program or"):
             run(source, engine)
+
+
+def test_a_question_to_workers_that_an_interruption_ends_is_no_traceback(caplog):
+    questions = []
+
+    def interrupted():
+        with local_cluster(1) as engine:
+            loop, ask = engine.client.loop.asyncio_loop, engine.client._run
+            loop.call_soon_threadsafe(lambda: questions.append(loop.create_task(ask(time.sleep, 60))))
+            time.sleep(1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    wait_until(questions[0].done, "the end of the question")
+    questions.clear()
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 def test_a_forked_process_has_a_cluster_of_its_own_after_one_of_its_parent():

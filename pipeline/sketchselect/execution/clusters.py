@@ -258,6 +258,8 @@ def local_cluster(
                 client.register_plugin(StayWithDriver())
             yield engine
         except BaseException:
+            # For what is asked of the workers, which end now, nobody waits any more.
+            cluster.loop.asyncio_loop.set_exception_handler(lambda *_: None)
             _kill_workers(nannies)
             raise
 
