@@ -91,6 +91,8 @@ def s3_store(location: Location) -> S3Store | None:
     if os.getpid() != _PROCESS:
         return None
     files, path = location.filesystem()
+    if not hasattr(files, "s3"):  # a file system of another package for s3://
+        return None
     bucket, _, prefix = path.partition("/")
     meta = files.s3.meta
     endpoint = str(meta.endpoint_url)
