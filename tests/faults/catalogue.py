@@ -442,6 +442,8 @@ FAULTS = (
         "faults/test_full_disks.py::test_a_job_file_that_is_not_written_whole_is_not_there"),
     row("cluster", "Ctrl-C while something is asked of the workers", "no traceback of Dask",
         OPERATORS + "a_question_to_workers_that_an_interruption_ends_is_no_traceback"),
+    row("cluster", "Dask's idle-timeout is shorter than what is done between two passes", "a cluster of our own goes on",
+        OPERATORS + "a_cluster_of_our_own_does_not_end_where_it_has_nothing_to_do_for_a_while"),
     row("cluster", "a process is forked from one that has had a cluster", "it can have one of its own",
         OPERATORS + "a_forked_process_has_a_cluster_of_its_own_after_one_of_its_parent"),
     row("cluster", "fits within tasks of the cluster that they use, on all of its threads", "they leave their places to their own tasks",

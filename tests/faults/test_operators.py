@@ -191,6 +191,13 @@ def test_a_question_to_workers_that_an_interruption_ends_is_no_traceback(caplog)
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
+def test_a_cluster_of_our_own_does_not_end_where_it_has_nothing_to_do_for_a_while(source):
+    with dask.config.set({"distributed.scheduler.idle-timeout": "500ms"}), local_cluster(1) as engine:
+        time.sleep(2)
+        assert engine.client.scheduler_info()["workers"]
+        assert run(source, engine).value == spans()
+
+
 def test_a_forked_process_has_a_cluster_of_its_own_after_one_of_its_parent():
     fit = 'print(sks.VarianceSelector(1).fit(rows, client="local").get_support(indices=True), flush=True)'
     program = f"import os, numpy as np, sketchselect as sks\nrows = np.eye(300)[:, :4] * [1, 2, 9, 3]\n{fit}\n"

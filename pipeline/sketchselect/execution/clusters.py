@@ -521,6 +521,8 @@ def _start(n_workers: int, threads: int, limit: int | str, scratch: Path) -> Any
     settings = {
         # The engine replaces frozen workers; by the scheduler's clock all are silent when a machine wakes up again.
         "distributed.scheduler.worker-ttl": None,
+        # It ends with the job, and while this process works between two passes it has nothing to do.
+        "distributed.scheduler.idle-timeout": None,
         # States are small and rows can be read again: a full disk should not be able to stop a run.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
