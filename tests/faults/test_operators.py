@@ -16,6 +16,7 @@ import warnings
 from types import SimpleNamespace
 
 import dask
+import dask.array
 import distributed
 import numpy as np
 import pytest
@@ -31,7 +32,16 @@ from tests.passing import Recorder, dask_cluster
 
 from sketchselect.cli.shell import plain_errors
 from sketchselect.cluster.kmeans.passes import LOAD_ROWS
-from sketchselect.errors import BadCluster, ClusterLost, NoWorkers, PartitionFailed, SourceChanged, SourceError, Stalled
+from sketchselect.errors import (
+    BadCluster,
+    ClusterLost,
+    NotFinite,
+    NoWorkers,
+    PartitionFailed,
+    SourceChanged,
+    SourceError,
+    Stalled,
+)
 from sketchselect.execution import (
     Checkpoint,
     PassOptions,
@@ -220,6 +230,31 @@ def test_fits_in_tasks_of_their_own_cluster_leave_places_to_their_tasks(by_addre
         futures = client.map(fit, range(2), address=address.replace("127.0.0.1", "localhost"), pure=False)
         assert client.gather(futures) == [[[1, 3]] * 2] * 2
         assert client.submit(lambda: 1).result(60) == 1, "the worker has its place for tasks again"
+
+
+class Fitting:
+    """An actor, which fits."""
+
+    def fit(self):
+        with dask_engine.beside_tasks(distributed.get_client()):
+            return distributed.threadpoolexecutor.thread_state.proceed
+
+
+def test_methods_of_an_actor_that_fit_do_not_run_side_by_side():
+    with dask_cluster(1, processes=False) as (_, client):
+        actor = client.submit(Fitting, actor=True).result(60)
+        assert actor.fit().result(timeout=60), "its only thread does not make room for another"
+
+
+def test_a_fit_in_a_task_that_fails_takes_its_place_again():
+    def fit():
+        rows = dask.array.full((100, 2), np.nan, chunks=(10, 2))
+        with pytest.raises(NotFinite):
+            VarianceSelector(1).fit(rows, client=distributed.get_client())
+        return distributed.threadpoolexecutor.thread_state.proceed
+
+    with dask_cluster(1) as (_, client):
+        assert client.submit(fit).result(60)
 
 
 def test_a_worker_of_other_libraries_that_joins_late_is_named(source):

@@ -675,13 +675,18 @@ def beside_tasks(client: Any) -> Iterator[None]:
     is_task = False
     if getattr(thread_state, "proceed", False):  # a task within Dask's `worker_client` has given it up
         with contextlib.suppress(ValueError, OSError):
-            addresses = get_worker().scheduler.address, client.scheduler.address
+            worker = get_worker()
+            addresses = worker.scheduler.address, client.scheduler.address
             is_task = addresses[0] == addresses[1] or len({*map(resolve_address, addresses)}) == 1
+            # An actor has no place among the tasks, and its methods must not run side by side.
+            is_task &= thread_state.executor is not worker.executors.get("actor")
     if is_task:
         secede()
-    yield
-    if is_task:
-        rejoin()
+    try:
+        yield
+    finally:
+        if is_task:
+            rejoin()
 
 
 class DaskEngine(Engine):
