@@ -21,7 +21,7 @@ import zarr
 
 from sketchselect.errors import ChunkReadError, SourceChanged, SourceError
 from sketchselect.execution import summarize
-from sketchselect.readers import convert, open_matrix, open_vector
+from sketchselect.readers import arrays, convert, open_matrix, open_vector
 from sketchselect.readers.dask import _checked_rows
 from sketchselect.selectors import UnivariateSelector, VarianceSelector
 from sketchselect.summaries import Moments
@@ -359,6 +359,19 @@ def test_categories_of_arrow_arrays_are_decoded_by_level(tmp_path):
     # In a Parquet file too.
     pq.write_table(pa.table({"y": part.slice(0, 127)}), tmp_path / "y.parquet")
     assert open_vector(tmp_path / "y.parquet", 127).read(0, 127).tolist() == texts
+
+
+def test_a_short_piece_of_a_column_of_arrow_does_not_decode_all_categories():
+    class Piece:
+        dictionary = range(3)  # cannot be decoded
+
+        def __len__(self):
+            return 2
+
+        def to_pylist(self):
+            return ["b", None]
+
+    assert arrays._decoded(Piece()).tolist() == ["b", None]
 
 
 def test_missing_whole_numbers_beyond_double_in_arrow_tables_are_read():

@@ -166,9 +166,10 @@ def entries_of(column: Any) -> Any:
 
 def _decoded(part: Any) -> Array:
     """Return the entries of an Arrow array of categories as objects, None where one is missing."""
-    levels: Array = np.empty(
-        len(part.dictionary) + 1, dtype=object
-    )  # pyarrow gives one of the categories for a missing entry
+    if len(part.dictionary) > len(part):  # a piece of a long column has all of its categories
+        return np.array(part.to_pylist(), dtype=object)
+    # With one more for missing entries, for which pyarrow would give one of the categories.
+    levels: Array = np.empty(len(part.dictionary) + 1, dtype=object)
     levels[:-1] = part.dictionary.to_pylist()
     # As int64: a small type of codes may not hold that of a missing entry.
     codes: Array = part.indices.cast("int64").fill_null(len(part.dictionary)).to_numpy(zero_copy_only=False)
