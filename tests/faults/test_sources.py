@@ -498,6 +498,7 @@ def test_an_hdf5_file_that_the_system_does_not_open_is_not_called_damaged(tmp_pa
 
 
 LABELS_WITH_NUL = ["b", "a", "a\0", "a"] * 10
+LEVELS_WITH_NUL = ["b", "a", "a\0"]
 
 
 @pytest.mark.parametrize(
@@ -507,7 +508,8 @@ LABELS_WITH_NUL = ["b", "a", "a\0", "a"] * 10
         lambda labels: np.array(labels, dtype=object),
         lambda labels: [label.encode() for label in labels],
         pd.Series,
-        pd.Categorical,
+        # By its levels: pandas 2 itself drops the NUL where it looks for them.
+        lambda labels: pd.Categorical.from_codes([LEVELS_WITH_NUL.index(label) for label in labels], LEVELS_WITH_NUL),
         pa.array,
         lambda labels: pa.array(labels).dictionary_encode(),
     ],
