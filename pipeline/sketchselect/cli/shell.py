@@ -316,7 +316,7 @@ def _end(error: BaseException, as_json: bool, interrupted: str) -> NoReturn:
 
 
 def _limited_addresses(error: BaseException) -> str:
-    """Return a note on the limit of addresses, which errors of the system's loader do not name."""
+    """Return a note on the limit of address space, which errors of the system's loader do not name."""
     number = getattr(error, "errno", None)
     if sys.platform == "win32" or isinstance(error, ModuleNotFoundError) or number not in (None, errno.ENOMEM):
         return ""
