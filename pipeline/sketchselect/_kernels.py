@@ -15,6 +15,13 @@ from numba.core.caching import FunctionCache
 from numba.core.runtime import rtsys
 
 from sketchselect import _kernel_cache
+from sketchselect.errors import BadParameter
+
+if numba.config.DISABLE_JIT:
+    # Numbers of the interpreter overflow where those of kernels do not.
+    raise BadParameter(
+        f"NUMBA_DISABLE_JIT={numba.config.DISABLE_JIT}: results need compiled kernels; unset it before Python starts"
+    )
 
 LOG = logging.getLogger(__name__)
 
@@ -27,8 +34,7 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def compiled(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(nogil=True, **options)(function)
-        if hasattr(dispatcher, "enable_caching"):  # with NUMBA_DISABLE_JIT it is the function
-            dispatcher._cache = _KernelCache(function)
+        dispatcher._cache = _KernelCache(function)
         return dispatcher
 
     return compiled

@@ -279,6 +279,24 @@ def test_a_number_of_threads_that_numba_refuses_is_named(given: str, monkeypatch
     refused(cli("methods"), 2, f"NUMBA_NUM_THREADS must be at least 1, got {given!r}; correct it, or unset it")
 
 
+@pytest.mark.parametrize("given", ["abc", "", "-3", "1e9", "99999999999999999999"])
+def test_a_date_of_sources_that_numpy_refuses_is_named(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", given)
+    refused(cli("methods"), 2, f"SOURCE_DATE_EPOCH must be seconds since 1970, got {given!r:.40}; correct it, or unset")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert cli("methods").exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_setting_that_turns_compiled_kernels_off_is_named(job_file: Callable[..., Path]) -> None:
+    done = start("run", job_file(), "--quiet", env={**os.environ, "NUMBA_DISABLE_JIT": "1"})
+    _, lines = done.communicate()
+    assert (done.returncode, lines) == (
+        2,
+        "error: NUMBA_DISABLE_JIT=1: results need compiled kernels; unset it before Python starts\n",
+    )
+
+
 def test_a_working_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

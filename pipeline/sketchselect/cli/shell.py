@@ -115,6 +115,11 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
                 raise BadParameter(
                     f"NUMBA_NUM_THREADS must be at least 1, got {threads!r:.40}; correct it, or unset it"
                 )
+            if re.fullmatch(r"\d{1,11}", date := os.environ.get("SOURCE_DATE_EPOCH", "0")) is None:
+                # NumPy reads it, of all places, when SciPy is imported.
+                raise BadParameter(
+                    f"SOURCE_DATE_EPOCH must be seconds since 1970, got {date!r:.40}; correct it, or unset it"
+                )
             outcome = function(**parameters)
             if as_json:
                 from sketchselect.workflow.tables import plain_value
