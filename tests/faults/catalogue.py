@@ -271,6 +271,8 @@ FAULTS = (
         "faults/test_values.py::test_row_numbers_that_are_none_are_one_line"),
     row("data", "a text file in UTF-16 with or without a mark, UTF-32 or Latin-1", "one line that names the encoding, or the first line that is no UTF-8, and what to do",
         "readers/test_convert.py::test_a_text_in_another_encoding_is_told_which"),
+    row("data", "a byte order mark in the middle of a text file, as of two that were joined", "one line that names the line",
+        "readers/test_convert.py::test_a_mark_where_two_files_were_joined_is_named"),
     row("data", "an object that gives no array where it says it does; a data frame of Dask with a name twice", "one line",
         SOURCES + "objects_that_give_no_array_are_one_line"),
     row("data", "small integers, booleans, float16, integers beyond 2^53", "widened; those that float64 cannot hold are named",

@@ -625,6 +625,25 @@ def test_a_text_in_another_encoding_is_told_which(content, says, packed, tmp_pat
             read()
 
 
+@pytest.mark.filterwarnings("ignore:.*is text and not used as features")
+@pytest.mark.parametrize("n_rows", [2, 5000])
+@pytest.mark.parametrize(
+    "pattern",
+    ["{0},1.5\n", "{0}.5,1.5\n", "{0}.5 1.5\n", '"{0}.5",1.5\n', "{0}.5\n"],
+    ids=["names", "", " ", '"', "one"],
+)
+def test_a_mark_where_two_files_were_joined_is_named(pattern, n_rows, tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = "".join(pattern.format(f"row {i}" if pattern.startswith("{0},") else i) for i in range(n_rows))
+    path.write_text(rows + rows, encoding="utf-8")
+    open_vector(path, None, name="b") if "," not in rows and " " not in rows else convert(path, tmp_path / "one.zarr")
+    path.write_text("\ufeff" + rows + "\ufeff" + rows, encoding="utf-8")
+    says = rf"rows\.csv: line {n_rows + 1} begins, in column 1, with a byte order mark .*joined; remove it"
+    for read in (lambda: convert(path, tmp_path / "rows.zarr"), lambda: open_vector(path, None, name="b")):
+        with pytest.raises(SourceError, match=says):
+            read()
+
+
 @pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_any_end_of_line_and_a_mark_at_the_start_are_read(end, mark, tmp_path):

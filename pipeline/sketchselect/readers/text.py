@@ -49,6 +49,7 @@ _ROWS_TRIED = 1000
 _NEARLY_ALL = 0.9
 _MOST_FIELDS = 1 << 19  # Fields that are split at once: as text each takes some ten times what it does as a number
 _END = "\0end of the file\0"
+_MARK = "\ufeff"
 
 
 @contextlib.contextmanager
@@ -84,6 +85,19 @@ def _other_encoding(head: bytes) -> str | None:
         if len(head) >= 8 and 4 * zeros.count(0) >= 3 * len(zeros) and not others.count(0):
             return encoding
     return None
+
+
+def _refuse_marks(lines: Iterable[str], address: str, before: int = 0) -> None:
+    """Raise `SourceError` if a line begins with a byte order mark; that of the whole file is no part of its text.
+
+    `before`: The number of lines before these.
+    """
+    number = next((i for i, line in enumerate(lines, start=before + 1) if line.startswith(_MARK)), None)
+    if number is not None:
+        raise SourceError(
+            f"{address}: line {number} begins, in column 1, with a byte order mark (U+FEFF), as where two files were "
+            "joined; remove it, and the second file's line of column names if there is one"
+        )
 
 
 def _not_utf8(line: bytes) -> str | None:
@@ -361,6 +375,7 @@ class CsvRows:
         `rest`: The lines after them, for a row with a line break within quotation marks.
         Raises `SourceError` if quotation marks are not closed before the end of the file.
         """
+        _refuse_marks(lines, self.address, before)
         if self._separator == _SPACES:
             yield from ((before + i, _words(line), before + i) for i, line in enumerate(lines, start=1) if line.strip())
             return
@@ -667,6 +682,7 @@ def read_names(location: Location, n_columns: int, source: str) -> tuple[str, ..
     with _opened(location) as file:
         # Not by `splitlines`, which ends lines at other characters too, such as a form feed within a name.
         names = [line.strip() for line in file.read().rstrip().split("\n")]
+    _refuse_marks(names, location.address)
     names = names if any(names) else []
     lines: dict[str, int] = {}
     for line, name in enumerate(names, start=1):
@@ -696,6 +712,7 @@ def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vecto
     """
     with _opened(location) as file:
         every = list(file)
+    _refuse_marks(every, f"{name} {location.address}")
     lines = [line for line in every if line.strip()]
     if not lines:
         raise EmptyInput(f"{name} {location.address}: the file is empty")
