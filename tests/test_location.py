@@ -10,6 +10,8 @@ import pytest
 from tests.structure import Module, package_modules
 
 from sketchselect import location as module
+from sketchselect import open_matrix
+from sketchselect._text import without_credentials
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location, is_scheduler_file, is_url, locate, location_of, refusal
 
@@ -136,3 +138,29 @@ def test_addresses_in_errors_of_any_aiohttp_are_hidden() -> None:
     error = ClientResponseError("of https://user:secret@host/rows.zarr")
     assert refusal(error) == "the server answers 403"
     assert "secret" not in f"{error} {error.request_info.real_url}"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://bucket/why?.npy", None),
+        ("s3://bucket/a?b/rows#1?.zarr", None),
+        ("gs://bucket/a?", None),
+        ("memory://a?b*[c]", None),
+        ("az://box@account/a?b=c", None),
+        ("s3://bucket/a?versionId=1&X-Amz-Signature=word", "s3://bucket/a"),
+        ("az://box/a?sv=2024&sig=word", "az://box/a"),
+        ("https://host/a?b#c", "https://host/a"),
+        ("http://host/a?sig=word", "http://host/a"),
+    ],
+)
+def test_an_address_keeps_the_question_marks_of_names_and_hides_queries(url: str, shown: str | None) -> None:
+    address = Location(url).address
+    assert address == (shown or url)
+    assert without_credentials(f"{address}: gone") == f"{address}: gone"
+    assert without_credentials(f"{url}: gone") == (f"{shown}?***: gone" if shown else f"{url}: gone")
+
+
+def test_an_error_names_a_key_with_a_question_mark() -> None:
+    with pytest.raises(SourceError, match=r"memory://why\?\.npy: "):
+        open_matrix("memory://why?.npy")

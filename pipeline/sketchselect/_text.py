@@ -26,7 +26,9 @@ _PASSWORD = (
     + r"(?!arn:|\[[\da-fA-F:.]+\])[^\s/\"@:]{0,500}:(?!\d{1,5}/)(?:[^\s\"]{0,2000}@|(?!\d{1,5}\D)[^\s\"'/:]{20,})"
 )
 _USER = _SCHEME.replace("(", "((?!azure|az:|abfs)", 1) + r"[^\s/\"@:]{1,2000}@"
-_QUERY = _SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?[^\s'\"]*[^\s'\":,;]"
+_QUERY = _SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?([^\s'\"]*[^\s'\":,;])"
+_SIGNED = r"(?i)(?:^|[&?])(?:x-(?:amz|goog|ms)-\w+|sig|signature|token|password|secret|key)[^&=]*="
+_OF_KEYS = ("s3", "gs", "az", "abfs", "memory", "file")  # Schemes of stores, where a question mark is part of a name
 # A name in quotation marks, perhaps with the sign of a column that is left out, or one without them.
 _NAME = r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)'
 
@@ -59,7 +61,9 @@ def printable(text: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return a text whose URLs have neither user and password nor what stands behind a question mark.
+    """Return a text whose URLs have neither user and password nor, where it may be a secret, a query.
+
+    In stores a question mark may be part of a name.
 
     Examples
     --------
@@ -69,9 +73,21 @@ def without_credentials(text: str) -> str:
     'az://***@c/a, not az://c@account/a or http://host:80/a@b'
     >>> without_credentials("tcp://[::1]:8786/a@b, s3://arn:aws:s3:us-west-2:1:accesspoint/ap/a@b")
     'tcp://[::1]:8786/a@b, s3://arn:aws:s3:us-west-2:1:accesspoint/ap/a@b'
+    >>> without_credentials("http://host/a?b and s3://b/why?.npy")
+    'http://host/a?*** and s3://b/why?.npy'
     """
     text = re.sub(_USER, r"\1***@", re.sub(_PASSWORD, r"\1***@", text))
-    return re.sub(_QUERY, r"\1?***", text)
+    return re.sub(_QUERY, _without_query, text)
+
+
+def _without_query(url: re.Match[str]) -> str:
+    is_name = url[1].partition(":")[0].lower() in _OF_KEYS and not is_signed(url[2])
+    return url[0] if is_name else f"{url[1]}?***"
+
+
+def is_signed(query: str) -> bool:
+    """Return whether the query of a URL has a parameter that may be a secret."""
+    return re.search(_SIGNED, query) is not None
 
 
 def counted(number: float, noun: str, text: Callable[[Any], str] = str) -> str:

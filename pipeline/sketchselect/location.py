@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from sketchselect._text import did_you_mean, without_credentials
+from sketchselect._text import did_you_mean, is_signed, without_credentials
 from sketchselect.errors import BadParameter, SourceChanged, SourceError, SourceMissing
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
@@ -42,7 +42,6 @@ _VERSION_FIELDS = (
     *("ETag", "etag", "md5Hash", "generation", "mtime", "last_modified", "LastModified", "created"),
     *("Content-MD5", "Digest", "Last-Modified"),  # of web servers without ETag
 )
-_SIGNED = re.compile(r"(?:^|&)(?:x-(?:amz|goog|ms)-\w+|sig|signature|token|password|secret|key)[^&=]*=", re.IGNORECASE)
 _NO_FILE = ".sketchselect-no-such-file"
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # What a web server answers that may do better a moment later
 _PAGE = re.compile(
@@ -84,12 +83,17 @@ class Location:
 
     @property
     def address(self) -> str:
-        """The location for messages: no credentials, no query string."""
+        """The location for messages: no credentials, and of a web server no query string."""
         if self.is_local:
             return self.url
         parts = urlsplit(self.url)
         host = parts.netloc if parts.scheme in ("az", "abfs") else parts.netloc.rpartition("@")[2]
-        return urlunsplit((parts.scheme, host, parts.path, "", "")) if host or parts.scheme != "memory" else self.url
+        if not host and parts.scheme == "memory":
+            return self.url
+        if self.has_listing and not is_signed(parts.query):
+            # Question marks and number signs are parts of a name.
+            return f"{parts.scheme}://{host}{self.url.partition('://')[2][len(parts.netloc) :]}"
+        return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
     @property
     def name(self) -> str:
@@ -486,7 +490,7 @@ def _require_no_credentials(url: str) -> None:
         raise SourceError(f"{_hide(url)}: not the address of a store; encode brackets in it") from None
     is_web = parts.scheme in ("http", "https")
     user = parts.netloc.rpartition("@")[0]
-    signed = parts.query and (is_web or _SIGNED.search(parts.query))
+    signed = parts.query and (is_web or is_signed(parts.query))
     # A password with a slash or a question mark ends what is before the path; of a web server it may be a port.
     port = re.search(r":(?!\d{1,5}$)" if is_web else ":", parts.netloc.rpartition("]")[2])
     cut = port is not None and "@" in parts.path + parts.query + parts.fragment
