@@ -296,6 +296,8 @@ FAULTS = (
     row("data", "a packed text file that is damaged", "one line that names it",
         "job/test_tables.py::test_a_packed_table_that_is_damaged_is_named"),
     row("data", "big-endian, Fortran order, read-only, unaligned", "the same bits", VALUES + "layouts_of_memory_give_the_same_bits"),
+    row("data", "sparse rows with stored zeros, whose places another matrix shares", "both are left as they are", VALUES + "sparse_rows_with_stored_zeros_are_left_as_they_are"),
+    row("data", "an array of dates or durations", "refused, not taken as numbers", VALUES + "dates_in_an_array_are_not_taken_as_numbers"),
     row("data", "no rows, no columns", "refused; a merge with none changes nothing",
         ENGINES + "empty_sources_are_refused", "summaries/test_laws.py::test_laws"),
     row("data", "fewer rows than clusters, one row, one column", "named, or defined",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 
 import sketchselect as sks
@@ -54,6 +54,35 @@ def test_layouts_of_memory_give_the_same_bits(dtype: str) -> None:
     native = codec.encode(sks.summarize(rows, DESCRIPTION, client="serial", partition_bytes=2000))
     for name, values in layouts.items():
         assert codec.encode(sks.summarize(values, DESCRIPTION, client="serial", partition_bytes=2000)) == native, name
+
+
+@pytest.mark.parametrize("cls", [csr_array, csr_matrix])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "?"])
+def test_sparse_rows_with_stored_zeros_are_left_as_they_are(cls: Any, dtype: str) -> None:
+    """Matrices such as the layers of an AnnData object may share their places; `fit` took zeros out of both."""
+    rows = cls(np.random.default_rng(0).integers(1, 9, (40, 5)).astype(dtype))
+    rows.data[:7] = 0
+    beside = cls((np.arange(rows.nnz), rows.indices, rows.indptr), shape=rows.shape)
+    arrays = [a.copy() for a in (rows.data, rows.indices, rows.indptr)]
+    dense = beside.toarray()
+    for estimator in (sks.VarianceSelector(2, normalize=None), sks.KMeans(2, random_state=0)):
+        for rows_of in (estimator.fit, estimator.transform):
+            rows_of(rows)
+            for before, now in zip(arrays, (rows.data, rows.indices, rows.indptr), strict=True):
+                assert np.array_equal(before, now)
+            assert np.array_equal(beside.toarray(), dense)
+
+
+@pytest.mark.parametrize("estimator", [sks.VarianceSelector(2), sks.KMeans(2)])
+@pytest.mark.parametrize(("dtype", "what"), [("M8[s]", "dates"), ("m8[s]", "durations")])
+def test_dates_in_an_array_are_not_taken_as_numbers(estimator: Any, dtype: str, what: str) -> None:
+    rows = np.arange(40).reshape(10, 4)
+    with pytest.raises(SourceError, match=f"array: values of type .* are not real numbers.*turn {what} into numbers"):
+        clone(estimator).fit(rows.astype(dtype))
+    if isinstance(estimator, sks.KMeans):
+        fitted = clone(estimator).fit(rows)
+        with pytest.raises(SourceError, match=f"turn {what} into numbers first"):
+            fitted.predict(rows.astype(dtype))
 
 
 @pytest.mark.parametrize("span", [10, 100, 400])

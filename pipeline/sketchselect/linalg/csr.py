@@ -89,7 +89,7 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
     if out.dtype in (np.float16, np.bool_) or out.dtype.itemsize > 8:
         out = out.astype(np.float64)
     if out.nnz and not out.data.all():
-        out = out if out.data is not data else out.copy()
+        out = out.copy() if np.may_share_memory(out.data, data) else out  # SciPy wraps `data` in a view
         out.eliminate_zeros()
     out.has_canonical_format = True
     return out

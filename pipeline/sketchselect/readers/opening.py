@@ -32,6 +32,7 @@ from sketchselect.readers.base import (
     require_distinct,
     require_missing_policy,
     require_no_nul,
+    require_numeric,
     require_policy,
 )
 from sketchselect.readers.dask import (
@@ -927,6 +928,8 @@ def open_features(
                 raise SourceError(f"{error}; write it again") from error
         if isinstance(X, np.ndarray):
             arrays.require_mapped(X, "X")
+            if X.dtype.kind in "mMV":  # scikit-learn, asked for floats, takes dates as numbers
+                require_numeric(X.dtype, "array")
         rows, beside, table = X, dict[str, Any](), None
         if arrays.is_pandas(X):
             rows, beside = arrays.without_columns(X, local_names(vectors))
