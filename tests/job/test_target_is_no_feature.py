@@ -78,3 +78,10 @@ def _model(table: Path, url: str) -> dict[str, Any]:
     assert "column 'outcome' is not used as a feature" in done.stderr
     model: dict[str, Any] = json.loads((table.parent / "out" / "model.json").read_text())
     return model
+
+
+def test_a_target_of_another_file_with_the_name_of_a_feature_is_noted(table: Path) -> None:
+    pq.write_table(pq.read_table(table).select(["outcome"]), table.parent / "y.parquet")
+    done = works("run", _job(table), "--set", "input.target=y.parquet")
+    assert "note: target: column 'outcome' has the target's name and is a feature" in done.stderr
+    assert "set input.target = 'outcome'" in done.stderr

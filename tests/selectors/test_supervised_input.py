@@ -266,6 +266,20 @@ def test_pipelines_and_data_frames():
     assert model.selection_.feature_names == tuple("abcdef")
 
 
+def test_a_target_left_among_the_features_is_warned_of():
+    X, y = linear(200, 6)
+    frame = pd.DataFrame(X, columns=list("abcdef")).assign(price=y)
+    lasso = sks.LassoPath(n_features_to_select=2)
+    for target in (frame["price"], frame[["price"]], np.log1p(frame["price"] - y.min())):
+        with pytest.warns(
+            UserWarning, match=r"column 'price' has the target's name and is a feature; .* fit\(X, 'price'\)"
+        ):
+            lasso.fit(frame, target)
+    lasso.fit(frame, "price")  # no feature then, and no warning
+    lasso.fit(frame.drop(columns="price"), frame["price"])
+    assert "price" not in lasso.feature_names_in_
+
+
 def test_a_target_that_no_column_explains_has_the_empty_model_also_if_adaptive():
     X = np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]] * 5)
     y = X[:, 0] * X[:, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,26 @@ def target_names(y: Any, title: str | None = None) -> tuple[Any, ...] | None:
     if hasattr(y, "columns"):
         return tuple(y.columns)
     return (y.name,) if hasattr(y, "name") else None
+
+
+def doubt_of_target(names: Iterable[Any], features: Iterable[Any], cure: str) -> str | None:
+    """Return the warning of a target that was also left among the features; None where no feature has its name.
+
+    `cure`: How to name the column as the target, with ``{name}`` in it.
+
+    Examples
+    --------
+    >>> doubt_of_target(["y"], ["x", "y"], "fit(X, {name})")
+    "target: column 'y' has the target's name and is a feature; if it holds the target, fit(X, 'y'), or leave it out"
+    """
+    both = next((name for name in names if name is not None and name in set(features)), None)
+    if both is None:
+        return None
+    name = f"{both!r:.80}"
+    return (
+        f"target: column {name} has the target's name and is a feature; if it holds the target, "
+        f"{cure.format(name=name)}, or leave it out"
+    )
 
 
 def _frame_like(source: Any, values: Any, names: Sequence[Any] | None) -> Any:

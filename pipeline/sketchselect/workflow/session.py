@@ -62,6 +62,7 @@ from sketchselect.readers import (
 )
 from sketchselect.readers.base import require_few_dropped
 from sketchselect.readers.opening import ROW_NAMES, format_of, is_converted_table
+from sketchselect.readers.results import doubt_of_target
 from sketchselect.readers.row_order import names_in_unread
 from sketchselect.readers.tables import ENCODINGS, different_columns, doubts_of, may_be_identifier
 from sketchselect.selectors.registry import METHODS
@@ -265,6 +266,10 @@ class Session:
     def target(self) -> Vector | None:
         """The opened ``[input] target``, with the groups of its rows, if the job names any."""
         target, groups = self.vector("target"), self.vector("cv_groups")
+        if target is not None and column_title(target, self.config.input.target) is None:
+            names, features = [target.name], self.matrix.feature_names or ()
+            if (doubt := doubt_of_target(names, features, "set input.target = {name}")) is not None:
+                self.note(doubt)
         return target if target is None or groups is None else grouped(target, groups)
 
     @cached_property

@@ -26,7 +26,7 @@ from sketchselect.readers.base import (
     require_no_nul,
 )
 from sketchselect.readers.opening import grouped
-from sketchselect.readers.results import target_names
+from sketchselect.readers.results import doubt_of_target, target_names
 from sketchselect.readers.tables import is_missing_field
 from sketchselect.readers.text import is_number
 from sketchselect.summaries.partitioned import fold_numbers
@@ -52,6 +52,10 @@ class DoubtfulClasses(UserWarning):
 
 class ConstantTarget(UserWarning):
     """Warning that the target does not vary, so that no column can explain it."""
+
+
+class TargetAmongFeatures(UserWarning):
+    """Warning that a feature has the name of the target, which it may be."""
 
 
 class ConstantColumns(UserWarning):
@@ -392,6 +396,10 @@ class TargetMixin(BaseEstimator):  # type: ignore[misc]
         target = super()._open_target(one_column(y, self.target_task), matrix)
         is_column = isinstance(y, str) and y in matrix.columns_beside
         self._target_names = target_names(y, y.removeprefix("obs/") if is_column else getattr(target, "name", None))
+        if not is_column:
+            names, features = self._target_names or (), getattr(self, "feature_names_in_", ())
+            if (doubt := doubt_of_target(names, features, "name it, as in fit(X, {name})")) is not None:
+                warn(doubt, TargetAmongFeatures)
         groups = getattr(self, "_groups", None)
         return target if groups is None or target is None else grouped(target, groups, matrix)
 
