@@ -184,8 +184,8 @@ def test_a_first_job_for_a_target_predicts_it(rows: np.ndarray, source: str) -> 
     assert not Path("other.toml").exists()
 
 
-@pytest.mark.parametrize(("n_rows", "cluster"), [(2_000, "threads"), (80_000, "local")])
-def test_a_first_job_starts_processes_only_for_several_partitions(
+@pytest.mark.parametrize(("n_rows", "cluster"), [(2_000, "threads"), (400_000, "local")])
+def test_a_first_job_starts_processes_only_for_many_rows(
     n_rows: int, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

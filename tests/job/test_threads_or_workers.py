@@ -1,4 +1,4 @@
-"""Where tasks run that no option or key says: in threads where all rows are one partition, else in worker processes."""
+"""Where tasks run that no option or key says: in threads where rows are few, else in worker processes."""
 
 import contextlib
 from collections.abc import Iterator
@@ -65,8 +65,8 @@ def test_a_job_that_leaves_it_open_runs_few_rows_in_threads(rows: Path, started:
     result = sks.run(open_job(rows))
     assert not started
     assert result.manifest["engine"]["kind"] == "threads"
-    assert "all rows are one partition" in result.manifest["engine"]["reason"]
-    assert "all rows are one partition" in (result.folder / "run.log").read_text()
+    assert "faster for so few rows" in result.manifest["engine"]["reason"]
+    assert "faster for so few rows" in (result.folder / "run.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_commands_on_few_rows_start_no_processes(rows: Path, tmp_path: Path, sta
 def test_a_plan_is_of_the_engine_that_a_run_takes(rows: Path) -> None:
     plan = forecast_job(open_job(rows), calibrate=False)
     assert (plan.cluster.kind, plan.cluster.address) == ("threads", "threads")
-    assert any("all rows are one partition" in note for note in plan.notes)
+    assert any("faster for so few rows" in note for note in plan.notes)
     named = forecast_job(open_job(rows, cluster="threads"), calibrate=False)
     assert plan.projected_nbytes == named.projected_nbytes
     assert plan.passes == named.passes

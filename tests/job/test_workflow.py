@@ -206,10 +206,11 @@ def test_an_open_cluster_is_warned_of(job: Job, tmp_path: Path) -> None:
     assert any("neither encrypted nor authenticated" in note for note in result.manifest["notes"])
 
 
-def test_threads_suit_rows_that_are_one_partition_once_prepared() -> None:
-    sparse = open_matrix(scipy.sparse.csr_array((2000, 20_000)))
+def test_threads_suit_rows_that_are_few_once_prepared() -> None:
+    sparse = open_matrix(scipy.sparse.csr_array((4000, 20_000)))
     assert suits_threads(Source(sparse))
-    assert not suits_threads(Source(sparse, prepare=resolve(["standardise"])))  # 320 MB
+    assert not suits_threads(Source(sparse, prepare=resolve(["standardise"])))  # 640 MB
+    assert suits_threads(Source(open_matrix(scipy.sparse.csr_array((2000, 20_000))), prepare=resolve(["standardise"])))
     assert not suits_threads(Source(open_matrix(scipy.sparse.csr_array((10, 100_000)))))  # its sketch is wide
     dense = open_matrix(np.zeros((100, 3)))
     assert suits_threads(Source(dense))

@@ -64,7 +64,7 @@ normalize = false                # "l2" scales every row to length 1, as for tex
 WORKER_PROCESSES = """\
 cluster = "local"                # "threads", or the address of a Dask scheduler"""
 THREADS = """\
-cluster = "threads"              # for one partition of rows; "local" starts worker processes"""
+cluster = "threads"              # faster for so few rows; "local" starts worker processes"""
 
 _SAMPLE_ROWS = 1000
 _ROWS_AT_ONCE = 1 << 16

@@ -132,7 +132,7 @@ certificate = "auto"             # what proves it
 compare_all_columns = true       # also cluster on all 64 pixels, to compare
 
 [execution]
-cluster = "threads"              # for one partition of rows; "local" starts worker processes
+cluster = "threads"              # faster for so few rows; "local" starts worker processes
 
 [output]
 dir = "."

@@ -461,9 +461,7 @@ Cluster = Annotated[str, typer.Option("--scheduler", metavar="CLUSTER", help=CLU
 OpenCluster = Annotated[
     str | None,
     typer.Option(
-        "--scheduler",
-        metavar="CLUSTER",
-        help=f"{CLUSTER_HELP} By default local; threads where all rows are one partition.",
+        "--scheduler", metavar="CLUSTER", help=f"{CLUSTER_HELP} By default local; threads where rows are few."
     ),
 ]
 JobCluster = Annotated[
