@@ -3,6 +3,7 @@
 import errno
 import mmap
 import os
+import re
 import subprocess
 import sys
 
@@ -257,6 +258,23 @@ def test_damaged_metadata_of_hdf5_is_one_line(tmp_path):
             messages.append(str(error))
     assert len(messages) > 20
     assert all("rows.h5" in message and "\n" not in message for message in messages)
+
+
+def test_texts_of_hdf5_without_an_end_are_one_line(tmp_path):
+    # Its library reads them for ever, where Ctrl-C does nothing.
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["X"] = ROWS
+        file.attrs["encoding-type"] = "some text"
+    content = bytearray((tmp_path / "rows.h5").read_bytes())
+    assert open_matrix(tmp_path / "rows.h5", key="X").shape == ROWS.shape
+    place = content.index(b"GCOL") + 16
+    while content[place]:
+        place += 16 + -(-content[place + 8] // 8) * 8
+    content[place + 8 : place + 16] = bytes(8)
+    (tmp_path / "rows.h5").write_bytes(content)
+    code = f"import sketchselect; sketchselect.open_matrix({str(tmp_path / 'rows.h5')!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert re.search(r"rows\.h5: the file is damaged \(the texts at byte \d+ have no end\)", done.stderr)
 
 
 @pytest.mark.slow

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
+import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,6 +57,43 @@ def _opened(location: Location) -> Iterator[Any]:
         ) from error
     with file:
         yield file
+
+
+@functools.lru_cache(maxsize=64)
+def _require_heaps(path: str, version: str) -> None:
+    """Raise `SourceError` for a heap of texts without an end, which the library of HDF5 reads for ever.
+
+    Of a large file the first and the last part are looked at, where the attributes of AnnData usually are.
+    """
+    size = os.path.getsize(path)
+    places = set(range(0, min(size, _SEARCHED), _PIECE)) | set(range(max(size - _SEARCHED, 0), size, _PIECE))
+    with open(path, "rb") as file:
+        for start in sorted(places):
+            file.seek(start)
+            piece = file.read(_PIECE + len(_HEAP) - 1)
+            for found in re.finditer(_HEAP, piece):
+                file.seek(start + found.start() + len(_HEAP))
+                nbytes = int.from_bytes(file.read(8), "little")
+                if nbytes <= _PIECE and _is_endless(file.read(max(nbytes - 16, 0))):
+                    raise SourceError(
+                        f"{path}: the file is damaged (the texts at byte {start + found.start()} have no "
+                        "end); restore it or write it again"
+                    )
+
+
+_HEAP = b"GCOL\1\0\0\0"
+_SEARCHED, _PIECE = 32 << 20, 1 << 20
+
+
+def _is_endless(heap: bytes) -> bool:
+    """Return whether a heap of HDF5 has free space of no bytes, which is read again and again."""
+    place = 0
+    while place + 16 <= len(heap):
+        number, _, _, nbytes = struct.unpack_from("<HHLQ", heap, place)
+        if number == nbytes == 0:
+            return True
+        place += nbytes if number == 0 else 16 + -(-nbytes // 8) * 8
+    return False
 
 
 def _refused(location: Location, error: BaseException) -> SourceError | None:
@@ -238,6 +278,7 @@ def _root(location: Location) -> Iterator[Hdf5Node]:
     version = location.existing_version()
     with _opened(location) as file:
         try:
+            _require_heaps(location.url, version)
             yield Hdf5Node(file, location, version)
         except SketchSelectError:
             raise
