@@ -164,3 +164,14 @@ def test_an_address_keeps_the_question_marks_of_names_and_hides_queries(url: str
 def test_an_error_names_a_key_with_a_question_mark() -> None:
     with pytest.raises(SourceError, match=r"memory://why\?\.npy: "):
         open_matrix("memory://why?.npy")
+
+
+def test_requests_for_objects_of_s3_are_few_unless_the_user_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"config_kwargs": {"read_timeout": 5}}
+    expected = {"config_kwargs": {"read_timeout": 5, "retries": module.S3_RETRIES}}
+    assert Location("s3://bucket/a", given).file_options == expected
+    for options in ({"config_kwargs": {"retries": {"max_attempts": 9}}}, {"config_kwargs": "none"}):
+        assert Location("s3://bucket/a", options).file_options == options
+    assert Location("gs://bucket/a", given).file_options == given
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
+    assert Location("s3://bucket/a", given).file_options == given

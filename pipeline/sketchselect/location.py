@@ -32,6 +32,9 @@ LAST_PAUSE = 4.0
 SILENT_SECONDS = 60.0
 """Seconds in which a web server has to send something, else a read counts as failed: only those are made again."""
 
+S3_RETRIES = {"mode": "standard", "total_max_attempts": 3}
+"""Requests of botocore for each try of s3fs, of which there are five where a store asks to slow down."""
+
 T = TypeVar("T")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
@@ -70,7 +73,11 @@ class Location:
 
     @property
     def file_options(self) -> dict[str, Any]:
-        """The arguments of its file system, with the time in which a web server has to answer."""
+        """The arguments of its file system, with the patience that reading has with a server."""
+        if self.url.startswith("s3://"):
+            given = self.options.get("config_kwargs") or {}
+            if isinstance(given, Mapping) and "retries" not in given and "AWS_MAX_ATTEMPTS" not in os.environ:
+                return {**self.options, "config_kwargs": {"retries": S3_RETRIES, **given}}
         if self.is_local or self.has_listing or "get_client" in self.options:
             return dict(self.options)
         with contextlib.suppress(ImportError):  # which is said where the file system is made

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import zarr
+from werkzeug.serving import make_server
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.location import locate
@@ -179,6 +181,35 @@ def test_access_that_s3fs_denies_is_no_damage(bucket: Any, tmp_path: Path) -> No
     ):
         matrix.read_rows(0, 60)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_store_that_asks_to_slow_down_is_not_asked_for_minutes(bucket: Any, status: int, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/rows")
+    code, asked = {500: "InternalError", 503: "SlowDown"}[status], 0
+
+    def answer(environ: Any, start: Any) -> list[bytes]:
+        nonlocal asked
+        if environ["REQUEST_METHOD"] == "HEAD":
+            start("200 OK", [("Content-Length", "480"), ("ETag", '"0"')])
+            return []
+        asked += 1
+        body = f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+        start(f"{status} no", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    store = stores.make_store(locate(f"s3://{name}/rows", {**options, "max_concurrency": 1}))
+    assert store.fs.retries == stores.S3FS_TRIES
+    server = make_server("127.0.0.1", 0, answer, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    store = stores.make_store(locate(f"s3://{name}/rows", {**KEYS, "endpoint_url": url}))
+    with pytest.raises(OSError, match=r"injected|Internal|Unavailable"):
+        zarr.core.sync.sync(store.get("c/0/0", zarr.core.buffer.default_buffer_prototype()))
+    server.shutdown()
+    assert asked == (6 if status == 503 else 3)
 
 
 def _denied() -> Exception:

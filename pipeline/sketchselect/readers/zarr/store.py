@@ -38,6 +38,9 @@ CONNECTION = {"timeout": "1h", "read_timeout": "30s", "connect_timeout": "15s"}
 
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
+S3FS_TRIES = 2
+"""Times that s3fs asks for a chunk, each by several requests of botocore; with its own five a read takes minutes."""
+
 CREDENTIALS_LAST = timedelta(minutes=5)
 """How long obstore uses the credentials of s3fs, which renews them, before it asks again."""
 
@@ -262,6 +265,9 @@ def make_store(
         options = location.file_options or None
         kind = FsspecStore if location.has_listing else WebStore
         store = kind.from_url(location.url, storage_options=options, read_only=read_only)
+        if options != location.options and hasattr(type(store.fs), "retries"):
+            # Reads that fail are made again, as those of obstore are.
+            store.fs.retries = S3FS_TRIES
         store = RecentStore(store) if recent else store
     if not read_only:
         return DigestStore(store)
