@@ -473,7 +473,8 @@ class TargetAutoSelector(LinearModelMixin, GuessedTaskMixin, BaseSelector):
             others = [
                 f"; {shares[name]} ({name})" for name in sorted(errors, key=lambda n: errors[n]) if name != winner
             ]
-            rate = "the misclassification rate is" if with_rows else "the expected misclassification rate is"
+            condition = "" if with_rows else " expected if scores are normal within classes"
+            rate = f"the misclassification rate{condition} is"
             does = "it explains" if is_regression else rate
             rank = "predicts best: on"
             if winner != best:

@@ -212,15 +212,18 @@ def model_of(selector: BaseSelector, target: str | None = None) -> Model | None:
     )
 
 
+_EXPECTED = "expected if scores are normal within classes; where they are not, more may be wrong"
+
+
 def rates_in_words(misclassification: dict[str, Any]) -> str:
     """Return the misclassification rate of a model on held-out folds and on its own rows, and whether it was counted.
 
     Examples
     --------
-    >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": False})
-    'expected misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds'
-    >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True})
-    'misclassification rate: 5.0 % expected on the fitted rows, 5.6 % counted on held-out folds'
+    >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": False})  # doctest: +ELLIPSIS
+    'expected misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds (expected if ...)'
+    >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True})  # doctest: +ELLIPSIS
+    'misclassification rate: 5.0 % expected on the fitted rows, 5.6 % counted on held-out folds (expected if ...)'
     >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True, "fitted_counted": True})
     'counted misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds'
     """
@@ -233,8 +236,9 @@ def rates_in_words(misclassification: dict[str, Any]) -> str:
     }
     kinds = {kind for _, kind in known.values()}
     rates = [f"{100 * rate:.1f} % {f'{kind} ' * (len(kinds) > 1)}on {place}" for place, (rate, kind) in known.items()]
+    condition = f" ({_EXPECTED})" if "expected" in kinds else ""
     first = f"{kinds.pop()} " if len(kinds) == 1 else ""
-    return f"{first}misclassification rate: {', '.join(rates) or 'not known'}"
+    return f"{first}misclassification rate: {', '.join(rates) or 'not known'}{condition}"
 
 
 def model_json(model: Model) -> str:
