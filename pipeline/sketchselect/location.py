@@ -142,6 +142,16 @@ class Location:
             raise self.failure(error) from error
         return fs, path
 
+    def is_folder(self) -> bool:
+        """Return whether this is a folder; raise `SourceError` if its file system refuses to say."""
+        if self.is_local:
+            return os.path.isdir(self.url)
+        fs, path = self.filesystem()
+        try:
+            return bool(fs.isdir(path))
+        except Exception as error:
+            raise self.failure(error) from error
+
     def failure(self, error: BaseException, action: str = "read") -> SourceError:
         """Return the error for a file system that refused an action, with every option value blanked out."""
         text = refusal(error) or f"{type(error).__name__}: {error}".replace("\n", " ").removesuffix(": ")

@@ -381,6 +381,8 @@ FAULTS = (
         READ + "every_flipped_byte_of_a_packed_text_file_is_an_error_or_harmless"),
     row("store", "a table of Arrow whose column is shorter than its table", "an error; what lay behind it in memory was read",
         "readers/test_objects.py::test_a_column_of_arrow_that_is_shorter_than_its_table_is_an_error"),
+    row("store", "Parquet in S3: wrong credentials, an endpoint that is not there or of another protocol", "one line that names the address, without secrets",
+        "readers/test_parquet.py::test_a_file_system_that_refuses_to_list_is_one_line_without_secrets"),
     row("store", "a store in S3, read by s3fs, that denies access while it is read", "the error says so, and does not call a chunk damaged",
         "readers/test_s3.py::test_access_that_s3fs_denies_is_no_damage"),
     row("store", "a damaged footer of Parquet that states another type of a column, or a name in no encoding", "an error that names the file; Arrow ended the process",

@@ -162,6 +162,19 @@ def test_files_of_one_folder_must_have_the_same_columns(tmp_path, table):
         open_matrix(tmp_path)
 
 
+def test_a_file_system_that_refuses_to_list_is_one_line_without_secrets(monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def refuse(self, path):
+        raise PermissionError("Forbidden\nfor secret hushhush")
+
+    monkeypatch.setattr(MemoryFileSystem, "isdir", refuse)
+    with pytest.raises(SourceError, match=r"memory://box/rows\.parquet: cannot be read \(PermissionError") as caught:
+        open_matrix("memory://box/rows.parquet", storage_options={"token": "hushhush"})
+    assert "hush" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_damage_is_named(path):
     matrix = open_matrix(path, key="a")
     content = path.read_bytes()

@@ -403,15 +403,8 @@ def folder_keys(names: list[str], location: Location) -> list[tuple[tuple[str, i
 
 def _inside(location: Location) -> list[str] | None:
     """Return the names of the Parquet files below a folder, sorted; None for a file."""
-    if location.is_local:
-        if not Path(location.url).is_dir():
-            return None
-    elif not location.has_listing:
+    if not (location.is_local or location.has_listing) or not location.is_folder():
         return None
-    else:
-        system, path = location.filesystem()
-        if not system.isdir(path):
-            return None
     names = sorted(name for name, _, _ in location.files() if _is_parquet(name))
     # So writers name what is not, or not yet, data.
     names = [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
