@@ -166,6 +166,20 @@ def test_a_summary_that_lacks_something_leads_to_the_option(counts: Path) -> Non
     refused(done, 1, str(file), "summarize --for mcfs")
 
 
+def test_a_summary_of_classes_leads_to_the_task(counts: Path) -> None:
+    file, columns = counts / "a.sks", counts / "a.json"
+    np.save(counts / "classes.npy", np.arange(len(np.load(counts / "rows.npy"))) % 3)
+    options = ("--target", counts / "classes.npy", "--classes", "--folds", 5, "--scheduler", "serial")
+    works("summarize", counts / "rows.npy", "-o", file, *options)
+    words = ("select", file, "--method", "lasso", "-o", columns, "--n-features", 3)
+    done = cli(*words)
+    refused(done, 1, "(--set task=classification)")
+    assert "makes what it needs" not in done.stderr
+    works(*words, "--set", "task=classification")
+    done = cli("select", file, "--method", "stability", "-o", columns, "--set", "task=classification")
+    refused(done, 2, "summarize in 16 folds (--folds)")
+
+
 def test_a_summary_without_a_target_leads_to_the_option_of_one(counts: Path) -> None:
     files = {"with": ("--target", counts / "y.npy"), "without": ()}
     for name, options in files.items():

@@ -116,6 +116,14 @@ def test_an_array_in_the_store_of_the_matrix(tmp_path, monkeypatch):
         open_vector("z", 50, matrix="array")
 
 
+def test_an_array_of_the_archive_of_the_matrix_is_named_by_the_path(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.ones((50, 2)), y=Y)
+    matrix = open_matrix(tmp_path / "t.npz")
+    with pytest.raises(SourceError, match=r"target: 'y' is an array of .*t\.npz; give the path of this archive"):
+        open_vector("y", 50, matrix=matrix)
+    assert np.array_equal(open_vector(tmp_path / "t.npz", 50, matrix=matrix).read(0, 50), Y)
+
+
 @pytest.mark.parametrize("target", [(), ("specis",)])
 @pytest.mark.parametrize(
     ("name", "cure"), [("t.csv", "sketchselect convert"), ("t.mtx", "Matrix Market"), ("t.npy", "")]

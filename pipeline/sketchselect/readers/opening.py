@@ -706,6 +706,12 @@ def _vector_at(
             if not nearest and _vector_beside(f"obs/{bare}", matrix, storage_options, missing) is not None:
                 nearest = f"; did you mean 'obs/{bare}'?"  # beside the matrix in a store of a converted text file
             raise SourceError(f"{name}: {_no_column(text, place, nearest, names)}")
+        archive = getattr(matrix, "archive", None)
+        if archive is not None and text in archive.headers:
+            raise SourceError(
+                f"{name}: {text!r:.80} is an array of {archive.path}; give the path of this archive as the {name}; it "
+                f"stands for its array {name!r}, else 'y', else the only one of {n_rows} entries"
+            )
         beside = f"; nor is there such an array or column in {place}{did_you_mean(text, names)}" if place else ""
         raise SourceError(f"{name}: {location.not_found()}{beside}")
     return vector

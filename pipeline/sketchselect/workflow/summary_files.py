@@ -25,6 +25,7 @@ from sketchselect.location import is_within, write_atomically
 from sketchselect.prepare import SCALING_STEPS, check_steps
 from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoSelector
 from sketchselect.selectors.registry import require_known
+from sketchselect.selectors.supervised.models import OfClasses
 from sketchselect.summaries import Bundle, Folds, Moments, Summary, TargetHistogram, load, save
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.inspection import columns_in
@@ -193,6 +194,8 @@ def select_from_file(
         target = " --target TARGET" * METHODS[method].needs_target
         command = f"`sketchselect summarize --for {method}{sets}{target}`"
         hint = f"; {command} makes what it needs" * isinstance(error, Incompatible)
+        if isinstance(error, OfClasses):
+            hint = " (--set task=classification)"
         if hint and method == AutoSelector.method:
             hint += f"; for a target take --method {TargetAutoSelector.method}"
         raise type(error)(f"{file}: {error}{hint}") from None

@@ -217,12 +217,14 @@ class Affordable:
 
         Examples
         --------
-        >>> Affordable(n_blocks=3).sentence()
-        'certificate: from the spectrum alone; blocks of rows cost too much for this run ("blocks" solves them)'
+        >>> Affordable(n_blocks=3).sentence()  # doctest: +NORMALIZE_WHITESPACE
+        'certificate: from the spectrum alone; blocks of rows cost too much for this run (certificate = "blocks", or
+        `sketchselect certify` of its folder, solves them)'
         """
         if self.description is None:
             return (
-                'certificate: from the spectrum alone; blocks of rows cost too much for this run ("blocks" solves them)'
+                "certificate: from the spectrum alone; blocks of rows cost too much for this run "
+                '(certificate = "blocks", or `sketchselect certify` of its folder, solves them)'
             )
         solved = "all" if self.confidence is None else f"about {self.n_solved} of"
         cost = f"about {format_seconds(self.seconds)} of one core"

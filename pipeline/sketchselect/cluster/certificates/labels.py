@@ -49,7 +49,8 @@ def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
         values.update(np.unique(part).tolist() if is_text else part[part == n_clusters][:1].tolist())
         if len(values) > n_clusters:
             raise BadParameter(
-                f"labels {labels.address}: more than {n_clusters} different values, and {n_clusters} clusters"
+                f"labels {labels.address}: more than {n_clusters} different values, but n_clusters is {n_clusters}; "
+                "set it to their number"
             )
     if is_text:
         return _Numbered(labels, np.array(sorted(values)))

@@ -372,9 +372,11 @@ class LogisticPath(LinearModelMixin, TargetMixin, BaseSelector):
         )
         self.path_, self.converged_ = path, bool((gaps <= self.tol).all())
         if not self.converged_:
+            n_open = int((gaps > self.tol).sum())
+            are = "is" if n_open == 1 else "are"
             warn(
-                f"{int((gaps > self.tol).sum())} of {gaps.size} models are not within tol = {self.tol:g} of their "
-                f"optimum (largest gap {gaps.max():.1e}); raise max_passes = {self.max_passes}, alpha_ratio or tol",
+                f"{n_open} of {gaps.size} models {are} not within tol = {self.tol:g} of the optimum "
+                f"(largest gap {gaps.max():.1e}); raise max_passes = {self.max_passes}, alpha_ratio or tol",
                 MorePasses,
             )
         if not (path.target_squares > 0).any():

@@ -344,6 +344,10 @@ _UNIT = 2.0**-24  # Rounding of float32
 _FEW_DIGITS = 1e-4  # Relative error of coefficients above which a warning is due
 
 
+class OfClasses(Incompatible):
+    """Raised where the target of a summary is classes, and numbers are to be predicted."""
+
+
 class SinglePrecision(UserWarning):
     """Warning that products in float32 leave few digits in the coefficients of correlated columns."""
 
@@ -460,7 +464,7 @@ def design_of(summary: Any, task: str, degree: int, *, with_folds: bool, product
             "the target of this summary is numeric; collect it with Moments(classes=[...]) for a classification"
         )
     if task == "regression" and classes is not None:
-        raise Incompatible('the target of this summary is classes; set task="classification"')
+        raise OfClasses('the target of this summary is classes; set task="classification"')
     # Moments of degree 2 contain those of degree 1.
     if getattr(moments, "degree", 1) < degree:
         raise Incompatible(

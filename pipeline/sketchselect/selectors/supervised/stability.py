@@ -193,9 +193,9 @@ class StabilitySelector(TargetMixin, BaseSelector):
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         if summary.n_folds != self.n_buckets:
-            raise BadParameter(
-                f"this summary is in {summary.n_folds} folds, but n_buckets is {self.n_buckets}; set it to match"
-            )
+            # n_buckets is even.
+            cure = f"summarize in {self.n_buckets} folds (--folds)" if summary.n_folds % 2 else "set it to match"
+            raise BadParameter(f"this summary is in {summary.n_folds} folds, but n_buckets is {self.n_buckets}; {cure}")
         base = self._base()
         everything = reduce(lambda a, b: a.merge(b), (summary[i] for i in range(int(self.n_buckets))))
         n_distinct = design_of(everything, base.task, 1, with_folds=False).problem.n_distinct
