@@ -390,6 +390,25 @@ def test_no_worker_is_started_to_plan_for_one_partition(job_file: Path, monkeypa
     assert forecast_job(job_file, n_workers=2).idle_nbytes == 2**28
 
 
+def test_the_file_of_anndata_and_the_names_in_it_are_stated(tmp_path: Path) -> None:
+    store = zarr.create_array(tmp_path / "rows.zarr", shape=(20_000, 6), chunks=(5_000, 6), dtype="float32")
+    store[:] = np.random.default_rng(0).standard_normal((20_000, 6))
+    (tmp_path / "names.txt").write_text("".join(f"cell {i:0>60}\n" for i in range(20_000)))
+    job = {
+        "input": {"url": str(tmp_path / "rows.zarr")},
+        "select": {"method": "variance", "n_features": 2},
+        "execution": {"cluster": "threads", "n_workers": 1},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    stated = []
+    for more in ({}, {"output": {"anndata": True}}, {"input": {"row_names": str(tmp_path / "names.txt")}}):
+        job |= {name: job[name] | keys for name, keys in more.items()}
+        stated.append(forecast_job(job, calibrate=False).main_nbytes)
+    plain, annotated, named = stated
+    assert annotated - plain > 100 * 2**20
+    assert 10 * 50 * 20_000 < named - annotated < 10 * 70 * 20_000
+
+
 def test_no_more_memory_is_expected_than_the_bound(job_file: Path, monkeypatch) -> None:
     from sketchselect.workflow.plan import forecast
 

@@ -368,6 +368,12 @@ def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
 
 
 ANNOTATIONS_FILE = "annotations.h5ad"
+ANNDATA_NBYTES = 104 * 2**20
+"""Bytes of the libraries anndata and pandas, which nothing else in a job loads."""
+
+ANNOTATION_NBYTES, NAME_NBYTES = 180, 10
+"""Bytes of a row while the AnnData file is written, and of each character of its name beside these."""
+
 HVG = {"flavor": "seurat_v3"}
 """Entry of ``uns`` under the name of the method, which is scanpy's."""
 
@@ -413,6 +419,13 @@ def _without_nul(names: Iterable[str]) -> list[str]:
             taken.add(text)
             shown[name] = text
     return [shown.get(name, name) for name in names] if shown else names
+
+
+def annotations_nbytes(session: Session) -> int:
+    """Return the bytes that writing the AnnData file takes, by the longest of the first names of rows."""
+    (names, _), n_rows = session.row_names(), session.matrix.shape[0]
+    first = map(str, (n_rows,)) if names is None else row_texts(names, 0, min(n_rows, 1000))
+    return ANNDATA_NBYTES + n_rows * (ANNOTATION_NBYTES + NAME_NBYTES * max(map(len, first), default=0))
 
 
 def write_annotations(session: Session, results: JobResults) -> None:

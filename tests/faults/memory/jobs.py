@@ -217,6 +217,7 @@ COUNTS = partial(anndata, suffix="h5ad")
 FLOATS = partial(zarr_store, chunk=5_000)
 LIMITS = {"nonfinite": "drop_rows"}
 COLUMNS = {"select": {"read": "columns"}}
+ANNOTATED = {"output": {"anndata": True}}
 CELLS = partial(anndata, suffix="zarr")
 MANY = {**clustered(), "select": {"n_features": 190}}
 
@@ -272,6 +273,8 @@ JOBS = (
     Job("cells-h5ad", lambda f: COUNTS(f, 40_000, 3_000, per_row=200), "hvg"),
     Job("cells-zarr", lambda f: CELLS(f, 40_000, 3_000, per_row=200), "hvg", "local"),
     Job("cells-zarr-large", lambda f: CELLS(f, 150_000, 5_000, per_row=800), "hvg", "local"),
+    Job("annotations", lambda f: FLOATS(f, 240_000, 20), "variance", "threads", None, ANNOTATED | clustered()),
+    Job("annotations-processes", lambda f: FLOATS(f, 240_000, 20), "variance", "local", None, ANNOTATED | clustered()),
     # Wide rows: panels of co-moments and of sketches.
     Job("wide-sparse", lambda f: npz(f, 20_000, 20_000, per_row=60), "greedy", "threads"),
     Job("wide-sketch", lambda f: npz(f, 20_000, 20_000, per_row=60), "sketched-ridge", "threads"),

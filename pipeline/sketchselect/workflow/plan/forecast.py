@@ -742,6 +742,10 @@ class _Walk:
                 features = self._write_features(support, plane)
                 if self.config.cluster is not None:
                     self._clusters(features, support)
+            if self.config.output.anndata:
+                from sketchselect.workflow.assignment import annotations_nbytes
+
+                self.client_nbytes += annotations_nbytes(session)  # beside the summary
 
     @contextlib.contextmanager
     def _rows_for_levels(self, matrix: Matrix) -> Iterator[None]:
