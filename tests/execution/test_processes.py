@@ -125,7 +125,21 @@ def test_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
     assert "Traceback" not in output
 
 
-def test_so_is_a_process_of_joblib(tmp_path):
+def test_a_program_from_standard_input_is_told_to_be_a_file():
+    program = """
+from sketchselect.execution import local_cluster
+try:
+    with local_cluster(1):
+        print("impossible")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable], input=program, capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("BadCluster the program was read from standard input"), done
+    assert "Traceback" not in done.stderr
+
+
+def test_a_process_of_joblib_is_told_what_to_use_instead(tmp_path):
     parallel = """
     def child():
         with local_cluster(1):

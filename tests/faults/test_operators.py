@@ -155,6 +155,26 @@ def test_workers_that_are_paused_are_said():
             pass
 
 
+def test_a_wait_for_paused_workers_between_two_passes_is_said(tmp_path, monkeypatch):
+    """Also where it is not a pass that waits for them."""
+    monkeypatch.setattr(dask_engine, "REPORTED_SECONDS", 0.2)
+    progress = Recorder()
+
+    def pause(dask_worker):
+        dask_worker.memory_manager.memory_pause_fraction = False
+        dask_worker.status = Status.paused
+
+    with local_cluster(1) as own:
+        engine = DaskEngine(own.client, worker_timeout=2.0, progress=progress)
+        own.client.run(pause)
+        (address,) = own.client.scheduler_info()["workers"]
+        wait_until(lambda: own.client.scheduler_info()["workers"][address]["status"] == "paused", "it is paused")
+        with pytest.raises(NoWorkers, match=r"1 worker\(s\) are paused"):
+            engine.can_write(tmp_path)
+    (note,) = [note for note in progress.notes if "waiting" in note]
+    assert re.search(r"1 worker paused by Dask, short of memory \(tcp://.*\); waiting up to 2", note)
+
+
 def test_workers_that_are_paused_during_a_pass_are_named_soon(source, monkeypatch):
     monkeypatch.setattr(watch, "QUIET_SECONDS", 1.0)
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)

@@ -206,8 +206,8 @@ def local_cluster(
 
     One process per core by default, which share the machine's memory equally. Nothing listens beyond the loopback
     interface, and there is no dashboard. A worker that is frozen for `worker_ttl` seconds (30) is replaced. Raises
-    `BadCluster` if it does not start in three attempts, in a daemonic process, and in a script without a main guard;
-    `WillNotFit` if the limit is below what an idle worker takes.
+    `BadCluster` if it does not start in three attempts, in a daemonic process, in a script without a main guard, and in
+    one that is no file; `WillNotFit` if the limit is below what an idle worker takes.
     """
     import dask
 
@@ -223,6 +223,7 @@ def local_cluster(
             f"{which if is_daemonic else f'a process of joblib ({method})'} cannot start worker processes; use "
             'cluster = "threads", or the address of a running cluster'
         )
+    _require_program()
     limit = "auto" if memory_limit is None else parse_bytes(memory_limit)
     if isinstance(limit, int) and limit < IDLE_WORKER_NBYTES:
         raise WillNotFit(
@@ -347,6 +348,20 @@ class StayWithDriver(WorkerPlugin):  # type: ignore[misc]
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # The driver waits for its end, of which a last search for cycles takes more than half a second.
         atexit.register(gc.freeze)
+
+
+def _require_program() -> None:
+    """Raise `BadCluster` where the program that runs is no file: a new process imports it before it does anything."""
+    from multiprocessing import spawn
+
+    path = spawn.get_preparation_data("worker").get("init_main_from_path")
+    if path is not None and not os.path.exists(path):
+        name = os.path.basename(path)
+        where = "was read from standard input" if name == "<stdin>" else f"is no file any more ({path})"
+        raise BadCluster(
+            f"the program {where}, and worker processes import it when they start; save it as a file and run that, or "
+            'use cluster = "threads"'
+        )
 
 
 def _require_open_files(n_workers: int) -> None:

@@ -694,7 +694,7 @@ class DaskEngine(Engine):
 
     Raises `NoWorkers` if none comes in `worker_timeout` seconds, `BadCluster` if their libraries differ from ours. A
     worker that is silent for `worker_ttl` seconds is given up; None leaves that to the scheduler. `nannies` are those
-    of workers that this process started. `progress` is told of waiting for the first worker.
+    of workers that this process started. `progress` is told of waiting for workers.
     """
 
     kind = "dask"
@@ -719,7 +719,7 @@ class DaskEngine(Engine):
         self.client = client
         self.worker_timeout, self.worker_ttl, self.nannies = worker_timeout, worker_ttl, nannies
         self._address, self._progress = str(client.scheduler.address), progress or Progress()
-        with self._connected(progress=progress):
+        with self._connected():
             builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
         self._notes = []
@@ -744,7 +744,7 @@ class DaskEngine(Engine):
                 "client works in the process that made it and in no process forked from that: make one in this process"
             ) from None
 
-    def _await_workers(self, progress: Progress | None = None) -> None:
+    def _await_workers(self, progress: Progress) -> None:
         """Wait for a worker, and take note of all that are there; report a wait of more than a moment."""
         self._require_loop()
         waiting = []
@@ -758,9 +758,8 @@ class DaskEngine(Engine):
             except TimeoutError:
                 if moment == self.worker_timeout:
                     raise
-                if progress is not None:
-                    limit = format_seconds(self.worker_timeout)
-                    progress.note(f"{self._address}: {self._idle()}; waiting up to {limit}")
+                limit = format_seconds(self.worker_timeout)
+                progress.note(f"{self._address}: {self._idle()}; waiting up to {limit}")
                 self.client.wait_for_workers(1, timeout=self.worker_timeout - moment)
         except TimeoutError:
             what = f"{self._address}: no worker after"
@@ -870,14 +869,14 @@ class DaskEngine(Engine):
             return persist_blocks(self.client, plan)
 
     @contextlib.contextmanager
-    def _connected(self, plan: Plan[Any] | None = None, progress: Progress | None = None) -> Iterator[None]:
+    def _connected(self, plan: Plan[Any] | None = None) -> Iterator[None]:
         """Check the cluster, and turn a connection that breaks inside into `ClusterLost`."""
         from distributed.comm import CommClosedError
 
         try:
             if self.client.status != "running":
                 raise self._lost()
-            self._await_workers(progress if plan is None else plan.progress)
+            self._await_workers(self._progress if plan is None else plan.progress)
             while plan is not None and self._notes:
                 plan.progress.note(self._notes.pop(0))
             yield
