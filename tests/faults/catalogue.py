@@ -141,6 +141,8 @@ FAULTS = (
         OPERATORS + "an_engine_in_a_forked_process_is_refused"),
     row("cluster", "a script without a main guard", "the two lines that cure it",
         PROCESSES + "a_script_without_a_main_guard_is_told_the_cure"),
+    row("cluster", "a timeout of connections too short for Dask (`distributed.comm.timeouts.tcp` below 11 s)", "refused at once, by its name",
+        OPERATORS + "a_timeout_with_which_nothing_connects_is_named"),
     row("cluster", "a program that is read from standard input (`python < fit.py`)", "refused at once; it is saved as a file",
         PROCESSES + "a_program_from_standard_input_is_told_to_be_a_file"),
     row("cluster", "an orchestrator starts the task twice", "the second is refused, or reads the finished result",

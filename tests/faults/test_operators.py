@@ -155,6 +155,13 @@ def test_workers_that_are_paused_are_said():
             pass
 
 
+@pytest.mark.parametrize("cluster", [lambda: local_cluster(1), lambda: connect("tcp://127.0.0.1:9")])
+def test_a_timeout_with_which_nothing_connects_is_named(cluster):
+    short = dask.config.set({"distributed.comm.timeouts.tcp": "2s"})
+    with short, pytest.raises(BadCluster, match=r"comm\.timeouts\.tcp is '2s', .* less than 11 s"), cluster():
+        pass
+
+
 def test_a_wait_for_paused_workers_between_two_passes_is_said(tmp_path, monkeypatch):
     """Also where it is not a pass that waits for them."""
     monkeypatch.setattr(dask_engine, "REPORTED_SECONDS", 0.2)

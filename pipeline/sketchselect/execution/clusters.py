@@ -176,6 +176,9 @@ def _speaks_tls(host: str, port: int) -> bool:
         return False
 
 
+LEAST_TCP_SECONDS = 11
+"""Seconds that Dask divides by ten probes of a connection, and one more; with fewer its connections fail."""
+
 IDLE_WORKER_NBYTES = 192 * 2**20
 """Memory of a worker that has imported the libraries and done nothing yet."""
 
@@ -236,8 +239,7 @@ def local_cluster(
     environment = dict(os.environ)
     from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
 
-    for defaults in dask.config.defaults:
-        _require_durations(defaults)
+    _require_settings()
 
     # A worker that is restarted twice within this time would count as lost, and not be restarted.
     patient = dask.config.set(_OWN_SETTINGS)
@@ -288,6 +290,7 @@ def connect(
         where = _address_in(where)
     if isinstance(where, str) and (fault := scheduler_fault(where)) is not None:
         raise BadParameter(fault)
+    _require_settings()
     with quiet_logs():
         try:
             if isinstance(where, str):
@@ -411,6 +414,23 @@ def _require_semaphores() -> None:
     finally:
         os.environ.pop("PYTHONWARNINGS", None)
         os.environ.update({} if filters is None else {"PYTHONWARNINGS": filters})
+
+
+def _require_settings() -> None:
+    """Raise `BadCluster` for durations in Dask's settings with which nothing starts or connects, after minutes."""
+    import dask
+    import distributed  # noqa: F401 - its settings
+    from dask.utils import parse_timedelta
+
+    for defaults in dask.config.defaults:
+        _require_durations(defaults)
+    value = dask.config.get("distributed.comm.timeouts.tcp")
+    if int(parse_timedelta(value) or 0) < LEAST_TCP_SECONDS:
+        raise BadCluster(
+            f"Dask's setting distributed.comm.timeouts.tcp is {value!r:.60}, and with less than {LEAST_TCP_SECONDS} s "
+            "nothing connects; raise it in the environment (DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP) or in Dask's "
+            "configuration"
+        )
 
 
 def _require_durations(defaults: Mapping[str, Any], above: str = "") -> None:
