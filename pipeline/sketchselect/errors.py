@@ -81,6 +81,12 @@ class ChunkReadError(SourceError):
     """A chunk that exists but cannot be read or decoded."""
 
 
+class SourceOutOfReach(ChunkReadError):
+    """What a web server does not give now and may give later; the same command resumes."""
+
+    exit_code = 75
+
+
 class SourceChanged(SourceError):
     """The source was rewritten while it was read."""
 

@@ -18,7 +18,14 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from sketchselect._text import did_you_mean, is_signed, without_credentials
-from sketchselect.errors import BadParameter, SourceChanged, SourceError, SourceMissing
+from sketchselect.errors import (
+    BadParameter,
+    ChunkReadError,
+    SourceChanged,
+    SourceError,
+    SourceMissing,
+    SourceOutOfReach,
+)
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 """URL schemes that are opened; http and https need ``storage_options={"allow_http": True}``."""
@@ -157,7 +164,8 @@ class Location:
         text = refusal(error) or f"{type(error).__name__}: {error}".replace("\n", " ").removesuffix(": ")
         for secret in sorted(_texts(self.options), key=len, reverse=True):
             text = text.replace(secret, "***")
-        return SourceError(f"{self.address}: cannot be {action} ({text:.300}); check the address and the credentials")
+        kind = SourceOutOfReach if _status(error) in _PASSING else SourceError
+        return kind(f"{self.address}: cannot be {action} ({text:.300}); check the address and the credentials")
 
     def read_inside(self, key: str, top: str) -> bytes | None:
         """Return the content of the file `key`, or None; a local one must be a plain file below the real path `top`."""
@@ -369,6 +377,14 @@ def refusal(error: BaseException) -> str | None:
     return f"the server answers {status}" if status else type(error).__name__
 
 
+def refused_chunk(place: str, error: BaseException) -> ChunkReadError | None:
+    """Return the error for a part of a file that a web server, or the network, did not give; None for another error."""
+    if (reason := refusal(error)) is None:
+        return None
+    kind = SourceOutOfReach if _status(error) in (None, *_PASSING) else ChunkReadError
+    return kind(f"{place} cannot be read ({reason}); try again, or check the permissions")
+
+
 def hide_addresses(error: Any) -> None:
     """Take what is secret out of the addresses that an error of aiohttp quotes: a traceback shows it as the cause."""
     error.args = tuple(without_credentials(arg) if isinstance(arg, str) else arg for arg in error.args)
@@ -390,11 +406,15 @@ def persistent(call: Callable[[], T]) -> T:
             return call()
         except Exception as error:
             cause = _cause(error) or error
-            status = getattr(cause, "status", None)
+            status = _status(error)
             if refusal(cause) is None or (status and (status not in _PASSING or n == len(PAUSES))):
                 raise
         time.sleep(pause)
     return call()
+
+
+def _status(error: BaseException) -> Any:
+    return getattr(_cause(error) or error, "status", None)
 
 
 def _cause(error: BaseException) -> BaseException | None:

@@ -196,6 +196,8 @@ FAULTS = (
         HTTP + "a_page_in_the_place_of_a_chunk_is_no_fill_value"),
     row("data", "a web server that accepts, and sends nothing", "read again after a minute, four times at most, then an error; a pass that stands still says that its tasks run",
         HTTP + "a_server_that_sends_nothing_any_more_is_given_up", DEATHS + "a_pass_that_stands_still_is_given_up"),
+    row("data", "a web server that stays busy, or out of reach, in the midst of a run", "exit code 75: the same command resumes; 1 where it refuses",
+        HTTP + "a_run_may_be_repeated_where_its_server_stays_busy"),
     row("data", "a web server that is busy for a moment, or sends whole files for parts", "asked again; the part is taken",
         HTTP + "a_server_that_is_busy_for_a_moment_is_asked_again",
         HTTP + "a_server_that_is_out_of_reach_for_five_seconds_is_asked_again",

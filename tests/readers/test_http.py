@@ -21,6 +21,7 @@ from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
 from sketchselect.location import LAST_PAUSE, PAUSES
 from sketchselect.readers import convert, open_matrix
+from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Moments
 from sketchselect.workflow.inspection import inspect_target
 
@@ -321,6 +322,27 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again(serve, tmp_path, name
     serve.busy = 10**9
     with pytest.raises(SourceError, match=f"the server answers {status}"):
         opened(serve, name)
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, 75), (403, 1)])
+@pytest.mark.parametrize("when", ["before", "start"])
+@pytest.mark.parametrize("name", ["3.zarr", "rows.parquet"])
+def test_a_run_may_be_repeated_where_its_server_stays_busy(serve, tmp_path, name, when, status, code, monkeypatch):
+    """As exit code 75 says to whoever started it."""
+    monkeypatch.setattr("sketchselect.location.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("sketchselect.readers.zarr.array.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("sketchselect.execution.tasks.FIRST_PAUSE", 0.0)
+    stores(tmp_path)
+    serve.status, serve.ranges = status, True
+    matrix = opened(serve, name)
+
+    def close(event, *_):
+        serve.busy = serve.busy or 10**9 * (event == when)
+
+    close("before")
+    with pytest.raises(SourceError, match=f"the server answers {status}") as caught:
+        VarianceSelector(2).fit(matrix, progress=close)
+    assert caught.value.exit_code == code
 
 
 def test_a_server_that_is_out_of_reach_for_five_seconds_is_asked_again(serve, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from sketchselect._text import did_you_mean, key_without, listed_names, unquoted
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.hashing import MISSING_LEVEL, digest, level_codes
 from sketchselect.linalg.validation import Array
-from sketchselect.location import Location, persistent, refusal
+from sketchselect.location import Location, persistent, refusal, refused_chunk
 from sketchselect.readers.arrays import entries_of
 from sketchselect.readers.base import ALLOWED, PLAIN_FACTOR, Matrix, Nonfinite, Vector, as_entries, warn_of_rounding
 from sketchselect.readers.row_order import repeat_in_words, second_of_two
@@ -122,13 +122,13 @@ class ParquetFile:
                     except Exception as error:
                         if "range requests" in str(error):
                             raise _no_parts(self.location) from error
-                        place = f"{self.location.address}: row group {group} cannot be read"
-                        if (reason := refusal(error)) is not None:
-                            raise ChunkReadError(f"{place} ({reason}); try again, or check the permissions") from error
+                        place = f"{self.location.address}: row group {group}"
+                        if (refused := refused_chunk(place, error)) is not None:
+                            raise refused from error
                         fails = "checksum" in str(error).lower()
                         fault = "it fails its checksum" if fails else "it is cut off or damaged"
                         raise ChunkReadError(
-                            f"{place} ({type(error).__name__}: {fault}); restore it or write it again"
+                            f"{place} cannot be read ({type(error).__name__}: {fault}); restore it or write it again"
                         ) from error
                     first, at = at, at + table.num_rows
                     if at <= start:

@@ -23,7 +23,7 @@ from sketchselect._text import first_few
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.validation import Array
-from sketchselect.location import PAUSES, Location, file_version, hide_addresses, refusal
+from sketchselect.location import PAUSES, Location, file_version, hide_addresses, refusal, refused_chunk
 from sketchselect.readers.base import MissingPolicy
 from sketchselect.readers.stored import LRUCache
 from sketchselect.readers.zarr.metadata import MARKER, ArrayMetadata, parse_metadata, read_document
@@ -368,8 +368,8 @@ class ZarrArray:
             return ChunkReadError(
                 f"{self._chunk(cell)} cannot be read ({error.strerror}); check the {place} and the permissions"
             )
-        if (reason := refusal(error)) is not None:
-            return ChunkReadError(f"{self._chunk(cell)} cannot be read ({reason}); try again, or check the permissions")
+        if (refused := refused_chunk(self._chunk(cell), error)) is not None:
+            return refused
         if (page := self.location.page_instead(self.metadata.key(cell))) is not None:
             return ChunkReadError(f"chunk {self.metadata.key(cell)} is missing: {page}")
         try:
