@@ -200,6 +200,7 @@ def test_numbers_in_another_notation_are_warned_of_and_repeated_names_refused(tm
         convert(tmp_path / "t.csv", tmp_path / "t.zarr")
     texts = [str(warning.message) for warning in caught]
     assert any("text looks like numbers in 'bmi', 'weight', 'cost'; written as 1234.5" in text for text in texts)
+    assert any('decimal commas are read with decimal="," (--decimal ,)' in text for text in texts)
     assert not any("dates such as" in text for text in texts)
     (tmp_path / "t.csv").write_text(text.format("age"))
     with pytest.raises(SourceError, match=r"t\.csv: columns 0 and 1 are both named 'age'"):

@@ -570,10 +570,11 @@ def _warn_of(rows: CsvRows, rising: Array, different: Sequence[str]) -> None:
             f"target, labels or dates of a job may be {listed}{encoding}"
         )
     if rows.like_numbers:
+        commas = '; decimal commas are read with decimal="," (--decimal ,)' if rows.decimal == "." else ""
         warn(
             f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
             f"written as 1234{rows.decimal}5 (decimal {'point' if rows.decimal == '.' else 'comma'}, no separators, no "
-            "unit) they are features"
+            f"unit) they are features{commas}"
         )
     if rows.like_dates:
         warn(
