@@ -141,9 +141,9 @@ class Location:
             fs, path = fsspec.core.url_to_fs(self.url, **self.file_options)
         except ImportError as error:
             scheme = self.url.partition(":")[0]
+            package = _PACKAGES.get(scheme, '"sketchselect[remote]"')
             raise SourceError(
-                f"{self.address}: {scheme}:// needs a package that is not installed; pip install "
-                f"{_PACKAGES.get(scheme, 'sketchselect[remote]')}"
+                f"{self.address}: {scheme}:// needs a package that is not installed; pip install {package}"
             ) from error
         except Exception as error:
             raise self.failure(error) from error

@@ -240,7 +240,7 @@ BAD_TEXT = [
     (b'a,id\n1,x\n2,"y\n3,z\n', ["line 3", "not closed"]),
     (b"a,b\n1,2\n3,secret\n", ["line 3", "column 2 ('b')", "is not a number"]),
     (b"1,2\n3,secret\n", ["line 2", "column 2 is not"]),
-    (b"a,b\n1,2\n3\n", ["line 3 has 1 fields", "first line has 2"]),
+    (b"a,b\n1,2\n3\n", ["line 3 has 1 field", "first line has 2"]),
     (b"a,b\n1,2,3\n", ["line 2 has 3 fields"]),
     (b"a,b\n1,2\n1,1_000\n", ["line 3", "column 2"]),
     (b"a,b\n1,\n\n1,2\n1,1+2j\n", ["line 5", "column 2"]),

@@ -445,8 +445,8 @@ class CsvRows:
         for number, fields, _ in records:
             if len(fields) != self._width:
                 raise SourceError(
-                    f"{self.address}: line {number} has {len(fields)} fields, the first line has {self._width}; "
-                    "correct the line"
+                    f"{self.address}: line {number} has {counted(len(fields), 'field')}, the first line has "
+                    f"{self._width}; correct the line"
                 )
             for j in (*self._numbers, *self.measured):
                 if not (self._is_number(fields[j]) or is_missing_field(fields[j])):
