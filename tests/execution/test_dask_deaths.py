@@ -170,6 +170,17 @@ def test_a_wait_for_the_first_worker_is_reported():
         assert progress.notes == [f"{address}: no worker is connected to the scheduler; waiting up to 4.00 s"]
 
 
+def test_a_long_wait_for_a_worker_is_reported_again(monkeypatch):
+    monkeypatch.setattr("sketchselect.execution.dask_engine.REPORTED_SECONDS", 0.1)
+    monkeypatch.setattr("sketchselect.execution.dask_engine.REMINDER_SECONDS", 0.5)
+    with dask_cluster(0) as (_, client):
+        progress = Recorder()
+        with pytest.raises(NoWorkers, match=r"no worker after 1\.40 s"):
+            DaskEngine(client, worker_timeout=1.4, progress=progress)
+        ends = [note.rpartition("waiting up to ")[2] for note in progress.notes]
+        assert ends == ["1.40 s", "0.80 s more", "0.30 s more"]
+
+
 def test_a_result_lost_with_the_last_worker_is_not_waited_for(tiny, monkeypatch):
     """Dask asks the scheduler for the result, which has it computed again, and that waits for a worker for ever."""
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.1)

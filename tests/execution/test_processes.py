@@ -157,6 +157,28 @@ def test_a_process_of_joblib_is_told_what_to_use_instead(tmp_path):
     assert "Traceback" not in output
 
 
+def test_a_cluster_of_a_daemon_thread_leaves_no_folder(tmp_path, monkeypatch):
+    """Python ends without the thread, which never comes to its end."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    daemon = """
+    import threading
+    def hold():
+        with local_cluster(1):
+            runs.set()
+            time.sleep(600)
+
+    if __name__ == "__main__":
+        runs = threading.Event()
+        threading.Thread(target=hold, daemon=True).start()
+        print(runs.wait(60))
+    """
+    output = finished(start(script(tmp_path, LEAVES, daemon)))
+    assert output.splitlines()[-1] == "True"
+    assert "Traceback" not in output
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
 def test_a_daemonic_process_is_told_what_to_use_instead(tmp_path):
     daemonic = """
     def child():

@@ -523,16 +523,24 @@ def _scratch_folder() -> Iterator[Path]:
             f"workers need a folder for their files, and none can be made {where}({error.strerror}); set TMPDIR, or "
             "Dask's temporary-directory, to a folder with room that this user may write to"
         ) from error
+    remove = functools.partial(_remove_scratch, folder, os.getpid())
     with owner:
         try:
+            atexit.register(remove)  # a daemon thread never comes to the end of this function
             with contextlib.suppress(OSError):  # a file system without flock: nobody takes it for abandoned
                 fcntl.flock(owner, fcntl.LOCK_EX)
                 os.rename(folder / "starting", folder / _OWNER)
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            # Of a cluster that did not start Dask removes the rest when Python ends, and complains that it is gone.
-            logging.getLogger("distributed.diskutils").addFilter(_is_of_others)
+            atexit.unregister(remove)
+            remove()
+
+
+def _remove_scratch(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not a process that was forked from it
+        shutil.rmtree(folder, ignore_errors=True)
+        # Of a cluster that did not start Dask removes the rest when Python ends, and complains that it is gone.
+        logging.getLogger("distributed.diskutils").addFilter(_is_of_others)
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:

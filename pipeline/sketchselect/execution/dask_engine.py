@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 from pickle import loads
 from queue import Empty
@@ -177,6 +177,9 @@ LOOP_SECONDS = 20.0
 
 REPORTED_SECONDS = 3.0
 """A longer wait for the first worker is reported."""
+
+REMINDER_SECONDS = 15.0
+"""Seconds after which a wait that goes on is reported again."""
 
 POLL_SECONDS = 0.5
 
@@ -752,15 +755,17 @@ class DaskEngine(Engine):
             if not self.client.scheduler_info(n_workers=-1)["workers"]:
                 # A cluster that is scaled by its work starts a worker only where a task waits for one.
                 waiting.append(self.client.submit(int, pure=False))
-            moment = min(REPORTED_SECONDS, self.worker_timeout)
-            try:
-                self.client.wait_for_workers(1, timeout=moment)
-            except TimeoutError:
-                if moment == self.worker_timeout:
-                    raise
-                limit = format_seconds(self.worker_timeout)
-                progress.note(f"{self._address}: {self._idle()}; waiting up to {limit}")
-                self.client.wait_for_workers(1, timeout=self.worker_timeout - moment)
+            left, limit = self.worker_timeout, format_seconds(self.worker_timeout)
+            for pause in chain((REPORTED_SECONDS,), repeat(REMINDER_SECONDS)):
+                try:
+                    self.client.wait_for_workers(1, timeout=min(pause, left))
+                    break
+                except TimeoutError:
+                    if pause >= left:
+                        raise
+                    progress.note(f"{self._address}: {self._idle()}; waiting up to {limit}")
+                    left -= pause
+                    limit = f"{format_seconds(max(left - REMINDER_SECONDS, 0))} more"
         except TimeoutError:
             what = f"{self._address}: no worker after"
             raise no_workers(self.client, what, self.worker_timeout, self.nannies) from None
