@@ -495,6 +495,8 @@ FAULTS = (
         "job/test_cli_mistakes.py::test_a_setting_that_turns_compiled_kernels_off_is_named"),
     row("store", "a store in S3 that asks to slow down, read by s3fs", "an error as soon as by obstore, not after minutes",
         "readers/test_s3.py::test_a_store_that_asks_to_slow_down_is_not_asked_for_minutes"),
+    row("time", "a stopped command that takes long to end", "its last line is printed once, also as JSON",
+        INTERRUPTED + "a_stopped_process_that_ends_slowly_says_so_once"),
     row("time", "nobody watches", "exit codes, a last line of JSON also when stopped, records as log, a file of metrics",
         UNATTENDED + "an_error_is_one_line_with_its_exit_code", UNATTENDED + "so_is_the_end_of_a_job_that_is_stopped",
         UNATTENDED + "a_log_of_records", UNATTENDED + "a_file_of_metrics",

@@ -399,6 +399,23 @@ def test_a_process_that_does_not_stop_is_ended_whoever_reads_its_log(unread: boo
     assert subprocess.run(program, timeout=600, check=False).returncode == 143
 
 
+ENDS_SLOWLY = """
+import os, signal, threading, time
+from sketchselect.cli import shell
+shell.GRACE_SECONDS = 0.5
+threading.Thread(target=time.sleep, args=(20,)).start()  # for which Python waits at its end
+with shell.plain_errors(False, as_json=True):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(20)
+"""
+
+
+def test_a_stopped_process_that_ends_slowly_says_so_once() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS_SLOWLY], timeout=600, check=False, capture_output=True, text=True)
+    assert done.returncode == 143
+    assert done.stderr.count("error: ") == 1 == done.stdout.count("exit_code")
+
+
 IN_A_CALLBACK = """
 import gc, os, signal, time
 from sketchselect.cli import shell

@@ -354,7 +354,12 @@ def _working_folder_is_gone() -> bool:
 def _fail(lines: list[str], code: int, as_json: bool) -> NoReturn:
     """Print an error, and leave with its exit code."""
     _print_failure(lines, code, as_json)
+    _said.set()
     raise typer.Exit(code) from None
+
+
+_said = threading.Event()
+"""Whether the last line is printed, though the process may still have to end."""
 
 
 def _print_failure(lines: list[str], code: int, as_json: bool) -> None:
@@ -386,6 +391,7 @@ def _orderly_signals(as_json: bool, interrupted: str) -> Iterator[None]:
         yield
         return
     received: list[signal.Signals] = []
+    _said.clear()
     was_lost = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
@@ -425,6 +431,8 @@ def _end_soon(code: int, as_json: bool, interrupted: str) -> None:
 
         for child in multiprocessing.active_children():
             child.kill()
+        if _said.is_set():
+            return
         # In a thread of its own: writing to a full pipe without a reader blocks for ever.
         message = functools.partial(contextvars.copy_context().run, _print_failure, [interrupted], code, as_json)
         last = threading.Thread(target=message, daemon=True)
