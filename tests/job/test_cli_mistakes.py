@@ -315,3 +315,22 @@ def test_a_name_is_proposed_that_shares_more_than_its_ending(
     result = cli("inspect", tmp_path / typed)
     refused(result, 1, typed)
     assert (there in result.output) == is_proposed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("summarize", "rows.npy", "-o", "s3://me:hidden@bucket/a.sks"),
+        ("report", "s3://me:hidden@bucket/run"),
+        ("merge", "a.sks", "gs://me:hidden@bucket/b.sks", "-o", "c.sks"),
+        ("run", "https://me:hidden@host/job.toml"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_url_where_a_local_path_is_needed_is_named_as_it_was_given(words: tuple[str, ...]) -> None:
+    result = cli(*words)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert "://" in line
+    assert "on this machine" in line
+    assert "hidden" not in line

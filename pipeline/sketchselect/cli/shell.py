@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, cast, get_type_hints
 
 import typer
@@ -120,6 +121,7 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
                 raise BadParameter(
                     f"SOURCE_DATE_EPOCH must be seconds since 1970, got {date!r:.40}; correct it, or unset it"
                 )
+            _require_local(parameters.values())
             outcome = function(**parameters)
             if as_json:
                 from sketchselect.workflow.tables import plain_value
@@ -133,6 +135,15 @@ def command(function: Callable[..., Outcome]) -> Callable[..., None]:
             raise typer.Exit(outcome.exit_code)
 
     return run
+
+
+def _require_local(values: Iterable[Any]) -> None:
+    """Raise `BadParameter` for a path that was given as a URL, whose slashes a `Path` does not keep."""
+    for value in values:
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and (url := re.match(r"([a-z][a-z0-9+]+):/(?=[^/])", str(path))) is not None:
+                address = without_credentials(f"{url[1]}://{str(path)[url.end() :]}")
+                raise BadParameter(f"{address}: here a path on this machine is needed; copy the file or folder first")
 
 
 def with_options(run: Callable[..., None]) -> Callable[..., None]:
