@@ -286,6 +286,8 @@ FAULTS = (
         "readers/test_convert.py::test_a_text_in_another_encoding_is_told_which"),
     row("data", "a byte order mark in the middle of a text file, as of two that were joined", "one line that names the line",
         "readers/test_convert.py::test_a_mark_where_two_files_were_joined_is_named"),
+    row("data", "text of digits, such as postcodes, in a data frame", "the columns are named by a warning of `fit`",
+        SOURCES + "text_of_digits_in_a_frame_is_warned_of"),
     row("data", "an object that gives no array where it says it does; a data frame of Dask with a name twice", "one line",
         SOURCES + "objects_that_give_no_array_are_one_line"),
     row("data", "small integers, booleans, float16, integers beyond 2^53", "widened; those that float64 cannot hold are named",

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 
 import dask
 import dask.array as da
@@ -258,6 +259,20 @@ def test_damaged_metadata_of_hdf5_is_one_line(tmp_path):
             messages.append(str(error))
     assert len(messages) > 20
     assert all("rows.h5" in message and "\n" not in message for message in messages)
+
+
+def test_text_of_digits_in_a_frame_is_warned_of():
+    codes = np.array(["007", "12", "3.5"] * 20, object)
+    frame = pd.DataFrame(ROWS[:60, :4], columns=list("abcd")).assign(code=codes, other=ROWS[:60, 5].astype(object))
+    with pytest.warns(UserWarning, match=r"^data frame: text that reads as numbers counts as numbers, in 'code'; "):
+        fitted = VarianceSelector(2).fit(frame)
+    assert fitted.n_features_in_ == 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.transform(frame)  # once is enough
+        VarianceSelector(2).fit(frame.assign(code=codes.astype(float)))
+    with pytest.raises(SourceError, match="'code' is of type"):
+        open_matrix(frame)
 
 
 def test_texts_of_hdf5_without_an_end_are_one_line(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from sketchselect._text import did_you_mean
+from sketchselect._text import did_you_mean, first_few
 from sketchselect.errors import BadBlock, SourceChanged, SourceError
 from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.linalg.hashing import digest
@@ -484,6 +484,21 @@ def require_numbers(frame: Any, encode: Collection[str] = ()) -> None:
     if places:
         first, *others = [(frame.columns[place], frame.dtypes.iloc[place]) for place in places]
         raise not_numeric(*first, encode, others=others)
+
+
+def doubt_of_digits(frame: Any) -> tuple[str, ...]:
+    """Return a sentence on columns of a data frame of pandas whose text is taken as numbers, as scikit-learn does."""
+    names = [
+        name
+        for place, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True))
+        if getattr(dtype, "kind", "O") == "O" and any(isinstance(entry, str) for entry in frame.iloc[:, place])
+    ]
+    if not names:
+        return ()
+    return (
+        f"{_ADDRESS}: text that reads as numbers counts as numbers, in {first_few(names, 5, lambda n: f'{n!r:.80}')}; "
+        "leave out what are codes, such as postcodes, and turn the rest into numbers: frame[name].astype(float)",
+    )
 
 
 def _holds_numbers(column: Any, dtype: Any) -> bool:

@@ -958,6 +958,7 @@ def open_features(
                 matrix.feature_names = as_names(columns, len(columns))
             if reset and isinstance(values, np.ndarray):
                 names = as_names(columns, len(columns)) or ()
+                warn_of_doubts(arrays.doubt_of_digits(rows))
                 warn_of_doubts(tables.doubts_of_frame(values, names, (*matrix.text_columns, *matrix.date_columns)))
         return matrix
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors, encode=encode)
