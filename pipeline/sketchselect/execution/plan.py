@@ -33,9 +33,9 @@ from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_
 from sketchselect.execution.tree import MergeTree, Node, partition_of
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import block_dtype
-from sketchselect.readers.base import ENTRY_NBYTES, Matrix, Partitions, Vector
+from sketchselect.readers.base import ENTRY_NBYTES, READ_FACTOR, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
-from sketchselect.readers.stored import MatrixMetadata
+from sketchselect.readers.stored import MatrixMetadata, StoredMatrix
 
 if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import Panels
@@ -66,6 +66,9 @@ quarter full become dense, the others are sorted by column."""
 
 UNKNOWN_ENTRIES = 1 << 21
 """Assumed entries of the largest block of a sparse Dask array: 32 MiB, a partition of the default size."""
+
+MAPPED_NBYTES = 32 << 20
+"""Bytes from which glibc has no array in its heap, whatever it has freed before."""
 
 SENT_AHEAD = 4
 """Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""
@@ -241,11 +244,14 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
         decoded_rows = min(-(-rows // matrix.chunk_rows) * matrix.chunk_rows, matrix.shape[0])
         if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
             decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
-    reading = matrix.read_factor * decoded_rows * n_columns * matrix.dtype.itemsize + matrix.piece_nbytes
+    stored = matrix.packed_itemsize or matrix.dtype.itemsize
+    reading = matrix.read_factor * decoded_rows * n_columns * stored + matrix.piece_nbytes
     itemsize = block_dtype(matrix.dtype).itemsize
     prepared_itemsize = 4 if itemsize <= 4 and matrix.dtype.kind == "f" else 8
     # Widened values are in memory together with those as stored, which are freed before the steps run.
-    widened = rows * n_columns * itemsize if itemsize > matrix.dtype.itemsize else 0
+    widened = rows * n_columns * itemsize if itemsize > stored else 0
+    if matrix.packed_itemsize:
+        widened += 2 * rows * n_columns  # where values are missing
     prepared = 0
     if source.prepare:
         prepared += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
@@ -258,11 +264,20 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
         reading = max(reading, rows * n_columns * matrix.dtype.itemsize + widened + prepared)
     elif widened:
         reading = widened + max(reading, prepared)
+    elif _is_given_back(matrix):
+        # When the steps run there are the block, and what compressed chunks may have left.
+        reading = max(reading, 1.5 * decoded_rows * n_columns * stored + prepared)
     else:
         reading += prepared
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (itemsize + 1)
     return reading
+
+
+def _is_given_back(matrix: Matrix) -> bool:
+    """Return whether decoded chunks are so large that their memory goes back to the system when they are freed."""
+    chunk = matrix.chunk_rows * (matrix.chunk_columns or matrix.shape[1]) * matrix.dtype.itemsize
+    return isinstance(matrix, StoredMatrix) and matrix.read_factor == READ_FACTOR and chunk >= MAPPED_NBYTES
 
 
 def sparse_reading(source: Source, partitions: Partitions) -> float:

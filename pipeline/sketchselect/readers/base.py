@@ -304,6 +304,8 @@ class Matrix(ABC):
         Bytes of chunks, as stored, that a process may remember where partitions are parts of chunks.
     read_factor : float
         Peak of reading and decoding a block, as a multiple of its decoded bytes.
+    packed_itemsize : int
+        Bytes of a value as stored, where it is packed in fewer than `dtype` has; else 0.
     piece_nbytes : int
         Bytes beside the block that a read needs which decodes chunks piece by piece; 0 where it decodes whole chunks.
     chunk_entries : int
@@ -342,6 +344,7 @@ class Matrix(ABC):
     is_remote: bool = False
     remembered_nbytes: int = 0
     read_factor: float = READ_FACTOR
+    packed_itemsize: int = 0
     piece_nbytes: int = 0
     chunk_entries: int = 0
     loaded_nbytes: int = 0

@@ -147,6 +147,7 @@ class StoredMatrix(Matrix):
         self.notes = checksum_notes(self.address, source) + source.notes
         self.missing_share = getattr(source, "missing_share", 0.0)
         self.read_factor = SHARD_FACTOR if getattr(source, "is_sharded", False) else READ_FACTOR
+        self.packed_itemsize = source.itemsize if source.itemsize < self.dtype.itemsize else 0
         self.is_remote = not source.location.is_local
         self.remembered_nbytes = RECENT_NBYTES if self.is_remote else 0
 

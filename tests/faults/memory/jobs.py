@@ -49,6 +49,14 @@ def zarr_store(folder: Path, *shape: int, chunk: int, shard: int | None = None, 
     return "rows.zarr"
 
 
+def packed_store(folder: Path, *shape: int, chunk: int) -> str:
+    """Write rows as NetCDF packs them: integers of two bytes, a scale and an offset."""
+    attributes = {"scale_factor": 0.01, "add_offset": 3.0, "_FillValue": -999}
+    rows = zarr.create_array(folder / "rows.zarr", data=numbers(*shape, "int16"), chunks=(chunk, shape[1]))
+    rows.attrs.update(attributes)
+    return "rows.zarr"
+
+
 def npy(folder: Path, *shape: int, dtype: str = "float32", holes: bool = False) -> str:
     """Write rows as a NumPy file."""
     rows = numbers(*shape, dtype)
@@ -267,8 +275,11 @@ JOBS = (
     Job("zarr-shards", lambda f: zarr_store(f, 300_000, 100, chunk=5_000, shard=300_000), "greedy"),
     Job("zarr-int8-chunks", lambda f: zarr_store(f, 600_000, 100, chunk=200_000, dtype="int8"), "leverage", "local"),
     Job("zarr-float16", lambda f: zarr_store(f, 400_000, 100, chunk=200_000, dtype="float16"), "greedy", "local"),
+    Job("zarr-packed", lambda f: packed_store(f, 400_000, 100, chunk=20_000), "greedy", "local"),
+    Job("zarr-packed-tall", lambda f: packed_store(f, 600_000, 100, chunk=200_000), "variance", "local"),
     Job("zarr-columns", lambda f: zarr_store(f, 4_000, 2_000, chunk=500), "leverage", "threads", None, COLUMNS),
     Job("hdf5", lambda f: hdf5(f, 300_000, 100, chunk=10_000), "greedy", "threads", "32MiB"),
+    Job("hdf5-tall-chunks", lambda f: hdf5(f, 300_000, 100, chunk=150_000), "greedy", "local"),
     # Counts.
     Job("cells-h5ad", lambda f: COUNTS(f, 40_000, 3_000, per_row=200), "hvg"),
     Job("cells-zarr", lambda f: CELLS(f, 40_000, 3_000, per_row=200), "hvg", "local"),
