@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import zarr
+from tests.readers.test_url_outputs import require_others_untouched
 from werkzeug.serving import make_server
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
@@ -181,6 +182,20 @@ def test_access_that_s3fs_denies_is_no_damage(bucket: Any, tmp_path: Path) -> No
     ):
         matrix.read_rows(0, 60)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_names_with_the_signs_of_a_pattern_leave_all_others_as_they_are(
+    bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, name, options = bucket
+    for variable, option in (
+        ("ACCESS_KEY_ID", "key"),
+        ("SECRET_ACCESS_KEY", "secret"),
+        ("ENDPOINT_URL", "endpoint_url"),
+    ):
+        monkeypatch.setenv(f"AWS_{variable}", options[option])
+    require_others_untouched(f"s3://{name}/d", files, f"{name}/d", n=12)
 
 
 @pytest.mark.slow

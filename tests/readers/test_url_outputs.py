@@ -1,6 +1,7 @@
 """Stores written to URLs: converted matrices, and labels of k-means."""
 
 import json
+import re
 
 import fsspec
 import numpy as np
@@ -16,6 +17,7 @@ from sketchselect.readers.opening import locate
 from sketchselect.readers.writing import create_array, put_in_place
 
 X = np.random.default_rng(0).normal(size=(60, 5))
+LOCAL = fsspec.filesystem("file")
 
 
 @pytest.fixture
@@ -56,6 +58,46 @@ def test_a_name_with_the_signs_of_a_pattern_is_that_of_one_store(memory, name):
     for place in ("a7b", name):
         assert np.array_equal(open_matrix(f"memory://patterns/{place}/rows.zarr").read_rows(0, 60), X)
     assert not [path for path in memory.find("/patterns") if "partial" in path]
+
+
+def names_with_signs(n):
+    """Return names of which many are patterns of others, with names that these match."""
+    rng = np.random.default_rng(7)
+    signs = [*"ab7", "*", "**", "?", "[a7]", "[!a]", "[", "]", "{a,b}", "#", "+", " "]
+    names = ["".join(rng.choice(signs, size=rng.integers(1, 5))).strip() or "*" for _ in range(n)]
+    matched = {re.sub(r"\[a7\]|\[!a\]|\{a,b\}|[*?]+", "7", name) for name in names} | {"7", "77", "a7b", "b"}
+    return sorted(set(names)), sorted(matched - set(names))
+
+
+@pytest.mark.parametrize("where", ["memory", "local"])
+def test_names_with_the_signs_of_a_pattern_leave_all_others_as_they_are(memory, where, tmp_path):
+    base, fs, top = ("memory://names", memory, "/names") if where == "memory" else (tmp_path, LOCAL, str(tmp_path))
+    require_others_untouched(base, fs, top, n=15)
+
+
+def require_others_untouched(base, fs, top, n):
+    """Write, and replace, stores with such names, as folders and in folders, beside others; then compare these."""
+    names, others = names_with_signs(n)
+    for name in others:
+        for path in (f"{name}.zarr/c/0/0", f"{name}/rows.zarr/c/0/0", f".{name}.zarr.elsewhere.1.0.partial/c/0/0"):
+            fs.makedirs(f"{top}/{path}".rpartition("/")[0], exist_ok=True)
+            fs.pipe_file(f"{top}/{path}", path.encode())
+    written: dict[str, int] = {}
+    for i, name in enumerate(names):
+        for place in (f"{name}.zarr", f"{name}/rows.zarr"):
+            fs.makedirs(f"{top}/{place}".rpartition("/")[0], exist_ok=True)
+            for values in (X, X[: i + 1]):
+                convert(values, f"{base}/{place}", chunks=(20, 5))
+            written[place] = i + 1
+    files = {path.removeprefix(top.lstrip("/")).lstrip("/") for path in (p.lstrip("/") for p in fs.find(top))}
+    for name in others:
+        for path in (f"{name}.zarr/c/0/0", f"{name}/rows.zarr/c/0/0", f".{name}.zarr.elsewhere.1.0.partial/c/0/0"):
+            assert fs.cat_file(f"{top}/{path}") == path.encode()
+            files.remove(path)
+    for place, n_rows in written.items():
+        assert np.array_equal(open_matrix(f"{base}/{place}").read_rows(0, n_rows), X[:n_rows])
+        files -= {f"{place}/{key}" for key in ("zarr.json", *(f"c/{j}/0" for j in range(-(-n_rows // 20))))}
+    assert not files
 
 
 def test_what_is_not_ours_stays(memory):
