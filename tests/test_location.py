@@ -150,6 +150,9 @@ def test_addresses_in_errors_of_any_aiohttp_are_hidden() -> None:
         ("az://box@account/a?b=c", None),
         ("s3://bucket/a?versionId=1&X-Amz-Signature=word", "s3://bucket/a"),
         ("az://box/a?sv=2024&sig=word", "az://box/a"),
+        ("s3://bucket/a?access_token=word", "s3://bucket/a"),
+        ("s3://bucket/a?aws_secret_access_key=word", "s3://bucket/a"),
+        ("s3://bucket/a?apikey=word", "s3://bucket/a"),
         ("https://host/a?b#c", "https://host/a"),
         ("http://host/a?sig=word", "http://host/a"),
     ],
@@ -159,6 +162,10 @@ def test_an_address_keeps_the_question_marks_of_names_and_hides_queries(url: str
     assert address == (shown or url)
     assert without_credentials(f"{address}: gone") == f"{address}: gone"
     assert without_credentials(f"{url}: gone") == (f"{shown}?***: gone" if shown else f"{url}: gone")
+
+
+def test_an_address_hides_a_signature_behind_a_number_sign() -> None:
+    assert Location("s3://bucket/a#b?sig=word").address == "s3://bucket/a"
 
 
 def test_an_error_names_a_key_with_a_question_mark() -> None:

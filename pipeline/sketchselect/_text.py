@@ -27,7 +27,10 @@ _PASSWORD = (
 )
 _USER = _SCHEME.replace("(", "((?!azure|az:|abfs)", 1) + r"[^\s/\"@:]{1,2000}@"
 _QUERY = _SCHEME[:-1] + r"[^\s?'\"]{0,2000})\?([^\s'\"]*[^\s'\":,;])"
-_SIGNED = r"(?i)(?:^|[&?])(?:x-(?:amz|goog|ms)-\w+|sig|signature|token|password|secret|key)[^&=]*="
+_SIGNED = (
+    r"(?i)(?:^|[&?])(?:x-(?:amz|goog|ms)-\w+|sig|key|[\w.-]{0,99}(?:signature|token|passw|pwd|secret|credential)"
+    r"|[\w.-]{0,99}(?:access|account|api)[_.-]?key|auth|sas)[^&=]*="
+)
 _OF_KEYS = ("s3", "gs", "az", "abfs", "memory", "file")  # Schemes of stores, where a question mark is part of a name
 # A name in quotation marks, perhaps with the sign of a column that is left out, or one without them.
 _NAME = r'\s*(?:(-?)"((?:[^"]|"")+)"\s*(?=,|\Z)|([^,]*))(?:,|\Z)'

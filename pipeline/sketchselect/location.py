@@ -104,7 +104,7 @@ class Location:
         host = parts.netloc if parts.scheme in ("az", "abfs") else parts.netloc.rpartition("@")[2]
         if not host and parts.scheme == "memory":
             return self.url
-        if self.has_listing and not is_signed(parts.query):
+        if self.has_listing and not is_signed(self.url):
             # Question marks and number signs are parts of a name.
             return f"{parts.scheme}://{host}{self.url.partition('://')[2][len(parts.netloc) :]}"
         return urlunsplit((parts.scheme, host, parts.path, "", ""))
