@@ -162,6 +162,24 @@ def test_a_timeout_with_which_nothing_connects_is_named(cluster):
         pass
 
 
+def test_a_timeout_of_tcp_is_no_matter_to_a_cluster_within_this_process(source):
+    short = dask.config.set({"distributed.comm.timeouts.tcp": "2s"})
+    cluster = distributed.LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    with cluster, short, connect(cluster) as engine:
+        assert run(source, engine).value == spans()
+
+
+def test_the_program_of_a_frozen_application_needs_no_file(monkeypatch):
+    """PyInstaller names a file that is not there, and no worker process imports it."""
+    monkeypatch.setattr(
+        multiprocessing.spawn, "get_preparation_data", lambda _: {"init_main_from_path": "/gone/fit.py"}
+    )
+    with pytest.raises(BadCluster, match=r"is no file any more \(/gone/fit\.py\)"):
+        clusters._require_program()
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    clusters._require_program()
+
+
 def test_a_wait_for_paused_workers_between_two_passes_is_said(tmp_path, monkeypatch):
     """Also where it is not a pass that waits for them."""
     monkeypatch.setattr(dask_engine, "REPORTED_SECONDS", 0.2)
@@ -376,6 +394,7 @@ def test_a_setting_of_dask_that_is_no_duration_is_named_before_anything_is_start
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Dask does not close what did not start
 def test_a_setting_of_dask_with_which_no_cluster_starts_is_named(monkeypatch):
     monkeypatch.setattr(clusters, "START_ATTEMPTS", 1)
+    monkeypatch.setattr(clusters, "LEAST_TCP_SECONDS", 0)  # as if it were a setting that is not looked at before
     key, match = "distributed.comm.timeouts.tcp", r"Timeout too low.*differ from its defaults in .*'distributed\.comm\."
     with dask.config.set({key: "2s"}), pytest.raises(BadCluster, match=match), local_cluster(1):
         pass

@@ -41,7 +41,7 @@ from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFi
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.engine import available_cores
 from sketchselect.execution.watch import WORKER_TTL
-from sketchselect.location import is_scheduler_file, scheduler_fault
+from sketchselect.location import is_scheduler_file, is_url, scheduler_fault
 
 _ONE_HEAP = "MALLOC_ARENA_MAX"
 
@@ -290,7 +290,9 @@ def connect(
         where = _address_in(where)
     if isinstance(where, str) and (fault := scheduler_fault(where)) is not None:
         raise BadParameter(fault)
-    _require_settings()
+    scheduler = where if isinstance(where, str) else str(getattr(where, "scheduler_address", ""))
+    if not is_url(scheduler) or scheduler.startswith(("tcp:", "tls:")):  # others, such as inproc:, do without
+        _require_settings()
     with quiet_logs():
         try:
             if isinstance(where, str):
@@ -358,7 +360,8 @@ def _require_program() -> None:
     from multiprocessing import spawn
 
     path = spawn.get_preparation_data("worker").get("init_main_from_path")
-    if path is not None and not os.path.exists(path):
+    is_frozen = getattr(sys, "frozen", False)  # of PyInstaller, say: the name of its program is no file, nor imported
+    if path is not None and not is_frozen and not os.path.exists(path):
         name = os.path.basename(path)
         where = "was read from standard input" if name == "<stdin>" else f"is no file any more ({path})"
         raise BadCluster(
