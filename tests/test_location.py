@@ -7,6 +7,8 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 from tests.structure import Module, package_modules
 
 from sketchselect import location as module
@@ -180,5 +182,8 @@ def test_requests_for_objects_of_s3_are_few_unless_the_user_says_how_many(monkey
     for options in ({"config_kwargs": {"retries": {"max_attempts": 9}}}, {"config_kwargs": "none"}):
         assert Location("s3://bucket/a", options).file_options == options
     assert Location("gs://bucket/a", given).file_options == given
+    with monkeypatch.context() as patch:
+        patch.setitem(_registry, "s3", MemoryFileSystem)  # of another package
+        assert Location("s3://bucket/a").file_options == {}
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
     assert Location("s3://bucket/a", given).file_options == given

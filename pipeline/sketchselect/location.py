@@ -83,7 +83,8 @@ class Location:
         """The arguments of its file system, with the patience that reading has with a server."""
         if self.url.startswith("s3://"):
             given = self.options.get("config_kwargs") or {}
-            if isinstance(given, Mapping) and "retries" not in given and "AWS_MAX_ATTEMPTS" not in os.environ:
+            is_said = not isinstance(given, Mapping) or "retries" in given or "AWS_MAX_ATTEMPTS" in os.environ
+            if not is_said and _s3fs_reads():
                 return {**self.options, "config_kwargs": {"retries": S3_RETRIES, **given}}
         if self.is_local or self.has_listing or "get_client" in self.options:
             return dict(self.options)
@@ -355,6 +356,15 @@ class Location:
             near = [name for name in names if difflib.SequenceMatcher(None, stem, Path(name).stem).ratio() > 0.6]
             hint = did_you_mean(self.name, near, hint)
         return SourceMissing(f"{self.address}: no such file or folder{hint}")
+
+
+def _s3fs_reads() -> bool:
+    """Return whether it is s3fs that reads ``s3://``; another package may know none of its options."""
+    from fsspec.registry import known_implementations, registry
+
+    if "s3" in registry:
+        return any(kind.__module__.startswith("s3fs.") for kind in registry["s3"].__mro__)
+    return str(known_implementations["s3"]["class"]).startswith("s3fs.")
 
 
 def is_url(text: str) -> bool:
