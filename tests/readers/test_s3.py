@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import zarr
 from tests.readers.test_url_outputs import require_others_untouched
-from werkzeug.serving import make_server
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.location import locate
@@ -203,6 +202,7 @@ def test_names_with_the_signs_of_a_pattern_leave_all_others_as_they_are(
 def test_a_store_that_asks_to_slow_down_is_not_asked_for_minutes(bucket: Any, status: int, tmp_path: Path) -> None:
     files, name, options = bucket
     put(files, tmp_path, f"{name}/rows")
+    make_server = pytest.importorskip("werkzeug.serving").make_server
     code, asked = {500: "InternalError", 503: "SlowDown"}[status], 0
 
     def answer(environ: Any, start: Any) -> list[bytes]:
