@@ -334,3 +334,9 @@ def test_a_url_where_a_local_path_is_needed_is_named_as_it_was_given(words: tupl
     assert "://" in line
     assert "on this machine" in line
     assert "hidden" not in line
+
+
+def test_a_file_url_where_a_path_is_needed_is_told_its_path() -> None:
+    result = cli("report", "file:///runs/a")
+    assert result.exit_code == 2
+    assert "file:///runs/a: here a path is needed, not a URL; give /runs/a" in result.stderr

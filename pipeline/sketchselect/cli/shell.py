@@ -142,7 +142,10 @@ def _require_local(values: Iterable[Any]) -> None:
     for value in values:
         for path in value if isinstance(value, list) else [value]:
             if isinstance(path, Path) and (url := re.match(r"([a-z][a-z0-9+]+):/(?=[^/])", str(path))) is not None:
-                address = without_credentials(f"{url[1]}://{str(path)[url.end() :]}")
+                rest = str(path)[url.end() :]
+                if url[1] == "file":
+                    raise BadParameter(f"file:///{rest}: here a path is needed, not a URL; give /{rest}")
+                address = without_credentials(f"{url[1]}://{rest}")
                 raise BadParameter(f"{address}: here a path on this machine is needed; copy the file or folder first")
 
 
