@@ -71,7 +71,14 @@ def test_a_job_that_leaves_it_open_runs_few_rows_in_threads(rows: Path, started:
 
 @pytest.mark.parametrize(
     "execution",
-    [{"cluster": "local"}, {"n_workers": 2}, {"memory_limit": "2GiB"}, {"worker_ttl": 60}, {"partition_bytes": "32kB"}],
+    [
+        {"cluster": "local"},
+        {"n_workers": 2},
+        {"memory_limit": "2GiB"},
+        {"worker_ttl": 60},
+        {"stall_timeout": 60},
+        {"partition_bytes": "32kB"},
+    ],
     ids=lambda execution: next(iter(execution)),
 )
 def test_a_key_of_workers_or_several_partitions_start_them(

@@ -142,7 +142,8 @@ ON_THREADS = 'tasks run in threads, which is faster for so few rows; "local" wou
 
 def settled(settings: ExecutionSettings, source: Source) -> ExecutionSettings:
     """Return threads in place of worker processes that no setting asks for, where they suit the source."""
-    asked = "cluster" in settings.model_fields_set or any(
+    # Only of worker processes does anything notice that they stall.
+    asked = bool(settings.model_fields_set & {"cluster", "stall_timeout"}) or any(
         getattr(settings, name) is not None for name in (*LOCAL_CLUSTER_KEYS, "worker_ttl")
     )
     # A source that no pass can cut is for the passes to refuse.
