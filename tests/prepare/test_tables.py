@@ -657,7 +657,8 @@ def test_new_rows_whose_columns_are_of_other_kinds_are_refused_by_name(tmp_path)
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "arrow"])
 def test_new_rows_without_any_text_have_missing_levels(frame, empty):
     table = pd.DataFrame({"x": np.arange(20.0) / 2, "k": ["a", None] * 10})
-    model = sks.LassoPath(n_features_to_select=2).fit(table, 9.0 * table.k.isna(), prepare=["one-hot"])
+    is_empty = table.k.isna().rename("is_empty")
+    model = sks.LassoPath(n_features_to_select=2).fit(table, 9.0 * is_empty, prepare=["one-hot"])
     (level,) = np.asarray(model.predict(frame({"x": [0.0], "k": empty})))
     np.testing.assert_allclose(level, model.predict(table[:2].assign(x=0.0))[1], atol=1e-12)
 
