@@ -55,7 +55,7 @@ class ConstantTarget(UserWarning):
 
 
 class TargetAmongFeatures(UserWarning):
-    """Warning that a feature has the name of the target, which it may be."""
+    """Warning that a feature has the target's name, and so may hold the target."""
 
 
 class ConstantColumns(UserWarning):
