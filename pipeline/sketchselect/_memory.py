@@ -38,19 +38,6 @@ def peak_nbytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def mapped_nbytes(library: str) -> int:
-    """Return how much of a shared library this process has in its resident memory; 0 where it is unknown (Linux)."""
-    n_kib, inside = 0, False
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if "-" in name:  # "7f0c-7f0d r-xp 00000000 fd:00 12 /usr/lib/..."
-                inside = library in value
-            elif inside and name == "Rss":
-                n_kib += int(value.split()[0])
-    return n_kib * 1024
-
-
 def trim() -> None:
     """Give back to the system what this process has freed, where its C library can (glibc)."""
     with contextlib.suppress(AttributeError, OSError, TypeError):

@@ -175,10 +175,10 @@ def entries_identity(vector: Vector | None, runs: list[tuple[int, int]]) -> str:
     return "none" if vector is None else fingerprint([fingerprint(np.asarray(vector.read(*run))) for run in runs])
 
 
-def save_if_due(node: Result[T], saving: Checkpoint | None, name: str | None) -> Result[T]:
+def save_if_due(node: Result[T], saving: Checkpoint, name: str | None) -> Result[T]:
     """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
     stats = node.stats
-    if saving is None or name is None or stats.n_changed:
+    if name is None or stats.n_changed:
         return node
     if not saving.is_due(stats.covered, stats.unsaved_seconds, int(getattr(node.value, "nbytes", 0))):
         return node

@@ -91,7 +91,7 @@ def run_options(
 @contextmanager
 def fit_options(*sources: Matrix | Vector | None, checkpoint: Any = None, **run: Any) -> Iterator[PassOptions]:
     """Yield the options of passes that can be saved."""
-    folder = as_checkpoint(checkpoint)
+    folder = None if checkpoint is None else as_checkpoint(checkpoint)
     with run_options(*sources, **run) as options:
         yield options.but(checkpoint=folder)
 

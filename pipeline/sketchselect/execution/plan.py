@@ -6,6 +6,7 @@ tree, reduction and what a checkpoint holds, which any Dask scheduler computes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
@@ -23,7 +24,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from sketchselect import _kernel_cache, prepare
 from sketchselect._byte_sizes import format_bytes
-from sketchselect._memory import mapped_nbytes, peak_nbytes, trim
+from sketchselect._memory import peak_nbytes, trim
 from sketchselect._progress import Progress, Result
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError, WillNotFit
@@ -173,10 +174,18 @@ def library_nbytes(kind: str) -> int:
 
 @functools.cache
 def _mapped_in_large_blocks() -> int:
-    """Return the bytes of LLVM's library that this process, and so a worker, has mapped beyond the usual."""
+    """Return the bytes of LLVM's library that this process, and so a worker, has mapped beyond the usual (Linux)."""
     import numba  # noqa: F401  # which loads it, as every pass does
 
-    mapped = mapped_nbytes("libllvmlite")
+    n_kib, inside = 0, False
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/smaps") as lines:
+        for line in lines:
+            name, _, value = line.partition(":")
+            if "-" in name:  # "7f0c-7f0d r-xp 00000000 fd:00 12 /usr/lib/..."
+                inside = "libllvmlite" in value
+            elif inside and name == "Rss":
+                n_kib += int(value.split()[0])
+    mapped = n_kib * 1024
     return mapped - LLVM_LOADED_NBYTES if mapped > LLVM_USED_NBYTES else 0
 
 

@@ -212,7 +212,9 @@ def summarize_source(
 def require_room(source: Source, passes: Passes) -> None:
     """Raise `WillNotFit` for a co-moment in panels whose whole, which is put together here, exceeds the machine."""
     widths = [parts[-1].stop for parts in passes.values() if isinstance(parts[-1], moment_panels.ComomentPanel)]
-    nbytes = 8 * max(widths, default=0) ** 2
+    if not widths:
+        return
+    nbytes = 8 * max(widths) ** 2
     if nbytes > (available := available_nbytes()):
         raise WillNotFit(
             f"{source.matrix.address}: the products of all pairs of {source.n_columns:,} columns take "

@@ -79,6 +79,10 @@ class TaskContext(Generic[T]):
     reads_ahead: int = 0  # Tasks that read for each that computes
     compute_slot: Callable[[], AbstractContextManager[object]] = nullcontext  # Limits concurrent computation
 
+    def saved(self, node: Result[T], name: str | None) -> Result[T]:
+        """Return a node, saved where the pass has a checkpoint and it is worth it."""
+        return node if self.saving is None else save_if_due(node, self.saving, name)
+
 
 OTHER_FILES = (
     "a worker has other files there than the process that runs the job, or files with other times; give it the same "
@@ -137,7 +141,7 @@ def run_leaf(
         if identity is not None:
             changed = source.matrix.identity(stop - stats.rows_read, stop) != identity
             stats = replace(stats, n_changed=int(changed))
-        return save_if_due(Result(state, stats), context.saving, name)
+        return context.saved(Result(state, stats), name)
 
 
 def run_merge(
@@ -151,7 +155,7 @@ def run_merge(
     if context.on_task_end is not None:
         context.on_task_end(None)
     merging = Statistics(unsaved_seconds=laps["merge"], profile=laps)
-    return save_if_due(with_total(parts, state, merging), context.saving, name)
+    return context.saved(with_total(parts, state, merging), name)
 
 
 def with_total(parts: Sequence[Result[Any]], value: T, stats: Statistics = Statistics()) -> Result[T]:  # noqa: B008

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sketchselect.errors import ClusterLost
 from sketchselect.linalg.pivoting import CLOSE, EXHAUSTED, REFRESH, TIE, Indices, Mask
 from sketchselect.linalg.sparse_shrink import SketchPanel
-from sketchselect.linalg.spectrum import About, Directions, Spectrum, directions_about, gram_directions
+from sketchselect.linalg.spectrum import About, Directions, gram_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 
@@ -340,21 +340,6 @@ class PanelDirections:
 
 def _vectors_of(panel: SketchPanel, columns: Indices, view: View, turn: Floats) -> Floats:
     return view.columns(panel, columns) @ turn.T
-
-
-def centered_in_place(summary: Spectrum) -> Directions | PanelDirections:
-    """Return the directions about the means; those of a sketch in panels stay there, and have no constant columns."""
-    return (
-        column_directions(summary, "mean") if hasattr(summary, "directions_in_panels") else summary.centered_directions
-    )
-
-
-def column_directions(summary: Spectrum, about: About) -> Directions | PanelDirections:
-    """Return `directions_about`; those of a sketch in panels stay there."""
-    if hasattr(summary, "directions_in_panels"):
-        in_panels: PanelDirections = summary.directions_in_panels(about)
-        return in_panels
-    return directions_about(summary, about)
 
 
 def _squares_of(panel: SketchPanel) -> Floats:

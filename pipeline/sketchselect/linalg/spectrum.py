@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,6 +270,22 @@ def directions_about(summary: Spectrum, about: About) -> Directions:
     if not constant.any():
         return directions
     return Directions(directions.squares, np.where(constant, 0.0, directions.vectors))
+
+
+def column_directions(summary: Spectrum, about: About) -> Directions | Any:
+    """Return `directions_about`; those of a sketch in panels stay there, as `PanelDirections`."""
+    return (
+        summary.directions_in_panels(about)
+        if hasattr(summary, "directions_in_panels")
+        else directions_about(summary, about)
+    )
+
+
+def centered_in_place(summary: Spectrum) -> Directions | Any:
+    """Return the directions about the means; those of a sketch in panels stay there, and have no constant columns."""
+    if hasattr(summary, "directions_in_panels"):
+        return summary.directions_in_panels("mean")
+    return summary.centered_directions
 
 
 def scatter_rounding(summary: Spectrum) -> Floats:

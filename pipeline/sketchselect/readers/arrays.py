@@ -283,6 +283,17 @@ def require_whole(source: Any) -> None:
         raise SourceError(f"{_ADDRESS}: a damaged table of Arrow ({reason:.200}); write its file again") from error
 
 
+def is_dask(source: Any) -> bool:
+    """Return whether this is a Dask array, of dask.array or of a package that follows its protocol."""
+    # Asked of the class: a Delayed has every attribute.
+    return all(hasattr(type(source), name) for name in ("__dask_graph__", "map_blocks", "chunks"))
+
+
+def is_dask_frame(source: Any) -> bool:
+    """Return whether this is a data frame, or a column of one, of Dask."""
+    return all(hasattr(type(source), name) for name in ("__dask_graph__", "to_dask_array"))
+
+
 def is_pandas(source: Any) -> bool:
     """Return whether this is a data frame of pandas, or of a library with its methods."""
     return all(hasattr(type(source), name) for name in ("iloc", "dtypes", "columns"))

@@ -29,17 +29,6 @@ MOST_SEEN = 1000
 """Rows of a data frame of Dask that are computed to tell identifiers."""
 
 
-def is_dask(source: Any) -> bool:
-    """Return whether this is a Dask array, of dask.array or of a package that follows its protocol."""
-    # Asked of the class: a Delayed has every attribute.
-    return all(hasattr(type(source), name) for name in ("__dask_graph__", "map_blocks", "chunks"))
-
-
-def is_dask_frame(source: Any) -> bool:
-    """Return whether this is a data frame, or a column of one, of Dask."""
-    return all(hasattr(type(source), name) for name in ("__dask_graph__", "to_dask_array"))
-
-
 def encoded_frame(frame: Any, encode: Collection[str]) -> tables.EncodedFrame:
     """Return a data frame of Dask with the columns of these kinds as numbers, which partitions compute."""
     columns, levels, dates = {}, {}, []

@@ -41,8 +41,6 @@ from sketchselect.readers.dask import (
     LazyIndex,
     encoded_frame,
     frame_rows,
-    is_dask,
-    is_dask_frame,
     lazy_identifiers,
     require_known_chunks,
     zarr_as_dask,
@@ -284,7 +282,8 @@ def open_matrix(
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
     kinds = tables.require_encodings(encode) if encode else frozenset()
-    row_order.require_row_order(source, vectors)
+    if isinstance(vectors, Mapping):
+        row_order.require_row_order(source, vectors)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -469,9 +468,9 @@ def _open_object(
                 f'this matrix was opened with nonfinite="{source.nonfinite}"; open its source again to change that'
             )
         return source
-    if is_dask(source):
+    if arrays.is_dask(source):
         return DaskMatrix(source, source_id, policy)
-    if is_dask_frame(source):
+    if arrays.is_dask_frame(source):
         if source.ndim != 2:
             raise SourceError("Dask series: a matrix has two dimensions; make a data frame of it, X.to_frame()")
         require_distinct(as_names(source.columns, len(source.columns)), "data frame of Dask")
@@ -585,7 +584,7 @@ def open_vector(
         vector.beside = {}
         if vector.holds_fields and name != ROW_NAMES:  # a row may be called NA
             vector = tables.Labels(vector)
-    elif is_dask(source := frame_rows(source) if is_dask_frame(source) else arrays.unwrapped(source)):
+    elif arrays.is_dask(source := frame_rows(source) if arrays.is_dask_frame(source) else arrays.unwrapped(source)):
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
     else:
@@ -923,7 +922,8 @@ def open_features(
     if is_array_like(X):
         from sklearn.utils.validation import validate_data
 
-        row_order.require_row_order(X, vectors)
+        if isinstance(vectors, Mapping) and not isinstance(X, np.ndarray):
+            row_order.require_row_order(X, vectors)
         if not (isinstance(X, (np.ndarray, Sequence)) or issparse(X) or arrays.is_pandas(X)):
             X = arrays.as_array(X, "X")  # scikit-learn, too, would take no notice of a mask
         elif issparse(X) and X.ndim == 2 and X.format != "csr":

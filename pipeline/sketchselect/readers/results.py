@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 
 from sketchselect.linalg.validation import Array
-from sketchselect.readers.arrays import eager_frame, is_anndata, is_mudata, is_pandas, is_xarray, unwrapped, variable_of
-from sketchselect.readers.dask import as_dask, as_dask_rows, is_dask, is_dask_frame
+from sketchselect.readers.arrays import (
+    eager_frame,
+    is_anndata,
+    is_dask,
+    is_dask_frame,
+    is_mudata,
+    is_pandas,
+    is_xarray,
+    unwrapped,
+    variable_of,
+)
+from sketchselect.readers.dask import as_dask, as_dask_rows
 from sketchselect.readers.opening import local_names
 
 

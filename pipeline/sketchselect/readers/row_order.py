@@ -385,7 +385,7 @@ def same_names(ours: Array, theirs: Array) -> bool:
     )
 
 
-def require_row_order(source: Any, vectors: Any) -> None:
+def require_row_order(source: Any, vectors: Mapping[str, Any]) -> None:
     """Raise `SourceError` for a Series whose index has the rows of a data frame, or of AnnData, in another order.
 
     Entries belong to rows by place, as in scikit-learn. A Series and a data frame of Dask with the same divisions, or
@@ -395,7 +395,7 @@ def require_row_order(source: Any, vectors: Any) -> None:
     `vectors`: The Series and others by name.
     """
     index: Any = getattr(source, "obs_names" if hasattr(source, "obs_names") else "index", None)
-    for name, values in vectors.items() if isinstance(vectors, Mapping) else ():
+    for name, values in vectors.items():
         other: Any = getattr(values, "index", None)
         if hasattr(other, "compute"):  # of a Series of Dask
             if getattr(source, "divisions", None) == values.divisions:

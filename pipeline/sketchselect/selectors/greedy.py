@@ -11,17 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.hashing import gaussians
-from sketchselect.linalg.panel_columns import (
-    Factored,
-    PanelColumns,
-    PanelDirections,
-    PanelGains,
-    column_directions,
-    panel_pivots,
-)
+from sketchselect.linalg.panel_columns import Factored, PanelColumns, PanelDirections, PanelGains, panel_pivots
 from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.linalg.pivoting import Pivots, by_gain, greedy_columns, pivot_columns, without_copies
-from sketchselect.linalg.spectrum import About, Directions, Spectrum, squares_about, subspace_angle
+from sketchselect.linalg.spectrum import About, Directions, Spectrum, column_directions, squares_about, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection, require_directions, require_more_rows

@@ -16,12 +16,13 @@ from sketchselect.linalg.centering import center_rows
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
-from sketchselect.linalg.panel_columns import PanelDirections, column_directions
+from sketchselect.linalg.panel_columns import PanelDirections
 from sketchselect.linalg.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.linalg.spectrum import (
     About,
     Directions,
     Spectrum,
+    column_directions,
     gram_rounding,
     scatter_rounding,
     squares_about,

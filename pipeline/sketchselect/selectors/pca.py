@@ -26,8 +26,7 @@ from sketchselect.linalg.parameters import Count, SketchSize, check_declared
 from sketchselect.linalg.spectrum import gram_rounding, subspace_angle
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import open_vector
-from sketchselect.readers.arrays import unwrapped
-from sketchselect.readers.dask import is_dask
+from sketchselect.readers.arrays import is_dask, unwrapped
 from sketchselect.readers.opening import open_features
 from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import require_more_rows, sketch_size

@@ -13,9 +13,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible, warn
-from sketchselect.linalg.panel_columns import PanelDirections, column_directions
+from sketchselect.linalg.panel_columns import PanelDirections
 from sketchselect.linalg.parameters import Count, HalfLife, NotNegative, Size, SketchSize
-from sketchselect.linalg.spectrum import About, Directions, directions_about, squares_about, subspace_angle
+from sketchselect.linalg.spectrum import (
+    About,
+    Directions,
+    column_directions,
+    directions_about,
+    squares_about,
+    subspace_angle,
+)
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.prepare.fitted import Standardise

@@ -20,7 +20,7 @@ from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError, DamagedFile, Interrupted, NotOurFolder, SourceError, WillNotFit
 from sketchselect.job.load import job_toml, load_job
 from sketchselect.job.schema import JobConfig
-from sketchselect.linalg.panel_columns import centered_in_place
+from sketchselect.linalg.spectrum import centered_in_place
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import Floats
 from sketchselect.location import is_url

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect._text import counted
 from sketchselect.cluster.certificates.certificate import Certificate, made_certificate
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.panel_columns import centered_in_place
-from sketchselect.linalg.spectrum import Directions, Spectrum
+from sketchselect.linalg.spectrum import Directions, Spectrum, centered_in_place
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.summaries import BlockBound, pick_spectrum

@@ -48,8 +48,7 @@ from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows, lift_of, principal_plane
 from sketchselect.linalg.validation import Floats, Labels, as_weights, require_positive, seed_of, stacked
 from sketchselect.prepare.units import outweighing
-from sketchselect.readers.arrays import unwrapped
-from sketchselect.readers.dask import is_dask
+from sketchselect.readers.arrays import is_dask, unwrapped
 from sketchselect.readers.opening import open_features
 from sketchselect.readers.results import lazy_rows, like_rows
 from sketchselect.readers.writing import destination_of

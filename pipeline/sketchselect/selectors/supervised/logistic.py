@@ -18,7 +18,7 @@ from sketchselect.linalg.likelihood import Family, mean_response
 from sketchselect.linalg.parameters import Limits, Positive, SeedNumber, Share, Size, whole
 from sketchselect.linalg.validation import Floats
 from sketchselect.readers import Vector, open_vector
-from sketchselect.readers.dask import is_dask
+from sketchselect.readers.arrays import is_dask
 from sketchselect.readers.results import like_rows
 from sketchselect.selectors.base import BaseSelector, Selection
 from sketchselect.selectors.supervised import models

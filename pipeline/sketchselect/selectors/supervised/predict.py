@@ -18,8 +18,7 @@ from sketchselect.execution.client import check_run, run_options
 from sketchselect.execution.engine import RunKeywords, map_blocks
 from sketchselect.linalg.validation import Array, Floats
 from sketchselect.readers import Matrix, open_matrix, open_vector
-from sketchselect.readers.arrays import unwrapped
-from sketchselect.readers.dask import is_dask
+from sketchselect.readers.arrays import is_dask, unwrapped
 from sketchselect.readers.results import lazy_rows, like_rows
 from sketchselect.selectors.supervised.models import Candidate, Expansion, n_columns
 from sketchselect.solvers import Problem

@@ -20,8 +20,8 @@ from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, fit_steps, summarize_source
 from sketchselect.execution.summarize import source_for, summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
-from sketchselect.linalg.panel_columns import Panels, StoredPanels, centered_in_place
-from sketchselect.linalg.spectrum import Directions, Spectrum
+from sketchselect.linalg.panel_columns import Panels, StoredPanels
+from sketchselect.linalg.spectrum import Directions, Spectrum, centered_in_place
 from sketchselect.prepare.units import outweighing_variances
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import AutoSelector, BaseSelector, Selection, TargetAutoSelector
