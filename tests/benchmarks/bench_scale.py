@@ -36,7 +36,7 @@ from sketchselect.execution.plan import Plan
 from sketchselect.execution.source import Block
 from sketchselect.execution.summarize import plan_summary
 from sketchselect.execution.tasks import run_leaf, run_merge
-from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts, estimate_pass
+from sketchselect.workflow.plan.dry_run import ClusterCosts, PassCosts, estimate_pass
 
 SPEC = {"sketch": sks.FrequentDirections(size=64), "stats": sks.ColumnStats()}
 WIDTHS = COLUMNS, COLUMNS // 4  # Columns: of a sketch, and of an exact Gram matrix

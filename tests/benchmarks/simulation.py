@@ -2,7 +2,7 @@
 
 import heapq
 
-from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts
+from sketchselect.workflow.plan.dry_run import ClusterCosts, PassCosts
 
 MOST_EVENTS = 20_000
 """Leaves that are simulated one by one; more are simulated as bundles, on gangs of slots."""

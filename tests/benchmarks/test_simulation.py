@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketchselect.execution.tree import MergeTree
-from sketchselect.workflow.plan.forecast import ClusterCosts, PassCosts, estimate_pass
+from sketchselect.workflow.plan.dry_run import ClusterCosts, PassCosts, estimate_pass
 
 from .simulation import simulate_pass
 

@@ -20,7 +20,8 @@ from sketchselect.execution import PassOptions, Source
 from sketchselect.execution.engine import reduce_blocks
 from sketchselect.execution.tasks import Reduction
 from sketchselect.workflow.job import run
-from sketchselect.workflow.plan.forecast import DryRun, forecast_job
+from sketchselect.workflow.plan.dry_run import DryRun
+from sketchselect.workflow.plan.forecast import forecast_job
 from sketchselect.workflow.plan.report import warnings_of
 
 from .commands import cli, works
@@ -352,14 +353,15 @@ def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str
 
 
 def test_the_time_is_that_of_the_workers_with_its_bottleneck_and_price(job_file: Path, monkeypatch) -> None:
-    from sketchselect.workflow.plan import forecast
+    from sketchselect.workflow.plan import dry_run, forecast
 
     def timed(call: Any) -> tuple[Any, float]:
         """A partition is read in a tenth of a second, summarised in three tenths, and merged in a thousandth."""
         names = call.__code__.co_names if hasattr(call, "__code__") else ()
         return call(), 0.1 if "_block" in names else 0.001 if "merge" in names else 0.3
 
-    monkeypatch.setattr(forecast, "timed", timed)
+    for module in (dry_run, forecast):
+        monkeypatch.setattr(module, "timed", timed)
     monkeypatch.setattr(forecast, "idle_worker_nbytes", lambda: 2**28)
     one, ten, many = (forecast_job(job_file, n_workers=n, price=0.5) for n in (1, 10, 100))
     passes = [plan.to_dict()["passes"][0] for plan in (one, ten, many)]
@@ -421,14 +423,15 @@ def test_no_more_memory_is_expected_than_the_bound(job_file: Path, monkeypatch) 
 
 
 def test_a_merge_that_compiles_is_timed_again(job_file: Path, monkeypatch) -> None:
-    from sketchselect.workflow.plan import forecast
+    from sketchselect.workflow.plan import dry_run, forecast
 
     merges = iter([100.0, *[0.001] * 99])
 
     def timed(call: Any) -> tuple[Any, float]:
         return call(), next(merges) if "merge" in getattr(call, "__code__", timed.__code__).co_names else 0.01
 
-    monkeypatch.setattr(forecast, "timed", timed)
+    for module in (dry_run, forecast):
+        monkeypatch.setattr(module, "timed", timed)
     monkeypatch.setattr(forecast, "idle_worker_nbytes", lambda: 2**28)
     seconds = forecast_job(job_file, n_workers=2).seconds
     assert seconds is not None
