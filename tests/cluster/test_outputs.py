@@ -3,10 +3,11 @@
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse
 import zarr
 
 from sketchselect.cluster import KMeans
-from sketchselect.errors import BadParameter, NotOurFolder
+from sketchselect.errors import BadParameter, NotFinite, NotOurFolder
 
 from .data import blobs, exact_distances
 
@@ -30,6 +31,24 @@ def test_dask_arrays_give_dask_arrays(fitted):
     np.testing.assert_allclose(distances.compute() ** 2, exact_distances(X, km.cluster_centers_).astype(float))
     with pytest.raises(BadParameter, match="3 features"):
         km.predict(lazy[:, :3])
+
+
+@pytest.mark.parametrize("form", ["COO", "GCXS", "csr_matrix", "csc_array", "coo_array"])
+def test_chunks_of_every_sparse_kind_have_labels_and_distances(fitted, form):
+    km, X = fitted
+    make = getattr(scipy.sparse, form, None) or getattr(pytest.importorskip("sparse"), form)
+    lazy = da.from_array(X, chunks=(300, 6)).map_blocks(make)
+    again = KMeans(5).fit(lazy)
+    assert np.array_equal(again.labels_.compute(), km.labels_)
+    assert np.array_equal(km.predict(lazy).compute(), km.labels_)
+    np.testing.assert_allclose(km.transform(lazy).compute(), km.transform(X))
+
+
+def test_a_sparse_chunk_with_nan_has_no_distances(fitted):
+    km, X = fitted
+    lazy = da.from_array(np.where(X[400, 2] == X, np.nan, X), chunks=(300, 6)).map_blocks(scipy.sparse.csr_array)
+    with pytest.raises(NotFinite, match=r"1 NaN .* row 100, column 2"):
+        km.transform(lazy).compute()
 
 
 @pytest.mark.parametrize("rows", ["zarr", "dask", "memory"])

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 import xarray as xr
 import zarr
 
-from sketchselect.errors import ChunkReadError, SourceChanged, SourceError
+from sketchselect.errors import ChunkReadError, EmptyInput, SourceChanged, SourceError
 from sketchselect.execution import summarize
 from sketchselect.readers import arrays, convert, open_matrix, open_vector
 from sketchselect.readers.dask import _checked_rows
@@ -569,3 +569,23 @@ def test_a_label_of_a_file_that_ends_with_nul_is_not_taken_for_another(kind, tmp
         array[:] = np.array(LABELS_WITH_NUL, dtype=object)
     with pytest.raises(SourceError, match=rf"y\.{kind}.*: row 2, 'a\\x00', ends with the character NUL"):
         open_vector(path, 40, name="labels").read(0, 40)
+
+
+@pytest.mark.parametrize("fill", [1.0, np.nan])
+def test_sparse_columns_of_pandas_that_leave_out_no_zeros_are_named(fill):
+    columns = {"a": pd.arrays.SparseArray([0.0, 2.0, 0.0], fill_value=0.0)}
+    columns["b"] = pd.arrays.SparseArray([1.0, 5.0, 2.0], fill_value=fill)
+    frame = pd.DataFrame(columns)
+    with pytest.raises(
+        SourceError, match=rf"^data frame: column 'b' is sparse, .* {fill}, not 0; give the dense frame"
+    ):
+        VarianceSelector(1).fit(frame)
+    dense = VarianceSelector(1).fit(frame.sparse.to_dense())
+    with pytest.warns(UserWarning, match="sparse columns found"):  # of scikit-learn
+        beside = VarianceSelector(1).fit(frame.assign(a=frame["a"].sparse.to_dense()))
+    assert np.array_equal(beside.scores_, dense.scores_)
+
+
+def test_a_frame_of_pandas_without_columns_is_named():
+    with pytest.raises(EmptyInput, match=r"^data frame: shape 3 x 0: there are no columns$"):
+        VarianceSelector(1).fit(pd.DataFrame(index=range(3)))

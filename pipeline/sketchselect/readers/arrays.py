@@ -491,10 +491,25 @@ def _noted_in_arrow(table: Any) -> list[str | dict[str, Any]]:
 def require_numbers(frame: Any, encode: Collection[str] = ()) -> None:
     """Raise the error of the first column of a data frame of pandas that has another's name, or holds no numbers."""
     _require_distinct(frame.columns)
+    require_matrix(frame.shape, np.dtype(float), _ADDRESS)
+    _require_zeros(frame)
     places = [place for place, dtype in enumerate(frame.dtypes) if not _holds_numbers(frame.iloc[:, place], dtype)]
     if places:
         first, *others = [(frame.columns[place], frame.dtypes.iloc[place]) for place in places]
         raise not_numeric(*first, encode, others=others)
+
+
+def _require_zeros(frame: Any) -> None:
+    """Raise `SourceError` if all columns of a data frame of pandas are sparse, and what one leaves out is no zero."""
+    fills = [getattr(dtype, "fill_value", None) for dtype in frame.dtypes]
+    if None in fills:  # pandas makes such a frame dense
+        return
+    for name, fill in zip(frame.columns, fills, strict=True):
+        if fill != 0:
+            raise SourceError(
+                f"{_ADDRESS}: column {name!r:.80} is sparse, and the entries that it does not store are {fill}, not 0; "
+                "give the dense frame, frame.sparse.to_dense()"
+            )
 
 
 def doubt_of_digits(frame: Any) -> tuple[str, ...]:

@@ -962,7 +962,6 @@ def open_features(
                 warn_of_doubts(tables.doubts_of_frame(values, names, (*matrix.text_columns, *matrix.date_columns)))
         return matrix
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors, encode=encode)
-    name = type(estimator).__name__
     if reset:
         warn_of_doubts(matrix.doubts)
         estimator.n_features_in_ = matrix.shape[1]
@@ -972,14 +971,8 @@ def open_features(
             estimator.feature_names_in_ = np.array(matrix.feature_names, dtype=object)
         return matrix
     require_width(estimator, matrix.shape[1])
-    fitted = getattr(estimator, "feature_names_in_", None)
-    if fitted is not None and matrix.feature_names is not None:
-        for j, (mine, first) in enumerate(zip(matrix.feature_names, fitted, strict=True)):
-            if mine != first:
-                raise BadParameter(
-                    f"{matrix.address}: column {j} is named {mine!r:.80}, but {first!r:.80} when {name} was fitted; "
-                    "bring the columns into that order"
-                )
+    if matrix.feature_names is not None:
+        require_same_names(estimator, matrix.feature_names, matrix.address)
     return matrix
 
 
@@ -996,6 +989,16 @@ def require_width(estimator: Any, n_columns: int) -> None:
             f"X has {n_columns} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input"
         )
+
+
+def require_same_names(estimator: Any, names: Sequence[str], address: str) -> None:
+    """Raise `BadParameter` if the columns have other names than in `fit`, or another order."""
+    for j, (mine, first) in enumerate(zip(names, getattr(estimator, "feature_names_in_", names), strict=True)):
+        if mine != first:
+            raise BadParameter(
+                f"{address}: column {j} is named {mine!r:.80}, but {first!r:.80} when {type(estimator).__name__} was "
+                "fitted; bring the columns into that order"
+            )
 
 
 def is_array_like(X: Any) -> bool:

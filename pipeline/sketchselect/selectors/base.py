@@ -44,7 +44,7 @@ from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_v
 from sketchselect.readers.arrays import is_anndata, is_xarray, variable_of
 from sketchselect.readers.base import Nonfinite
 from sketchselect.readers.dask import as_graph
-from sketchselect.readers.opening import is_array_like, open_features, require_width
+from sketchselect.readers.opening import is_array_like, open_features, require_same_names, require_width
 from sketchselect.summaries import RowSample, Summary, pick
 from sketchselect.summaries.base import KINDS
 from sketchselect.summaries.frequent_directions import PanelledDirections
@@ -1001,6 +1001,7 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
         if hasattr(X, "__dask_graph__"):
             require_width(self, X.shape[-1])
             if hasattr(X, "columns"):
+                require_same_names(self, tuple(map(str, X.columns)), "Dask frame")
                 return X[self.get_feature_names_out(X.columns).tolist()]
             return as_graph(X)[:, self.support_]
         matrix = self._open(X, reset=False)

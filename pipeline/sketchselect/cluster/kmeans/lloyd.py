@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from sketchselect._progress import Progress, give_detail, surrounding_tasks
 from sketchselect._text import counted
@@ -28,19 +29,22 @@ from sketchselect.execution.engine import PassOptions, reduce_blocks, source_par
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summary_reduction
 from sketchselect.execution.tasks import Reduction
-from sketchselect.linalg.csr import densify, row_pieces, take_rows
+from sketchselect.linalg.csr import as_csr, densify, require_ordinary, row_pieces, take_rows
 from sketchselect.linalg.hashing import derive_seed, fingerprint
 from sketchselect.linalg.kmeans.assignment import distances_to
 from sketchselect.linalg.validation import (
     MOST_TIMES,
     Floats,
+    as_block,
     is_csr,
+    require_finite,
     require_number,
     require_positive,
     require_seed,
     whole_in_words,
 )
 from sketchselect.location import Location, location_of
+from sketchselect.readers.arrays import in_scipy
 from sketchselect.readers.writing import create_array, put_in_place
 from sketchselect.summaries import CentroidSums
 
@@ -159,15 +163,19 @@ def lazy_distances(X: Any, centers: Floats) -> Any:
 
 
 def _label_piece(rows: Any, centers: Floats) -> NDArray[np.int32]:
-    return CentroidSums(centers=centers).label_block(rows)[0]
+    return CentroidSums(centers=centers).label_block(_as_rows(rows))[0]
 
 
 def _distance_piece(rows: Any, centers: Floats) -> Floats:
-    from sketchselect.linalg.validation import as_block, require_finite
-
-    block = as_block(rows)
-    require_finite(block)
+    block = _as_rows(rows)
+    (require_ordinary if is_csr(block) else require_finite)(block)
     return dense_distances(block, centers)
+
+
+def _as_rows(chunk: Any) -> Any:
+    """Return a chunk of a Dask array, of any kind that `fit` takes, as a dense or CSR block."""
+    rows = in_scipy(chunk, "Dask array") if hasattr(chunk, "to_scipy_sparse") else chunk
+    return as_csr(rows) if issparse(rows) else as_block(rows)
 
 
 LAST_SAVED = 100_000  # No later iteration is saved: for each that may be, a file of its name is looked for
