@@ -12,6 +12,8 @@ import pytest
 import scipy.sparse
 
 import sketchselect as sks
+from sketchselect.readers import open_vector
+from sketchselect.workflow import assignment
 
 from .commands import cli, refused, works
 
@@ -336,3 +338,20 @@ def test_what_the_steps_replaced_in_new_rows_is_noted(tmp_path: Path, cluster: s
     done = works(*words)
     assert "note: levels that the run did not have: 'ward' in 8 rows ('ICU', 'C', missing, ...)" in done.stdout
     assert "note: missing values that were filled: 'c' in 3 rows" in done.stdout
+
+
+@pytest.mark.parametrize("names", [None, open_vector([f"r{i}" for i in range(10)], 10)])
+def test_the_table_of_new_rows_is_written_part_by_part(monkeypatch: pytest.MonkeyPatch, names: Any) -> None:
+    rates = np.log(np.arange(1.0, 11))[:, None]
+    rates[7] = np.nan
+    result = assignment.Assigned(np.arange(10, dtype=np.int32), rates, {})
+    model = {"family": "poisson", "classes": None}
+
+    def parts() -> list[bytes]:
+        return list(assignment.assigned_csv(result, model, ["row", "cluster", "y"], names, 10))
+
+    whole = b"".join(parts())
+    monkeypatch.setattr(assignment, "PART_ROWS", 3)
+    assert max(map(len, parts())) < len(whole) / 2
+    assert b"".join(parts()) == whole
+    assert whole.splitlines()[8] == (b"7,7," if names is None else b"r7,7,")

@@ -584,7 +584,7 @@ def assign(
         shape, confirm = matrix.shape, "--max-dropped "
         notes += [require_few_dropped(matrix.address, result.stats.rows_dropped, shape[0], max_dropped, confirm)]
     notes += assignment.replaced_in_words(result.value.replaced, steps, matrix, absent)
-    write_atomically(output, assignment.assigned_csv(result.value, model, header, names, matrix.shape[0]).encode())
+    write_atomically(output, assignment.assigned_csv(result.value, model, header, names, matrix.shape[0]))
     outputs = [f"assigned to {counted(len(centers), 'cluster')}"] if centers is not None else []
     outputs += [f"with predictions of {', '.join(assignment.prediction_names(model))}"] if model is not None else []
     if model is not None and (rates := model.get("misclassification")) is not None:

@@ -8,7 +8,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,15 @@ from sketchselect.readers.views import ChosenColumns, WithConstants
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import read_manifest, require_digests, sealed, unsealed
 from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
-from sketchselect.workflow.tables import column_name, column_title, csv_text, disarmed, plain_value, row_title
+from sketchselect.workflow.tables import (
+    PART_ROWS,
+    column_name,
+    column_title,
+    csv_text,
+    disarmed,
+    plain_value,
+    row_title,
+)
 
 if TYPE_CHECKING:
     from sketchselect.prepare import Step
@@ -347,14 +355,21 @@ def assigned_header(rules: dict[str, Any], title: str | None) -> list[str]:
     return [row_title(title, others), *others]
 
 
-def assigned_csv(assigned: Assigned, model: dict[str, Any] | None, header: list[str], names: Any, n_rows: int) -> str:
-    """Return the CSV of all rows: number or name, cluster, predictions; no cluster is -1."""
-    columns: list[Any] = [range(n_rows) if names is None else [disarmed(name) for name in row_texts(names, 0, n_rows)]]
-    if assigned.labels is not None:
-        columns.append(assigned.labels.tolist())
-    if model is not None and assigned.outputs is not None:
-        columns += _predictions(model, assigned.outputs)
-    return csv_text([header, *zip(*columns, strict=True)])
+def assigned_csv(
+    assigned: Assigned, model: dict[str, Any] | None, header: list[str], names: Any, n_rows: int
+) -> Iterator[bytes]:
+    """Yield the CSV of all rows, in parts: number or name, cluster, predictions; no cluster is -1."""
+    yield csv_text([header]).encode()
+    for start in range(0, n_rows, PART_ROWS):
+        stop = min(start + PART_ROWS, n_rows)
+        columns: list[Any] = [
+            range(start, stop) if names is None else [disarmed(name) for name in row_texts(names, start, stop)]
+        ]
+        if assigned.labels is not None:
+            columns.append(assigned.labels[start:stop].tolist())
+        if model is not None and assigned.outputs is not None:
+            columns += _predictions(model, assigned.outputs[start:stop])
+        yield csv_text(zip(*columns, strict=True)).encode()
 
 
 def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:

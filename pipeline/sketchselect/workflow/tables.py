@@ -33,7 +33,7 @@ _NAMES_AT_ONCE = 1 << 16
 
 
 PART_ROWS = 1 << 16
-"""Columns whose lines of text are in memory at a time."""
+"""Rows or columns whose lines of text are in memory at a time."""
 
 
 def selection_json(selection: Selection) -> Iterator[str]:
