@@ -1,5 +1,6 @@
 """The collecting pass of selectors: the summary that `fit` selects from, now or as a Dask graph."""
 
+import warnings
 from typing import Any
 
 import dask
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from tests.estimator_checks import of_size
 
+import sketchselect as sks
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.registry import METHODS
 
@@ -65,3 +67,14 @@ def test_only_the_rows_of_a_window_are_in_the_graph() -> None:
     rows = da.from_array(COUNTS, chunks=(10, 24)).map_blocks(block, dtype=float, meta=np.empty((0, 0)))
     METHODS["sketched-ridge"](4, window=20).collect(rows, compute=False).compute(scheduler="synchronous")
     assert sorted(read) == [(100, 110), (110, 120)]
+
+
+def test_a_summary_of_rows_without_the_steps_of_the_selector_is_warned_of() -> None:
+    raw = sks.summarize(COUNTS, sks.FrequentDirections(8))
+    with pytest.warns(UserWarning, match=r"GreedySelector asks for .*'l2'.* summarize with prepare=\['l2'\]"):
+        sks.GreedySelector(4).fit_summary(raw)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sks.GreedySelector(4, normalize=None).fit_summary(raw)
+        sks.GreedySelector(4).fit_summary(sks.summarize(COUNTS, sks.FrequentDirections(8), prepare=["l2"]))
+        sks.GreedySelector(4).fit_summary(sks.summarize(COUNTS, sks.FrequentDirections(8), prepare=["standardise"]))

@@ -267,6 +267,21 @@ class Undecided(BadParameter):
     """A method that competes with others tells no column from another."""
 
 
+class UnpreparedRows(UserWarning):
+    """Warning that the rows of a summary went without the steps that the selector asks for."""
+
+
+def missing_steps(selector: BaseSelector, summary: Summary[Any]) -> tuple[str, ...]:
+    """Return the labels of the steps that a selector asks for and the rows of a summary went without.
+
+    Columns that a step has put on one scale are those of a table, whose rows keep their lengths: none is missing there.
+    """
+    scaled = {label.partition("#")[0].partition("(")[0] for label in summary.prepare} & prepare.SCALING_STEPS
+    if summary.of_columns or scaled:
+        return ()
+    return tuple(step for step in prepare.check_steps(selector.prepare_steps()) if step not in summary.prepare)
+
+
 class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
@@ -789,6 +804,14 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
 
     def _take_summary(self, summary: Summary[Any], n_features: int) -> None:
         """Forget the rows of an earlier fit: a summary comes without its own."""
+        if missing := missing_steps(self, summary):
+            listed = " and ".join(map(repr, missing))
+            warn(
+                f"{type(self).__name__} asks for rows prepared with {listed} (normalize), and the summary was made "
+                f"without; summarize with prepare={list(missing)}, or set normalize=None to select from rows as they "
+                "are",
+                UnpreparedRows,
+            )
         self.__dict__.pop("window_", None)
         self._fills_missing, self._encode, self._n_made = False, (), None
         self.summary_, self.n_features_in_ = summary, n_features

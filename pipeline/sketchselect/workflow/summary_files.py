@@ -6,6 +6,7 @@ Row numbers across files: ages and draws depend on them, and every file begins a
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,8 +23,8 @@ from sketchselect.errors import (
 from sketchselect.job.load import check_select, make_selector, selector_problem
 from sketchselect.job.text import toml_value
 from sketchselect.location import is_within, write_atomically
-from sketchselect.prepare import SCALING_STEPS, check_steps
 from sketchselect.selectors import METHODS, AutoSelector, Selection, TargetAutoSelector
+from sketchselect.selectors.base import UnpreparedRows, missing_steps
 from sketchselect.selectors.registry import require_known
 from sketchselect.selectors.supervised.models import OfClasses
 from sketchselect.summaries import Bundle, Folds, Moments, Summary, TargetHistogram, load, save
@@ -188,7 +189,9 @@ def select_from_file(
         raise ConfigError(f"--n-features: {n_features} asked for, the summary has {n_available} {noun}")
     _check_folds(file, summary, select.parameters.get("cv"))
     try:
-        selector.fit_summary(summary)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnpreparedRows)  # A note says so, in the words of the command.
+            selector.fit_summary(summary)
     except SketchSelectError as error:
         sets = "".join(f" --set {item}" for item in settings)
         target = " --target TARGET" * METHODS[method].needs_target
@@ -208,10 +211,7 @@ def select_from_file(
         if model_file is not None:
             write_atomically(model_file, model_json(model).encode())
             lines.append(f"{model_file}: the fitted model")
-    missing = [step for step in check_steps(selector.prepare_steps()) if step not in summary.prepare]
-    # Columns that a step has put on one scale are those of a table, whose rows keep their lengths.
-    scaled = {label.partition("#")[0].partition("(")[0] for label in summary.prepare} & SCALING_STEPS
-    if missing and not scaled:
+    if missing := missing_steps(selector, summary):
         steps = " ".join(f"--prepare {step}" for step in missing)
         lines.append(
             f"note: {method} asks for rows prepared with {steps}, as suits texts and counts, and the summary was made "
