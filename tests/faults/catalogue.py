@@ -500,6 +500,8 @@ FAULTS = (
         "job/test_cli_mistakes.py::test_a_number_of_threads_that_numba_refuses_is_named",
         "job/test_cli_mistakes.py::test_a_date_of_sources_that_numpy_refuses_is_named",
         "job/test_cli_mistakes.py::test_a_setting_that_turns_compiled_kernels_off_is_named"),
+    row("config", "an unknown parameter of an estimator", "an error in the name of the class that was called, with its parameters",
+        "selectors/test_prepare_keyword.py::test_an_unknown_parameter_names_the_class_that_was_called"),
     row("config", "a summary made without the steps that the selector asks for", "a warning that names them, and how to summarize",
         "selectors/test_collect.py::test_a_summary_of_rows_without_the_steps_of_the_selector_is_warned_of"),
     row("store", "a store in S3 that asks to slow down, read by s3fs", "an error as soon as by obstore, not after minutes",

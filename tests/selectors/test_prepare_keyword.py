@@ -116,3 +116,10 @@ def test_steps_given_to_the_constructor_are_led_to_fit(estimator):
     )
     with pytest.raises(TypeError, match=hint):
         estimator(2, prepare=["l2"])
+
+
+def test_an_unknown_parameter_names_the_class_that_was_called():
+    with pytest.raises(TypeError, match=r"^LassoPath\(\) .*'n_features'; parameters: alphas, n_features_to_select"):
+        sks.LassoPath(n_features=3)
+    with pytest.raises(TypeError, match=r"^GreedySelector\(\) .*; did you mean 'n_components'\?"):
+        sks.GreedySelector(3, n_component=1)

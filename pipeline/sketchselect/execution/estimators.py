@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from sketchselect._progress import Progress, reporting_tasks, surrounding_tasks
 from sketchselect._sklearn import HAS_CALLBACKS, available_if
+from sketchselect._text import did_you_mean
 from sketchselect.execution.engine import PreparedKeywords
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
@@ -23,12 +24,18 @@ class UserEstimator:
     """Methods that are for authors of estimators."""
 
     def __new__(cls, *arguments: Any, **parameters: Any) -> Self:
-        """Return a new estimator; raise `TypeError` where prepare steps are given to it and not to its fit."""
+        """Return a new estimator; raise `TypeError` for prepare steps, which its fit takes, and for unknown names."""
         if "prepare" in parameters and PreparedKeywords.__name__ in str(inspect.signature(cast(Any, cls).fit)):
             name, steps = cls.__name__, parameters["prepare"]
             raise TypeError(
                 f"{name}: prepare belongs to fit, not to the constructor: {name}(...).fit(X, prepare={steps})"
             )
+        known = inspect.signature(cls.__init__).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+            names = [name for name in known if name != "self"]
+            for name in parameters.keys() - {*names, *getattr(cls, "renamed", ())}:
+                hint = did_you_mean(name, names, f"; parameters: {', '.join(names)}")
+                raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}{hint}")
         return super().__new__(cls)
 
     @available_if(lambda estimator: HAS_CALLBACKS)  # type: ignore[untyped-decorator]
