@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import difflib
 import errno
+import functools
 import os
 import re
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +28,7 @@ from sketchselect.errors import (
     SourceError,
     SourceMissing,
     SourceOutOfReach,
+    warn,
 )
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
@@ -39,8 +43,17 @@ LAST_PAUSE = 4.0
 SILENT_SECONDS = 60.0
 """Seconds in which a web server has to send something, else a read counts as failed: only those are made again."""
 
+NOTED_SECONDS = 15.0
+"""Seconds of waiting for a server, while a source is opened, after each of which that is said."""
+
+S3_SILENT_SECONDS = 30.0
+"""Seconds in which a server of S3 has to send something, as to obstore."""
+
+S3FS_TRIES = 2
+"""Times that s3fs asks, each by several requests of botocore; with its own five a read takes minutes."""
+
 S3_RETRIES = {"mode": "standard", "total_max_attempts": 3}
-"""Requests of botocore for each try of s3fs, of which there are five where a store asks to slow down."""
+"""Requests of botocore for each try of s3fs."""
 
 T = TypeVar("T")
 
@@ -83,9 +96,12 @@ class Location:
         """The arguments of its file system, with the patience that reading has with a server."""
         if self.url.startswith("s3://"):
             given = self.options.get("config_kwargs") or {}
-            is_said = not isinstance(given, Mapping) or "retries" in given or "AWS_MAX_ATTEMPTS" in os.environ
-            if not is_said and _s3fs_reads():
-                return {**self.options, "config_kwargs": {"retries": S3_RETRIES, **given}}
+            is_said = not isinstance(given, Mapping) or "retries" in given
+            if not is_said and _s3fs_reads() and not _states_retries(self.options.get("profile")):
+                return {
+                    **self.options,
+                    "config_kwargs": {"retries": S3_RETRIES, "read_timeout": S3_SILENT_SECONDS, **given},
+                }
         if self.is_local or self.has_listing or "get_client" in self.options:
             return dict(self.options)
         with contextlib.suppress(ImportError):  # which is said where the file system is made
@@ -148,6 +164,9 @@ class Location:
             ) from error
         except Exception as error:
             raise self.failure(error) from error
+        if self.url.startswith("s3://") and self.file_options != self.options and hasattr(type(fs), "retries"):
+            # Reads that fail are made again, as those of obstore are.
+            fs.retries = S3FS_TRIES
         return fs, path
 
     def is_folder(self) -> bool:
@@ -162,10 +181,15 @@ class Location:
 
     def failure(self, error: BaseException, action: str = "read") -> SourceError:
         """Return the error for a file system that refused an action, with every option value blanked out."""
+        if _is_redirected(error):
+            return SourceError(
+                f"{self.address}: cannot be {action} (the server sends every request elsewhere); check the bucket, its "
+                "region (client_kwargs.region_name) and the address (endpoint_url)"
+            )
         text = refusal(error) or f"{type(error).__name__}: {error}".replace("\n", " ").removesuffix(": ")
         for secret in sorted(_texts(self.options), key=len, reverse=True):
             text = text.replace(secret, "***")
-        kind = SourceOutOfReach if _status(error) in _PASSING else SourceError
+        kind = SourceOutOfReach if _status(error) in _PASSING or _is_silent(error) else SourceError
         return kind(f"{self.address}: cannot be {action} ({text:.300}); check the address and the credentials")
 
     def read_inside(self, key: str, top: str) -> bytes | None:
@@ -334,8 +358,24 @@ class Location:
                 f"{self.address}: the file was rewritten after it was opened; start again when nothing writes to it"
             )
 
+    def missing_bucket(self) -> SourceMissing | None:
+        """Return the error for a bucket of S3 that does not exist; None where it does, or the store does not say."""
+        if not self.url.startswith("s3://"):
+            return None
+        fs, path = self.filesystem()
+        bucket = path.partition("/")[0]
+        try:
+            fs.call_s3("head_bucket", Bucket=bucket)
+        except FileNotFoundError:
+            return SourceMissing(f"{self.address}: there is no bucket {bucket!r:.80}; check its name, and endpoint_url")
+        except Exception:  # a file system of another package, or one that may not ask
+            return None
+        return None
+
     def not_found(self) -> SourceMissing:
         """Return the error for a location where nothing is, with the closest name in the same folder."""
+        if (missing := self.missing_bucket()) is not None:
+            return missing
         hint = "; check the path"
         if (typed := _NEARLY_URL.search(self.url)) is not None:
             return SourceMissing(f"{self.address}: no such file or folder; did you mean {typed[1]}://{typed[2]}?")
@@ -367,6 +407,64 @@ def _s3fs_reads() -> bool:
     return str(known_implementations["s3"]["class"]).startswith("s3fs.")
 
 
+def _states_retries(profile: Any) -> bool:
+    """Return whether the environment, or the configuration of AWS, says how often requests are made again."""
+    names = ("AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE")
+    if any(name in os.environ for name in names):
+        return True
+    files = os.environ.get("AWS_CONFIG_FILE"), os.environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    profile = profile or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+    return _configured_retries(profile if isinstance(profile, str) else None, *files)
+
+
+@functools.lru_cache(maxsize=8)
+def _configured_retries(profile: str | None, *files: str | None) -> bool:
+    try:
+        from botocore.session import Session
+
+        return not {"max_attempts", "retry_mode"}.isdisjoint(Session(profile=profile).get_scoped_config())
+    except Exception:  # a profile or file that cannot be read, of which s3fs has an error
+        return False
+
+
+def _is_silent(error: BaseException) -> bool:
+    """Return whether a server took a request and sent nothing, or one of S3 asks for fewer requests."""
+    cause = _cause(error) or error
+    is_timeout = type(cause).__name__ in (
+        "FSTimeoutError",
+        "SocketTimeoutError",
+        "ServerTimeoutError",
+        "ReadTimeoutError",
+    )
+    return is_timeout or (isinstance(cause, OSError) and cause.errno == errno.EBUSY)
+
+
+@contextlib.contextmanager
+def saying_that_it_waits(url: str) -> Iterator[None]:
+    """Warn every now and then while a block waits for a server."""
+    over, began = threading.Event(), time.monotonic()
+
+    def say() -> None:
+        while not over.wait(NOTED_SECONDS):
+            with contextlib.suppress(Warning):  # where warnings are errors
+                seconds = f"{time.monotonic() - began:.0f} s"
+                warn(f"{_hide(url)}: is being opened for {seconds}; the server answers slowly, or not at all")
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(say,), name="sketchselect-waiting", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _is_redirected(error: BaseException) -> bool:
+    """Return whether a server of S3 answers with one redirection after the other."""
+    # aiobotocore asks again and again for the region of a bucket whose server does not say it.
+    inner = getattr(error, "kwargs", {}).get("error") or error.__cause__
+    return isinstance(error, RecursionError) or type(inner).__name__ == "TooManyRedirects"
+
+
 def is_url(text: str) -> bool:
     """Return whether a text is a URL, of any scheme, and no local path."""
     return _SCHEME.match(text) is not None
@@ -383,6 +481,8 @@ def refusal(error: BaseException) -> str | None:
     if not type(error).__module__.startswith("aiohttp."):
         return None
     hide_addresses(error)
+    if _is_distrusted(error):
+        return "its certificate is not trusted"
     status = getattr(error, "status", None)
     return f"the server answers {status}" if status else type(error).__name__
 
@@ -391,8 +491,17 @@ def refused_chunk(place: str, error: BaseException) -> ChunkReadError | None:
     """Return the error for a part of a file that a web server, or the network, did not give; None for another error."""
     if (reason := refusal(error)) is None:
         return None
+    if _is_distrusted(error):
+        return ChunkReadError(
+            f"{place} cannot be read ({reason}); check the server's certificate and this machine's clock"
+        )
     kind = SourceOutOfReach if _status(error) in (None, *_PASSING) else ChunkReadError
     return kind(f"{place} cannot be read ({reason}); try again, or check the permissions")
+
+
+def _is_distrusted(error: BaseException) -> bool:
+    """Return whether the certificate of a web server was refused, which no later try changes."""
+    return type(_cause(error) or error).__name__ == "ClientConnectorCertificateError"
 
 
 def hide_addresses(error: Any) -> None:
@@ -417,7 +526,11 @@ def persistent(call: Callable[[], T]) -> T:
         except Exception as error:
             cause = _cause(error) or error
             status = _status(error)
-            if refusal(cause) is None or (status and (status not in _PASSING or n == len(PAUSES))):
+            if (
+                refusal(cause) is None
+                or _is_distrusted(error)
+                or (status and (status not in _PASSING or n == len(PAUSES)))
+            ):
                 raise
         time.sleep(pause)
     return call()

@@ -5,9 +5,12 @@ import http.server
 import io
 import os
 import re
+import socket
+import ssl
 import threading
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +22,7 @@ from tests.deploy.links import Link
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
-from sketchselect.location import LAST_PAUSE, PAUSES
+from sketchselect.location import LAST_PAUSE, PAUSES, persistent, refused_chunk
 from sketchselect.readers import convert, open_matrix
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Moments
@@ -384,6 +387,43 @@ def test_a_server_that_sends_nothing_any_more_is_given_up(serve, tmp_path, monke
         assert np.array_equal(rows_of(matrix), VALUES)
     finally:
         link.close()
+
+
+def test_a_server_that_is_silent_as_it_is_opened_is_said_to_be_so_and_the_run_may_be_repeated(monkeypatch):
+    monkeypatch.setattr("sketchselect.location.SILENT_SECONDS", 0.3)
+    monkeypatch.setattr("sketchselect.location.NOTED_SECONDS", 0.2)
+    monkeypatch.setattr("sketchselect.location.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("sketchselect.location.LAST_PAUSE", 0.0)
+    silent = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{silent.getsockname()[1]}/a.zarr"
+    with (
+        silent,
+        pytest.warns(UserWarning, match=r"a\.zarr: is being opened for .*the server answers slowly"),
+        pytest.raises(SourceError, match="the server sends nothing") as caught,
+    ):
+        open_matrix(address, storage_options={"allow_http": True})
+    assert caught.value.exit_code == 75
+
+
+def test_a_certificate_that_is_not_trusted_is_no_fault_that_passes(monkeypatch):
+    """Exit code 75 would have the run repeated for ever."""
+    aiohttp, asked = pytest.importorskip("aiohttp"), []
+    key = SimpleNamespace(host="h", port=443, ssl=True, is_ssl=True)
+    error = aiohttp.ClientConnectorCertificateError(key, ssl.SSLCertVerificationError("self-signed"))
+    chunk = refused_chunk("chunk 3.0", error)
+    assert (chunk.exit_code, str(chunk)) == (
+        1,
+        "chunk 3.0 cannot be read (its certificate is not trusted); check the server's certificate and this machine's "
+        "clock",
+    )
+
+    def call():
+        asked.append(1)
+        raise error
+
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        persistent(call)
+    assert len(asked) == 1
 
 
 def test_a_server_that_is_out_of_reach_is_inspected_once(serve, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Stores in S3, read by obstore and by s3fs: the same rows, errors and refusals, and a pass that can be interrupted."""
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 import zarr
 from tests.readers.test_url_outputs import require_others_untouched
 
-from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
+from sketchselect.errors import ChunkReadError, MissingChunks, SourceError, SourceMissing
 from sketchselect.location import locate
 from sketchselect.readers import open_matrix
 
@@ -225,6 +226,85 @@ def test_a_store_that_asks_to_slow_down_is_not_asked_for_minutes(bucket: Any, st
         zarr.core.sync.sync(store.get("c/0/0", zarr.core.buffer.default_buffer_prototype()))
     server.shutdown()
     assert asked == (6 if status == 503 else 3)
+
+
+def _refusing(status: str, code: str, asked: list[str]) -> Any:
+    """Return a running server of S3 that refuses every request."""
+    make_server = pytest.importorskip("werkzeug.serving").make_server
+
+    def answer(environ: Any, start: Any) -> list[bytes]:
+        asked.append(environ["PATH_INFO"])
+        body = b"" if environ["REQUEST_METHOD"] == "HEAD" else f"<Error><Code>{code}</Code></Error>".encode()
+        start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    server = make_server("127.0.0.1", 0, answer, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "exit_code"),
+    [
+        ("301 Moved", "PermanentRedirect", "the server sends every request elsewhere.*region", 1),
+        ("503 Slow Down", "SlowDown", "Service Unavailable", 75),
+    ],
+)
+def test_a_server_that_refuses_is_named_with_its_cure(status: str, code: str, message: str, exit_code: int) -> None:
+    asked: list[str] = []
+    server = _refusing(status, code, asked)
+    url = f"http://127.0.0.1:{server.server_port}"
+    with pytest.raises(SourceError, match=message) as caught:
+        open_matrix("s3://box/rows", storage_options={**KEYS, "endpoint_url": url})
+    server.shutdown()
+    assert caught.value.exit_code == exit_code
+
+
+@pytest.mark.parametrize("name", ["rows", "rows.parquet"])
+def test_a_bucket_that_does_not_exist_is_said_to_be_missing(bucket: Any, name: str) -> None:
+    _, there, options = bucket
+    with pytest.raises(SourceMissing, match="there is no bucket 'no-such-bucket-9'"):
+        open_matrix(f"s3://no-such-bucket-9/{name}", storage_options=options)
+    with pytest.raises(SourceError, match=r"not a Zarr array|no such file"):
+        open_matrix(f"s3://{there}/{name}", storage_options=options)
+
+
+def test_a_server_that_is_silent_is_said_to_be_so_and_the_run_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sketchselect.location.NOTED_SECONDS", 0.5)
+    monkeypatch.setattr("sketchselect.location.S3_SILENT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {**KEYS, "endpoint_url": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        with (
+            pytest.warns(UserWarning, match="box/rows: is being opened for .*the server answers slowly"),
+            pytest.raises(SourceError, match="Read timeout") as caught,
+        ):
+            open_matrix("s3://box/rows", storage_options=options)
+    assert caught.value.exit_code == 75
+
+
+@pytest.mark.parametrize(
+    ("variable", "content", "is_ours"),
+    [
+        (None, "", True),
+        ("AWS_RETRY_MODE", "adaptive", False),
+        ("AWS_MAX_ATTEMPTS", "7", False),
+        ("AWS_CONFIG_FILE", "[default]\nmax_attempts = 7\n", False),
+        ("AWS_CONFIG_FILE", "[default]\nregion = eu-west-3\n[profile other]\nretry_mode = adaptive\n", True),
+        ("AWS_CONFIG_FILE", "no file of AWS", True),
+    ],
+)
+def test_retries_that_the_user_states_stand(
+    variable: str | None, content: str, is_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    if variable == "AWS_CONFIG_FILE":
+        (tmp_path / "config").write_text(content)
+    elif variable is not None:
+        monkeypatch.setenv(variable, content)
+    given = locate("s3://box/rows", KEYS).file_options.get("config_kwargs", {})
+    assert ("retries" in given) == is_ours
 
 
 def _denied() -> Exception:

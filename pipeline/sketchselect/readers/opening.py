@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -18,7 +19,7 @@ from sketchselect._text import counted, did_you_mean, first_names, listed_names,
 from sketchselect.errors import BadBlock, BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import converted, first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
-from sketchselect.location import Location, is_url, locate
+from sketchselect.location import Location, is_url, locate, saying_that_it_waits
 from sketchselect.readers import arrays, row_order, tables
 from sketchselect.readers.anndata_layout import ANNDATA, encoding, modality_key
 from sketchselect.readers.base import (
@@ -203,6 +204,25 @@ _FIRST_NAMES = 1 << 16
 _ROLE = "it is named as the target, labels, weights, dates or row names"
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _audible(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that opens a source, which says every now and then that it waits for a server."""
+
+    @functools.wraps(function)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> R:
+        source = args[0] if args else None
+        if not isinstance(source, str) or not is_url(source):
+            return function(*args, **kwargs)
+        with saying_that_it_waits(source):
+            return function(*args, **kwargs)
+
+    return opened
+
+
+@_audible
 def open_matrix(
     source: Any,
     *,
@@ -523,6 +543,7 @@ def _entries(source: Any, name: str) -> Any:
     return values
 
 
+@_audible
 def open_vector(
     source: Any,
     n_rows: int | None,

@@ -95,8 +95,8 @@ def find_node(root: ZarrNode | None, location: Location, key: str | None, groups
     if root is None:
         if location.is_local:
             location.existing_version()
-        if (page := location.page_instead("zarr.json")) is not None:
-            raise page
+        if (missing := location.missing_bucket() or location.page_instead("zarr.json")) is not None:
+            raise missing
         if location.is_local and os.path.isdir(location.url) and (texts := _text_files(location.url)):
             raise SourceError(
                 f"{location.address}: a folder of {counted(len(texts), 'text file')}, such as {texts[0]!r:.80}; write "

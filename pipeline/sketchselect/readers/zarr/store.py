@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, WrapperStore
 
-from sketchselect.location import Location, version_of
+from sketchselect.location import S3FS_TRIES, Location, version_of
 from sketchselect.readers.stored import RECENT_NBYTES
 
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -37,9 +37,6 @@ CONNECTION = {"timeout": "1h", "read_timeout": "30s", "connect_timeout": "15s"}
 """Limits of obstore: without the first, an object that is not there after 30 s would never be read."""
 
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
-
-S3FS_TRIES = 2
-"""Times that s3fs asks for a chunk, each by several requests of botocore; with its own five a read takes minutes."""
 
 CREDENTIALS_LAST = timedelta(minutes=5)
 """How long obstore uses the credentials of s3fs, which renews them, before it asks again."""
