@@ -194,6 +194,17 @@ def test_a_first_job_starts_processes_only_for_many_rows(
     assert tomllib.loads(Path("job.toml").read_text())["execution"] == {"cluster": cluster}
 
 
+@pytest.mark.parametrize("n_rows", [2, 3, 9])
+def test_a_first_job_for_few_rows_asks_for_fewer_clusters_and_runs(
+    n_rows: int, rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("few.npy", rows[:n_rows])
+    works("init", "few.npy")
+    assert tomllib.loads(Path("job.toml").read_text())["cluster"]["n_clusters"] == (n_rows + 1) // 2
+    works("run", "job.toml")
+
+
 @pytest.mark.parametrize("store", ["cells.h5ad", "cells.zarr", "both.h5mu"])
 def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

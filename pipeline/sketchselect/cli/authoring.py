@@ -52,7 +52,7 @@ NO_TARGET = """\
 
 CLUSTER = """\
 [cluster]                        # leave the section out to select only
-n_clusters = 8                   # a guess: put your number, or compare several with range = [2, 12]
+n_clusters = {n_clusters}                   # a guess: put your number, or compare several with range = [2, 12]
 certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
 
 """
@@ -197,7 +197,7 @@ def init(
         n_features=size.ljust(32),
         n_columns=n_columns,
         normalize="" if sparse_counts or target is not None else NORMALIZE,
-        cluster_section=CLUSTER if target is None else "",
+        cluster_section=CLUSTER.format(n_clusters=min(8, -(-matrix.shape[0] // 2))) if target is None else "",
         fewest={
             AutoSelector.method: "; as few as its search finds within 5 % of clustering on all of them, or a number",
             GreedySelector.method: f', or "auto" with method = "{AutoSelector.method}"',
