@@ -299,7 +299,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     n_features_to_select : int or float, optional
         A number below 1 is a share of the columns. Half of them by default.
     normalize : "l2" or None
-        Scale every row to unit length first.
+        Scale every row to unit length first, which suits texts, counts and images; None leaves rows as they are, as for
+        tables, where ``sketchselect init`` writes ``normalize = false``.
     half_life : float, optional
         Rows after which a row counts half, so that the selection follows a drifting stream.
     window : int, optional

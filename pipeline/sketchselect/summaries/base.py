@@ -431,6 +431,8 @@ class Summary(ABC, Generic[R]):
     def merge(self, other: Self) -> Self:
         """Return the summary of the rows of both, those of `self` first; neither is changed.
 
+        Rows that are in both count twice, as in a merge with itself; the command `merge` refuses the same file twice.
+
         Raises
         ------
         Incompatible
