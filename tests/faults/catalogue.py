@@ -516,6 +516,8 @@ FAULTS = (
         "readers/test_http.py::test_a_certificate_that_is_not_trusted_is_no_fault_that_passes"),
     row("time", "a stopped command that takes long to end", "its last line is printed once, also as JSON",
         INTERRUPTED + "a_stopped_process_that_ends_slowly_says_so_once"),
+    row("time", "a command stopped as it writes a store, which takes long to end", "no half of a store is left",
+        INTERRUPTED + "a_stopped_process_that_ends_slowly_leaves_no_half_of_a_store"),
     row("time", "nobody watches", "exit codes, a last line of JSON also when stopped, records as log, a file of metrics",
         UNATTENDED + "an_error_is_one_line_with_its_exit_code", UNATTENDED + "so_is_the_end_of_a_job_that_is_stopped",
         UNATTENDED + "a_log_of_records", UNATTENDED + "a_file_of_metrics",

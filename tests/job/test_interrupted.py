@@ -416,6 +416,31 @@ def test_a_stopped_process_that_ends_slowly_says_so_once() -> None:
     assert done.stderr.count("error: ") == 1 == done.stdout.count("exit_code")
 
 
+WRITES_SLOWLY = """
+import os, signal, sys, time
+from pathlib import Path
+from sketchselect.cli import shell
+from sketchselect.location import locate
+from sketchselect.readers.writing import put_in_place
+
+shell.GRACE_SECONDS = 0.5
+with shell.plain_errors(False), put_in_place(locate(sys.argv[1])) as temporary:
+    Path(temporary.url).mkdir()
+    (Path(temporary.url) / "half").write_bytes(b"half")
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(20)
+    finally:
+        time.sleep(20)  # as threads do that read their last rows
+"""
+
+
+def test_a_stopped_process_that_ends_slowly_leaves_no_half_of_a_store(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", WRITES_SLOWLY, str(tmp_path / "labels.zarr")]
+    assert subprocess.run(program, timeout=600, check=False, capture_output=True).returncode == 143
+    assert list(tmp_path.iterdir()) == []
+
+
 IN_A_CALLBACK = """
 import gc, os, signal, time
 from sketchselect.cli import shell

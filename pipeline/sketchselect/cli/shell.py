@@ -445,6 +445,8 @@ def _end_soon(code: int, as_json: bool, interrupted: str) -> None:
 
         for child in multiprocessing.active_children():
             child.kill()
+        if (writing := sys.modules.get("sketchselect.readers.writing")) is not None:
+            writing.remove_unfinished()
         if _said.is_set():
             return
         # In a thread of its own: writing to a full pipe without a reader blocks for ever.

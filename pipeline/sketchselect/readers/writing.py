@@ -176,8 +176,11 @@ def put_in_place(destination: Location) -> Iterator[Location]:
     require_ours(destination)
     put, remove = (_swap, _remove) if destination.is_local else (_copy, _remove_remote)
     try:
+        if destination.is_local:
+            _unfinished.add(temporary.url)
         yield temporary
         require_ours(destination)
+        _unfinished.discard(temporary.url)
         put(temporary, destination)
     except OSError as error:
         if not destination.is_local:
@@ -186,9 +189,21 @@ def put_in_place(destination: Location) -> Iterator[Location]:
             f"{destination.url}: cannot be written ({error.strerror or type(error).__name__}); nothing was left there"
         ) from error
     finally:
+        _unfinished.discard(temporary.url)
         remove(temporary)
     if destination.is_local:
         _remove_leftovers(Path(destination.url))
+
+
+_unfinished: set[str] = set()
+"""Temporary folders of this process that have taken no name yet."""
+
+
+def remove_unfinished() -> None:
+    """Remove what this process, which ends at once, has half written to local folders."""
+    for folder in list(_unfinished):
+        for _ in range(3):  # other threads may still be writing
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove(temporary: Location) -> None:
