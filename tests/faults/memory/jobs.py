@@ -49,11 +49,14 @@ def zarr_store(folder: Path, *shape: int, chunk: int, shard: int | None = None, 
     return "rows.zarr"
 
 
+PACKING = {"scale_factor": 0.01, "add_offset": 3.0, "_FillValue": -999}
+"""Attributes of integers of two bytes, as NetCDF has them."""
+
+
 def packed_store(folder: Path, *shape: int, chunk: int) -> str:
     """Write rows as NetCDF packs them: integers of two bytes, a scale and an offset."""
-    attributes = {"scale_factor": 0.01, "add_offset": 3.0, "_FillValue": -999}
     rows = zarr.create_array(folder / "rows.zarr", data=numbers(*shape, "int16"), chunks=(chunk, shape[1]))
-    rows.attrs.update(attributes)
+    rows.attrs.update(PACKING)
     return "rows.zarr"
 
 
@@ -152,12 +155,14 @@ def levels(folder: Path, n_rows: int, n_columns: int, n_levels: int) -> str:
     return "rows.parquet"
 
 
-def hdf5(folder: Path, *shape: int, chunk: int) -> str:
-    """Write rows as a compressed HDF5 data set."""
+def hdf5(folder: Path, *shape: int, chunk: int, is_packed: bool = False) -> str:
+    """Write rows as a compressed HDF5 data set; packed ones as NetCDF has them."""
     import h5py
 
+    rows = numbers(*shape, "int16" if is_packed else "float32")
     with h5py.File(folder / "rows.h5", "w") as file:
-        file.create_dataset("X", data=numbers(*shape), chunks=(chunk, shape[1]), compression="lzf")
+        stored = file.create_dataset("X", data=rows, chunks=(chunk, shape[1]), compression="lzf")
+        stored.attrs.update(PACKING if is_packed else {})
     return "rows.h5"
 
 
@@ -280,6 +285,7 @@ JOBS = (
     Job("zarr-columns", lambda f: zarr_store(f, 4_000, 2_000, chunk=500), "leverage", "threads", None, COLUMNS),
     Job("hdf5", lambda f: hdf5(f, 300_000, 100, chunk=10_000), "greedy", "threads", "32MiB"),
     Job("hdf5-tall-chunks", lambda f: hdf5(f, 300_000, 100, chunk=150_000), "greedy", "local"),
+    Job("hdf5-packed-tall", lambda f: hdf5(f, 600_000, 100, chunk=200_000, is_packed=True), "greedy", "local"),
     # Counts.
     Job("cells-h5ad", lambda f: COUNTS(f, 40_000, 3_000, per_row=200), "hvg"),
     Job("cells-zarr", lambda f: CELLS(f, 40_000, 3_000, per_row=200), "hvg", "local"),
