@@ -207,16 +207,21 @@ def test_a_flipped_bit_of_a_page_with_a_checksum_is_an_error(tmp_path, remote):
         open_matrix(source).read_rows(0, 1000)
 
 
-def test_every_flipped_bit_before_the_name_of_a_column_is_an_error_in_one_line_or_opens(tmp_path):
-    """Arrow ended the process where the type of a column is damaged, and names in no encoding were an unnamed error."""
-    pq.write_table(pa.table({"ab": [0.5, 1.5], "cd": [1, 2]}), tmp_path / "t.parquet", store_schema=False)
+@pytest.mark.parametrize("store_schema", [False, True])
+def test_every_flipped_bit_before_the_name_of_a_column_is_an_error_in_one_line_or_opens(tmp_path, store_schema):
+    """Arrow ended the process where the type of a column is damaged, and names in no encoding were an unnamed error.
+
+    In a file with the schema of Arrow it did so too where a column lost that it may have missing values.
+    """
+    pq.write_table(pa.table({"ab": [0.5, 1.5], "cd": [1, 2]}), tmp_path / "t.parquet", store_schema=store_schema)
     code = """
 import sys, pathlib
 from sketchselect.errors import SketchSelectError
 from sketchselect.readers import open_matrix
 path = pathlib.Path(sys.argv[1])
 whole = path.read_bytes()
-name = whole.rindex(b"ab")
+footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+name = (whole.index if sys.argv[2] == "True" else whole.rindex)(b"ab", footer)  # of the schema, of a row group
 n_errors = 0
 for place in range(name - 12, name + 2):
     for bit in range(8):
@@ -230,7 +235,8 @@ for place in range(name - 12, name + 2):
             n_errors += 1
 assert n_errors
 """
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.parquet")], capture_output=True, text=True)
+    words = [sys.executable, "-c", code, str(tmp_path / "t.parquet"), str(store_schema)]
+    run = subprocess.run(words, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-2000:]
 
 

@@ -324,6 +324,19 @@ def _column_chunks(footer: Any, groups: Sequence[Any]) -> Iterator[Any]:
             yield column
 
 
+def _is_narrowed(before: Any, after: Any) -> bool:
+    """Return whether a column, or what it consists of, has lost its missing values, as in no file that Arrow writes.
+
+    Asked for the sizes of such a one, Arrow ends the process.
+    """
+    if before.nullable and not after.nullable:
+        return True
+    n_fields = before.type.num_fields
+    return n_fields == after.type.num_fields and any(
+        _is_narrowed(before.type.field(i), after.type.field(i)) for i in range(n_fields)
+    )
+
+
 def _no_parts(location: Location) -> SourceError:
     return SourceError(
         f"{location.address}: the web server sends no parts of files (no Range requests), so row groups cannot be read "
@@ -343,8 +356,11 @@ def _with_categories(file: Any) -> Any:
     written = (file.metadata.metadata or {}).get(b"ARROW:schema")
     if written is None:
         return columns
+    by_arrow = file.metadata.created_by.startswith("parquet-cpp-arrow")
     for before in pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written))):
         place = columns.get_field_index(before.name)  # -1 where there is none, or two
+        if by_arrow and place >= 0 and _is_narrowed(before, columns.field(place)):
+            raise ValueError("a column may have missing values in one of two schemas only")
         if types.is_dictionary(before.type) and place >= 0 and not types.is_dictionary(columns.types[place]):
             values = columns.field(place)
             columns = columns.set(place, values.with_type(pa.dictionary(pa.int32(), values.type)))
