@@ -94,8 +94,8 @@ def test_only_the_chosen_columns_are_read(path, monkeypatch):
 
 def test_rows_of_a_tall_row_group_are_decoded_in_batches(table, tmp_path, monkeypatch):
     """pandas writes one row group by default: a batch, and not the group, is in memory beside the rows."""
-    monkeypatch.setattr("sketchselect.readers.parquet._BATCH_ENTRIES", 1)
-    monkeypatch.setattr("sketchselect.readers.parquet._BATCH_ROWS", 7)
+    monkeypatch.setattr("sketchselect.readers.parquet_files.BATCH_ENTRIES", 1)
+    monkeypatch.setattr("sketchselect.readers.parquet_files.BATCH_ROWS", 7)
     heights = []
     read = pq.ParquetFile.iter_batches
 
@@ -113,7 +113,7 @@ def test_rows_of_a_tall_row_group_are_decoded_in_batches(table, tmp_path, monkey
     matrix.read_rows(10, 12)
     assert heights == [7, 7], "what lies behind the rows is not decoded"
     # Of lists all entries count.
-    monkeypatch.setattr("sketchselect.readers.parquet._BATCH_ENTRIES", 20)
+    monkeypatch.setattr("sketchselect.readers.parquet_files.BATCH_ENTRIES", 20)
     heights.clear()
     pq.write_table(pa.table({"e": [[float(i), 0.5] for i in range(30)]}), tmp_path / "lists.parquet")
     open_matrix(tmp_path / "lists.parquet").read_rows(0, 30)

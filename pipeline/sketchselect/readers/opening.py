@@ -48,15 +48,15 @@ from sketchselect.readers.dask import (
 )
 from sketchselect.readers.hdf5 import hdf5_columns_of_rows, hdf5_vector, open_hdf5_matrix
 from sketchselect.readers.npy import open_npy_matrix, open_npy_vector, open_npz_matrix, open_npz_vector
-from sketchselect.readers.parquet import ENDINGS as PARQUET_ENDINGS
 from sketchselect.readers.parquet import (
     ParquetVector,
-    holds_parquet,
     open_parquet_matrix,
     open_parquet_vector,
     parquet_column,
     parquet_names,
 )
+from sketchselect.readers.parquet_files import ENDINGS as PARQUET_ENDINGS
+from sketchselect.readers.parquet_files import holds_parquet
 from sketchselect.readers.text import (
     open_market_matrix,
     open_svmlight_matrix,
