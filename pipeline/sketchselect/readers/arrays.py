@@ -491,7 +491,8 @@ def _noted_in_arrow(table: Any) -> list[str | dict[str, Any]]:
 def require_numbers(frame: Any, encode: Collection[str] = ()) -> None:
     """Raise the error of the first column of a data frame of pandas that has another's name, or holds no numbers."""
     _require_distinct(frame.columns)
-    require_matrix(frame.shape, np.dtype(float), _ADDRESS)
+    if not frame.shape[1]:  # of no rows scikit-learn has an error
+        require_matrix(frame.shape, np.dtype(float), _ADDRESS)
     _require_zeros(frame)
     places = [place for place, dtype in enumerate(frame.dtypes) if not _holds_numbers(frame.iloc[:, place], dtype)]
     if places:
