@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import dask.array
 import numpy as np
 import pandas as pd
@@ -123,3 +125,21 @@ def test_an_unknown_parameter_names_the_class_that_was_called():
         sks.LassoPath(n_features=3)
     with pytest.raises(TypeError, match=r"^GreedySelector\(\) .*; did you mean 'n_components'\?"):
         sks.GreedySelector(3, n_component=1)
+    with pytest.raises(TypeError, match="'size'"):  # the first, as Python has it
+        sks.GreedySelector(3, size=1, share=2, rows=3, columns=4)
+
+
+def test_a_constructor_that_is_wrapped_takes_what_its_wrapper_takes():
+    def with_former_name(init):
+        @functools.wraps(init)
+        def constructor(self, *args, n_top=None, **keywords):
+            init(self, *args, **({} if n_top is None else {"n_features_to_select": n_top}), **keywords)
+
+        return constructor
+
+    class Top(sks.GreedySelector):
+        @with_former_name
+        def __init__(self, n_features_to_select=None):
+            super().__init__(n_features_to_select)
+
+    assert Top(n_top=3).n_features_to_select == clone(Top(3)).n_features_to_select == 3

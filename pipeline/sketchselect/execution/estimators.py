@@ -30,10 +30,12 @@ class UserEstimator:
             raise TypeError(
                 f"{name}: prepare belongs to fit, not to the constructor: {name}(...).fit(X, prepare={steps})"
             )
-        known = inspect.signature(cls.__init__).parameters
+        former = getattr(cls, "renamed", ())
+        # Decorators of others may take keywords that the constructor itself does not; ours takes the former names.
+        known = inspect.signature(cls.__init__, follow_wrapped=bool(former)).parameters
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
             names = [name for name in known if name != "self"]
-            for name in parameters.keys() - {*names, *getattr(cls, "renamed", ())}:
+            for name in [name for name in parameters if name not in (*names, *former)]:
                 hint = did_you_mean(name, names, f"; parameters: {', '.join(names)}")
                 raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}{hint}")
         return super().__new__(cls)
