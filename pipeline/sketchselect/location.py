@@ -448,14 +448,17 @@ def saying_that_it_waits(url: str) -> Iterator[None]:
         while not over.wait(NOTED_SECONDS):
             with contextlib.suppress(Warning):  # where warnings are errors
                 seconds = f"{time.monotonic() - began:.0f} s"
-                warn(f"{_hide(url)}: is being opened for {seconds}; the server answers slowly, or not at all")
+                address = Location(url).address
+                warn(f"{address}: opening has taken {seconds} so far; the server answers slowly, or not at all")
 
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(say,), name="sketchselect-waiting", daemon=True).start()
+    waiting = threading.Thread(target=context.run, args=(say,), name="sketchselect-waiting", daemon=True)
+    waiting.start()
     try:
         yield
     finally:
         over.set()
+        waiting.join(1.0)  # not for ever: what is said may go to a pipe that nobody reads
 
 
 def _is_redirected(error: BaseException) -> bool:

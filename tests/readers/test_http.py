@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from tests.deploy.links import Link
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
-from sketchselect.location import LAST_PAUSE, PAUSES, persistent, refused_chunk
+from sketchselect.location import LAST_PAUSE, PAUSES, persistent, refused_chunk, saying_that_it_waits
 from sketchselect.readers import convert, open_matrix
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Moments
@@ -398,11 +399,22 @@ def test_a_server_that_is_silent_as_it_is_opened_is_said_to_be_so_and_the_run_ma
     address = f"http://127.0.0.1:{silent.getsockname()[1]}/a.zarr"
     with (
         silent,
-        pytest.warns(UserWarning, match=r"a\.zarr: is being opened for .*the server answers slowly"),
+        pytest.warns(UserWarning, match=r"a\.zarr: opening has taken .*the server answers slowly"),
         pytest.raises(SourceError, match="the server sends nothing") as caught,
     ):
         open_matrix(address, storage_options={"allow_http": True})
     assert caught.value.exit_code == 75
+    assert "sketchselect-waiting" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_what_is_said_of_a_source_that_is_being_opened_has_no_secret(monkeypatch):
+    monkeypatch.setattr("sketchselect.location.NOTED_SECONDS", 0.01)
+    with (
+        pytest.warns(UserWarning, match=r"^https://host/a\.zarr: opening has taken 0 s so far; "),
+        saying_that_it_waits("https://me:word@host/a.zarr?sig=1#key=2"),
+    ):
+        time.sleep(0.2)
+    assert "sketchselect-waiting" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_certificate_that_is_not_trusted_is_no_fault_that_passes(monkeypatch):

@@ -275,7 +275,7 @@ def test_a_server_that_is_silent_is_said_to_be_so_and_the_run_may_be_repeated(mo
     with socket.create_server(("127.0.0.1", 0)) as silent:
         options = {**KEYS, "endpoint_url": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         with (
-            pytest.warns(UserWarning, match="box/rows: is being opened for .*the server answers slowly"),
+            pytest.warns(UserWarning, match="box/rows: opening has taken .*the server answers slowly"),
             pytest.raises(SourceError, match="Read timeout") as caught,
         ):
             open_matrix("s3://box/rows", storage_options=options)
