@@ -441,6 +441,32 @@ def test_a_stopped_process_that_ends_slowly_leaves_no_half_of_a_store(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+CANNOT_REMOVE = """
+import os, signal, time
+from sketchselect.cli import shell
+from sketchselect.readers import writing
+
+shell.GRACE_SECONDS, shell.REMOVAL_SECONDS = 0.2, 0.5
+writing.remove_unfinished = lambda: time.sleep(60)  # as where a file server is gone
+with shell.plain_errors(False):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(20)
+    finally:
+        time.sleep(60)
+"""
+
+
+def test_a_folder_that_cannot_be_removed_keeps_no_stopped_process_waiting() -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", CANNOT_REMOVE], timeout=600, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 143
+    assert done.stderr.count("error: ") == 1
+    assert time.monotonic() - began < 40
+
+
 IN_A_CALLBACK = """
 import gc, os, signal, time
 from sketchselect.cli import shell

@@ -50,6 +50,9 @@ GRACE_SECONDS = 3.5
 EXIT_MESSAGE_SECONDS = 0.5
 """Seconds to write the exit message."""
 
+REMOVAL_SECONDS = 3.0
+"""Seconds to remove what was half written; with those above less than the ten after which Docker kills a process."""
+
 DASK_CONFIG_ERROR = "A dask config file at"
 """How the `ValueError` begins that importing Dask ends with where a file of its configuration cannot be read."""
 
@@ -445,15 +448,17 @@ def _end_soon(code: int, as_json: bool, interrupted: str) -> None:
 
         for child in multiprocessing.active_children():
             child.kill()
+        last: list[tuple[Callable[[], object], float]] = []
+        if not _said.is_set():
+            message = functools.partial(contextvars.copy_context().run, _print_failure, [interrupted], code, as_json)
+            last.append((message, EXIT_MESSAGE_SECONDS))
         if (writing := sys.modules.get("sketchselect.readers.writing")) is not None:
-            writing.remove_unfinished()
-        if _said.is_set():
-            return
-        # In a thread of its own: writing to a full pipe without a reader blocks for ever.
-        message = functools.partial(contextvars.copy_context().run, _print_failure, [interrupted], code, as_json)
-        last = threading.Thread(target=message, daemon=True)
-        last.start()
-        last.join(EXIT_MESSAGE_SECONDS)
+            last.append((writing.remove_unfinished, REMOVAL_SECONDS))
+        # In threads of their own: a full pipe without a reader, or a folder of a server that is gone, blocks for ever.
+        for call, seconds in last:
+            thread = threading.Thread(target=call, daemon=True)
+            thread.start()
+            thread.join(seconds)
     finally:
         os._exit(code)
 
