@@ -215,6 +215,7 @@ FAULTS = (
         "readers/test_tall_chunks.py::test_a_chunk_that_is_rewritten_is_fetched_again"),
     row("data", "a decompression bomb", "not decoded",
         READ + "a_chunk_that_would_expand_far_beyond_its_shape_is_not_decoded",
+        READ + "compressed_texts_of_one_length_are_read_and_those_beyond_their_shape_are_not",
         HOSTILE + "a_chunk_file_larger_than_its_values_is_not_decoded"),
     row("data", "target of another length, or missing", "both lengths, before any pass",
         "job/test_workflow.py::test_labels_of_another_length_are_refused_before_anything_starts",

@@ -19,7 +19,7 @@ from zarr.storage import FsspecStore
 
 from sketchselect import open_matrix
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
-from sketchselect.readers import convert
+from sketchselect.readers import convert, open_vector
 from sketchselect.readers.stored import MATRICES
 from sketchselect.readers.zarr.array import zstd_content_size
 
@@ -178,6 +178,22 @@ def test_a_damaged_shard(write, values):
     assert np.array_equal(matrix.read_rows(0, 40), values[:40])
     with pytest.raises(ChunkReadError, match=r"chunk c/1/0 \(file"):
         matrix.read_rows(30, 60)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("codec", ["default", "blosc", None])
+def test_compressed_texts_of_one_length_are_read_and_those_beyond_their_shape_are_not(tmp_path, zarr_format, codec):
+    blosc = Blosc() if zarr_format == 2 else BloscCodec()
+    compressors = {"default": "auto", "blosc": blosc, None: None}[codec]
+    names, group = np.array([f"cell{i}" for i in range(70)]), zarr.open_group(tmp_path, zarr_format=zarr_format)
+    array = group.create_array("names", shape=70, chunks=(30,), dtype=names.dtype, compressors=compressors)
+    array[:] = names
+    place = f"{tmp_path}/names"
+    assert open_vector(place, 70, name="names").read(0, 70).tolist() == names.tolist()
+    if codec == "blosc":
+        (tmp_path / "names" / ("0" if zarr_format == 2 else "c/0")).write_bytes(bomb(Blosc("zstd"), 64 << 20))
+        with pytest.raises(ChunkReadError, match=r"would expand to 64.00 MiB, its shape needs 720 B"):
+            open_vector(place, 70, name="names")
 
 
 def bomb(codec, size):

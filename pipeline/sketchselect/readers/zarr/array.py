@@ -428,7 +428,7 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[tuple[str, .
                 f"({format_bytes(largest)}): it is damaged or hostile, and is not decoded"
             )
         present[cell] = True
-        if metadata.frame and source.location.is_local:
+        if metadata.frame and metadata.item_nbytes and source.location.is_local:
             _check_frame(source, key, size)
     total = math.prod(n_cells)
     n_missing = total - int(present.sum())
@@ -473,7 +473,7 @@ def _check_frame(source: ZarrArray, key: str, size: int) -> None:
     metadata = source.metadata
     with open(f"{source.location.url}/{key}", "rb") as file:
         head = file.read(18)
-    declared = math.prod(metadata.grid) * (metadata.dtype.itemsize if metadata.dtype is not None else 1)
+    declared = math.prod(metadata.grid) * metadata.item_nbytes
     if metadata.frame == "blosc":
         if len(head) < 16:
             raise ChunkReadError(

@@ -54,6 +54,7 @@ class ArrayMetadata:
     grid: tuple[int, ...]
     dtype: np.dtype[Any] | None  # None where the type is not a plain NumPy number type; `type_name` is its name
     type_name: str
+    item_nbytes: int  # Bytes of a stored value; 0 where values, such as texts, have bytes of their own number
     # key_prefix, key_separator: How the file of chunk (i, j) is named
     key_prefix: str
     key_separator: str
@@ -84,7 +85,7 @@ class ArrayMetadata:
 
     def check_limits(self, address: str) -> None:
         """Raise `SourceError` for chunks too large to decode or too many to list."""
-        itemsize = self.dtype.itemsize if self.dtype is not None else 1
+        itemsize = self.item_nbytes or 1
         for what, shape in (("chunk", self.chunks), ("shard", self.grid)):
             size = math.prod(shape) * itemsize
             if size > MAX_CHUNK_BYTES:
@@ -246,14 +247,17 @@ def _v3(document: dict[str, Any], address: str) -> ArrayMetadata:
     if key_name not in ("default", "v2") or separator not in ("/", "."):
         raise SourceError(f"{address}: chunk names in the style {key_name!r:.40} are not known")
     kind = document["data_type"]
-    type_name = kind if isinstance(kind, str) else str(_named(kind)[0])
+    type_name, type_options = _named(kind)
+    dtype = np.dtype(type_name) if type_name in _V3_TYPES else None
+    item_nbytes = int(type_options.get("length_bytes", 0)) if dtype is None else dtype.itemsize
     return ArrayMetadata(
         zarr_format=3,
         shape=_sizes(document["shape"], 0, address),
         chunks=chunks,
         grid=grid,
-        dtype=np.dtype(type_name) if type_name in _V3_TYPES else None,
+        dtype=dtype,
         type_name=type_name,
+        item_nbytes=item_nbytes,
         key_prefix=f"c{separator}" if key_name == "default" else "",
         key_separator=separator,
         has_checksum=checksum,
@@ -279,6 +283,7 @@ def _v2(document: dict[str, Any], address: str) -> ArrayMetadata:
         grid=chunks,
         dtype=np.dtype(kind) if isinstance(kind, str) and np.dtype(kind).kind in "fiub" else None,
         type_name=str(np.dtype(kind)) if isinstance(kind, str) else "structured",
+        item_nbytes=np.dtype(kind).itemsize if isinstance(kind, str) and not np.dtype(kind).hasobject else 0,
         key_prefix="",
         key_separator=document.get("dimension_separator", "."),
         has_checksum=any(map(_detects, filters + compressor)),
