@@ -95,9 +95,10 @@ class Location:
     def file_options(self) -> dict[str, Any]:
         """The arguments of its file system, with the patience that reading has with a server."""
         if self.url.startswith("s3://"):
-            given = self.options.get("config_kwargs") or {}
+            options = {**_configured("s3", "s3a"), **self.options}
+            given = options.get("config_kwargs") or {}
             is_said = not isinstance(given, Mapping) or "retries" in given
-            if not is_said and _s3fs_reads() and not _states_retries(self.options.get("profile")):
+            if not is_said and _s3fs_reads() and not _states_retries(options.get("profile")):
                 return {
                     **self.options,
                     "config_kwargs": {"retries": S3_RETRIES, "read_timeout": S3_SILENT_SECONDS, **given},
@@ -109,7 +110,8 @@ class Location:
 
             # Its own limit of five minutes is for the whole of a file, however large that is.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
-            return {**self.options, "client_kwargs": {"timeout": timeout, **(self.options.get("client_kwargs") or {})}}
+            given = {**_configured("http", "https"), **self.options}.get("client_kwargs") or {}
+            return {**self.options, "client_kwargs": {"timeout": timeout, **given}}
         return dict(self.options)
 
     @property
@@ -405,6 +407,13 @@ def _s3fs_reads() -> bool:
     if "s3" in registry:
         return any(kind.__module__.startswith("s3fs.") for kind in registry["s3"].__mro__)
     return str(known_implementations["s3"]["class"]).startswith("s3fs.")
+
+
+def _configured(*protocols: str) -> dict[str, Any]:
+    """Return the arguments of a file system in the configuration of fsspec, which those of a call replace whole."""
+    from fsspec.config import conf
+
+    return {name: value for protocol in protocols for name, value in (conf.get(protocol) or {}).items()}
 
 
 def _states_retries(profile: Any) -> bool:

@@ -23,7 +23,7 @@ from tests.deploy.links import Link
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
-from sketchselect.location import LAST_PAUSE, PAUSES, persistent, refused_chunk, saying_that_it_waits
+from sketchselect.location import LAST_PAUSE, PAUSES, Location, persistent, refused_chunk, saying_that_it_waits
 from sketchselect.readers import convert, open_matrix
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Moments
@@ -415,6 +415,23 @@ def test_what_is_said_of_a_source_that_is_being_opened_has_no_secret(monkeypatch
     ):
         time.sleep(0.2)
     assert "sketchselect-waiting" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_the_configuration_of_fsspec_stands_beside_our_own(monkeypatch):
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr("fsspec.config.conf", conf := {})
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    for name in ("AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    conf["s3"] = {"config_kwargs": {"signature_version": "s3v4"}}
+    conf["https"] = {"client_kwargs": {"trust_env": True}}
+    arguments = Location("s3://box/rows").file_options["config_kwargs"]
+    assert arguments.keys() == {"signature_version", "retries", "read_timeout"}
+    assert Location("https://host/rows").file_options["client_kwargs"].keys() == {"trust_env", "timeout"}
+    given = Location("https://host/rows", {"client_kwargs": {"headers": {}}}).file_options["client_kwargs"]
+    assert given.keys() == {"headers", "timeout"}, "what is given has precedence"
+    conf["s3"] = {"config_kwargs": {"retries": {"max_attempts": 9}}}
+    assert "config_kwargs" not in Location("s3://box/rows").file_options
 
 
 def test_a_certificate_that_is_not_trusted_is_no_fault_that_passes(monkeypatch):
