@@ -349,7 +349,10 @@ class WorkingSet:
         """Return these columns; a copy of a lower column of no larger penalty is replaced by it and barred for good."""
         alike = (np.abs(self._gram[new]) >= 1.0 - _EQUAL) & self.allowed
         first = alike.argmax(axis=1)
-        for at in np.flatnonzero(first < new):
+        copies = np.flatnonzero(first < new)
+        if not copies.size:
+            return new
+        for at in copies:
             i, j = int(first[at]), int(new[at])
             sign = np.sign(self._gram[i, j])
             apart = max(
@@ -453,7 +456,7 @@ def _solved(block: Floats, slope: Floats, right: Floats) -> Floats | None:
     from scipy.linalg.lapack import dposv
 
     matrix = block.copy()
-    matrix[np.diag_indices_from(matrix)] += slope
+    matrix.flat[:: len(matrix) + 1] += slope
     _, solution, info = dposv(matrix.T, right, lower=1, overwrite_a=1)
     return solution if info == 0 else None
 
