@@ -44,7 +44,7 @@ SILENT_SECONDS = 60.0
 """Seconds in which a web server has to send something, else a read counts as failed: only those are made again."""
 
 NOTED_SECONDS = 15.0
-"""Seconds of waiting for a server, while a source is opened, after each of which that is said."""
+"""Seconds between two warnings that a source is still being opened."""
 
 S3_SILENT_SECONDS = 30.0
 """Seconds in which a server of S3 has to send something, as to obstore."""
@@ -449,8 +449,8 @@ def _is_silent(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def saying_that_it_waits(url: str) -> Iterator[None]:
-    """Warn every now and then while a block waits for a server."""
+def warnings_of_waiting(url: str) -> Iterator[None]:
+    """Warn every `NOTED_SECONDS` until the block ends, which waits for a server."""
     over, began = threading.Event(), time.monotonic()
 
     def say() -> None:

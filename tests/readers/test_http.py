@@ -23,7 +23,7 @@ from tests.deploy.links import Link
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceError
 from sketchselect.execution import LocalEngine, summarize
-from sketchselect.location import LAST_PAUSE, PAUSES, Location, persistent, refused_chunk, saying_that_it_waits
+from sketchselect.location import LAST_PAUSE, PAUSES, Location, persistent, refused_chunk, warnings_of_waiting
 from sketchselect.readers import convert, open_matrix
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Moments
@@ -411,7 +411,7 @@ def test_what_is_said_of_a_source_that_is_being_opened_has_no_secret(monkeypatch
     monkeypatch.setattr("sketchselect.location.NOTED_SECONDS", 0.01)
     with (
         pytest.warns(UserWarning, match=r"^https://host/a\.zarr: opening has taken 0 s so far; "),
-        saying_that_it_waits("https://me:word@host/a.zarr?sig=1#key=2"),
+        warnings_of_waiting("https://me:word@host/a.zarr?sig=1#key=2"),
     ):
         time.sleep(0.2)
     assert "sketchselect-waiting" not in [thread.name for thread in threading.enumerate()]

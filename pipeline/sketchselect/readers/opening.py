@@ -19,7 +19,7 @@ from sketchselect._text import counted, did_you_mean, first_names, listed_names,
 from sketchselect.errors import BadBlock, BadParameter, NotFinite, SourceError, warn
 from sketchselect.linalg.csr import converted, first_nonfinite_entry
 from sketchselect.linalg.validation import first_nonfinite
-from sketchselect.location import Location, is_url, locate, saying_that_it_waits
+from sketchselect.location import Location, is_url, locate, warnings_of_waiting
 from sketchselect.readers import arrays, row_order, tables
 from sketchselect.readers.anndata_layout import ANNDATA, encoding, modality_key
 from sketchselect.readers.base import (
@@ -208,21 +208,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _audible(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that opens a source, which says every now and then that it waits for a server."""
+def _warning_of_waits(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function, which opens a source, with a warning every few seconds while a server does not answer."""
 
     @functools.wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> R:
         source = args[0] if args else None
         if not isinstance(source, str) or not is_url(source):
             return function(*args, **kwargs)
-        with saying_that_it_waits(source):
+        with warnings_of_waiting(source):
             return function(*args, **kwargs)
 
     return opened
 
 
-@_audible
+@_warning_of_waits
 def open_matrix(
     source: Any,
     *,
@@ -543,7 +543,7 @@ def _entries(source: Any, name: str) -> Any:
     return values
 
 
-@_audible
+@_warning_of_waits
 def open_vector(
     source: Any,
     n_rows: int | None,

@@ -196,11 +196,11 @@ def put_in_place(destination: Location) -> Iterator[Location]:
 
 
 _unfinished: set[str] = set()
-"""Temporary folders of this process that have taken no name yet."""
+"""Temporary local folders of stores that are being written."""
 
 
 def remove_unfinished() -> None:
-    """Remove what this process, which ends at once, has half written to local folders."""
+    """Remove the temporary folders of stores that are half written, when the process is about to end."""
     for folder in list(_unfinished):
         for _ in range(3):  # other threads may still be writing
             shutil.rmtree(folder, ignore_errors=True)

@@ -268,11 +268,11 @@ class Undecided(BadParameter):
 
 
 class UnpreparedRows(UserWarning):
-    """Warning that the rows of a summary went without the steps that the selector asks for."""
+    """Warning that a summary was made of rows without the prepare steps that the selector asks for."""
 
 
 def missing_steps(selector: BaseSelector, summary: Summary[Any]) -> tuple[str, ...]:
-    """Return the labels of the steps that a selector asks for and the rows of a summary went without.
+    """Return the labels of the steps that a selector asks for and that the rows of a summary lack.
 
     Columns that a step has put on one scale are those of a table, whose rows keep their lengths: none is missing there.
     """
@@ -299,8 +299,8 @@ class BaseSelector(UserEstimator, SelectorMixin, BaseEstimator):  # type: ignore
     n_features_to_select : int or float, optional
         A number below 1 is a share of the columns. Half of them by default.
     normalize : "l2" or None
-        Scale every row to unit length first, which suits texts, counts and images; None leaves rows as they are, as for
-        tables, where ``sketchselect init`` writes ``normalize = false``.
+        Scale every row to unit length first, as suits texts and counts; None leaves rows as they are, as suits tables,
+        for which ``sketchselect init`` writes ``normalize = false``.
     half_life : float, optional
         Rows after which a row counts half, so that the selection follows a drifting stream.
     window : int, optional
