@@ -311,8 +311,8 @@ class CachedBlock(Block):
 
     def aligned(self) -> CachedBlock:
         """Return the block with aligned arrays; the memory stays."""
-        weight = None if self.weight is None else canonical(self.weight)
-        return replace(self, values=aligned(self.values), weight=weight)
+        values, weight = aligned(self.values), None if self.weight is None else canonical(self.weight)
+        return self if values is self.values and weight is self.weight else replace(self, values=values, weight=weight)
 
 
 class CachedMatrix(MatrixView):
@@ -349,6 +349,11 @@ class CachedSource(Source):
         """Return the source with the blocks of its partitions."""
         cached = {**vars(source), "matrix": CachedMatrix(source.matrix), "target": None}
         return cls(**cached, blocks=blocks, held_nbytes=held_nbytes)
+
+    def block(self, start: int, stop: int, sent: Block | None = None, laps: Laps | None = None) -> Block:
+        """Return one block, which must be in this process."""
+        block: CachedBlock = self.blocks[start, stop]
+        return block.aligned()
 
 
 def cache_block(block: Block) -> dict[tuple[int, int], CachedBlock]:

@@ -71,6 +71,8 @@ def stored_name(field: Field[Any]) -> str:
 
 def same_value(a: Any, b: Any) -> bool:
     """Return whether two values are the same to the bit (arrays: shape, type and bytes)."""
+    if a is b:
+        return True
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
             return False
@@ -96,17 +98,16 @@ def record_arrays(record: Any) -> dict[str, Array]:
 def canonical_record(record: R) -> R:
     """Return the record with every array in canonical layout; unchanged arrays are shared, not copied."""
     changes = {
-        f.name: better
-        for f in fields(cast(Any, record))
-        if isinstance(value := getattr(record, f.name), np.ndarray) and (better := canonical(value)) is not value
+        name: better
+        for name, value in vars(record).items()
+        if isinstance(value, np.ndarray) and (better := canonical(value)) is not value
     }
     return cast(R, replace(cast(Any, record), **changes)) if changes else record
 
 
 def frozen_record(record: R) -> R:
     """Return the record with its arrays read-only: summaries share them, and answers return them."""
-    for item in fields(cast(Any, record)):
-        value = getattr(record, item.name)
+    for value in vars(record).values():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
     return record

@@ -46,6 +46,7 @@ from sketchselect.execution.summarize import fitted_source, summarize_source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows, lift_of, principal_plane
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, Labels, as_weights, require_positive, seed_of, stacked
 from sketchselect.prepare.units import outweighing
 from sketchselect.readers.arrays import is_dask, unwrapped
@@ -269,10 +270,13 @@ class KMeans(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             For parameters out of range, or fewer rows than clusters.
         """
         steps = prepare.resolve(run.pop("prepare", None))
-        source = self._source(X, sample_weight, reset=True, steps=steps)
+        # Threads of BLAS turn idly for a tenth of a second after a product, on the processors of the first iterations.
+        with one_blas_thread():
+            source = self._source(X, sample_weight, reset=True, steps=steps)
         with fit_options(source.matrix, source.weight, **run) as options:
             source = fitted_source(source, options)
-            _warn_of_units(source, getattr(self, "feature_names_in_", None))
+            with one_blas_thread():
+                _warn_of_units(source, getattr(self, "feature_names_in_", None))
             result = fit_kmeans(source, self._parameters(), options, self._iteration(source))
         self._forget()
         self._steps = source.prepare

@@ -32,6 +32,7 @@ from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.csr import as_csr, densify, require_ordinary, row_pieces, take_rows
 from sketchselect.linalg.hashing import derive_seed, fingerprint
 from sketchselect.linalg.kmeans.assignment import distances_to
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import (
     MOST_TIMES,
     Floats,
@@ -453,7 +454,8 @@ def fit_kmeans(
                 state = 0, CentroidSums(centers=centers).empty(source.n_columns)
                 iterations.keep(*state)
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
-        norm = float(np.linalg.norm(np.asarray(state[1].centers)))
+        with one_blas_thread():
+            norm = float(np.linalg.norm(np.asarray(state[1].centers)))
         rounding = SUM_ROUNDING**2 * variance + (CENTER_ROUNDING * norm) ** 2
         tolerance = checked.tol * variance / source.n_columns
         result = _run(passes, state, checked.max_iter, tolerance, rounding, iterations, on_iteration)

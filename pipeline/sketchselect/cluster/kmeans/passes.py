@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import operator
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
@@ -20,6 +19,7 @@ from sketchselect.execution.plan import Engine, Plan, library_nbytes
 from sketchselect.execution.source import Block, CachedBlock, CachedSource, Source, cache_block
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
+from sketchselect.execution.team import Team
 from sketchselect.execution.tree import Node
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
@@ -29,6 +29,7 @@ from sketchselect.prepare.steps import with_stored
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, MatrixView, accepted_size
 from sketchselect.readers.dask import futures_client
 from sketchselect.summaries import CentroidSums
+from sketchselect.summaries.base import same_value
 
 if TYPE_CHECKING:
     from sketchselect.execution.dask_engine import DaskEngine
@@ -63,7 +64,7 @@ class BlockEngine(LocalEngine):
     ready, in the tree of the pass. Other sources are left to Dask.
     """
 
-    _pool: ThreadPoolExecutor | None = None
+    _team: Team | None = None
 
     def run(self, plan: Plan[T]) -> Result[T]:
         """Run a plan."""
@@ -79,7 +80,7 @@ class BlockEngine(LocalEngine):
             if span is not None:
                 plan.progress.advance(span.nbytes)
 
-        context = plan.bound(remote=False).task_context(on_task_end=on_task_end)
+        context = plan.task_context(on_task_end=on_task_end)
         nodes = list(tree.post_order())
         below = {node: tree.children(node) for node in nodes}
         parent = {child: node for node in nodes for child in below[node]}
@@ -87,10 +88,7 @@ class BlockEngine(LocalEngine):
         parts: dict[Node, Result[T]] = {}
 
         def compute(node: Node) -> None:
-            part: Result[T] | None = None
-            for span in map(plan.span, tree.partitions(node)):
-                part = run_leaf(context, [span], source.blocks[span.start, span.stop], part)
-            assert part is not None
+            part = run_leaf(context, [plan.span(partition) for partition in tree.partitions(node)])
             while True:
                 with lock:
                     parts[node] = part
@@ -109,18 +107,15 @@ class BlockEngine(LocalEngine):
                 failures.append(error)
                 stop.set()
 
-        if self.n_slots > 1 and self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_slots - 1, thread_name_prefix="sketchselect")
-        n_helpers = min(self.n_slots, tree.n_leaves) - 1
-        helpers = [] if self._pool is None else [self._pool.submit(compute_leaves) for _ in range(n_helpers)]
+        if self._team is None:
+            self._team = Team(min(self.n_slots, len(plan.partitions)) - 1)
         try:
             with one_blas_thread():
-                compute_leaves()
-                wait(helpers)
+                self._team.run(compute_leaves)
         finally:
             # Running tasks stop at their next partition; none should compute, or report, after this returns.
             stop.set()
-            wait(helpers)
+            self._team.wait()
         if failures:
             raise failures[0]
         root = parts[tree.root]
@@ -128,9 +123,9 @@ class BlockEngine(LocalEngine):
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        if self._team is not None:
+            self._team.close()
+            self._team = None
 
 
 @dataclass(frozen=True)
@@ -185,7 +180,7 @@ def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.in
     n_rows, n_features = block.values.shape
     cache = block.memory if isinstance(block, CachedBlock) else {}
     assignment: tuple[NDArray[np.int32], CentroidSums] | None = cache.get("assignment")
-    if assignment is not None and np.array_equal(np.asarray(assignment[1].centers), np.asarray(description.centers)):
+    if assignment is not None and same_value(assignment[1].centers, description.centers):
         return assignment
     cache.pop("assignment", None)
     memory: RowMemory | None = cache.get("rows")

@@ -373,17 +373,21 @@ def sweep(
             _two_least(products, norms, best[:m], runner[:m], chosen[:m])
             if lengths.shape[0] == 0:
                 squared_lengths(piece, long)
-            else:
+            elif known:
                 for f in range(m):
                     long[f] = lengths[a + where[first + f]]
+            else:
+                long[:m] = lengths[a:b]
             if _exclude(long[:m], slope, floor, best[:m], runner[:m], chosen[:m]):
                 for f in range(m):
                     if chosen[f] < 0:
                         chosen[f] = _resolve(rows[a + where[first + f]], products, f, best[f], centers)
                         best[f] = np.inf
-            for f in range(m):
-                labels[a + where[first + f]] = chosen[f]
-            if not known:
+            if known:
+                for f in range(m):
+                    labels[a + where[first + f]] = chosen[f]
+            else:
+                labels[a:b] = chosen[:m]
                 # Here, while the rows are in the cache; the window is one piece, and bounds need its distances.
                 settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
             if keeping:

@@ -1,0 +1,89 @@
+"""Threads that work along with the caller's in many short rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+
+POLL_SECONDS = 2e-5  # Between two looks of one thread; longer where more threads look
+MOST_POLLING = 0.02  # Seconds until a thread that waits sleeps
+
+
+class Team:
+    """Threads that call a function along with the caller's thread, round by round, until `close`.
+
+    Linux wakes a thread on the processor of the thread that ended its sleep, on virtual machines above all, and the two
+    share it for milliseconds while another is idle: all of a short round. So each begins on a processor of its own, and
+    between rounds looks for work, as the caller looks for the end, again and again: threads woken by a clock stay.
+    """
+
+    def __init__(self, n_helpers: int) -> None:
+        self._changed = threading.Condition()
+        self._round = self._n_busy = 0
+        self._work: Callable[[], None] | None = None
+        self._threads: list[threading.Thread] = []
+        if n_helpers:
+            _move_to_processor(0)
+        try:
+            for place in range(1, n_helpers + 1):
+                thread = threading.Thread(target=self._help, args=(place,), name=f"sketchselect_{place}")
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Call a function, which must not raise, in all threads at once, and return when all are done."""
+        self._begin(work)
+        work()
+        self.wait()
+
+    def wait(self) -> None:
+        """Return when all other threads are done."""
+        self._wait_until(lambda: self._n_busy == 0)
+
+    def close(self) -> None:
+        """End the threads, which must be done."""
+        self._begin(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _begin(self, work: Callable[[], None] | None) -> None:
+        with self._changed:
+            self._work, self._n_busy, self._round = work, len(self._threads), self._round + 1
+            self._changed.notify_all()
+
+    def _help(self, place: int) -> None:
+        _move_to_processor(place)
+        for before in itertools.count():
+            self._wait_until(lambda before=before: self._round > before)  # type: ignore[misc]
+            if self._work is None:
+                return
+            self._work()
+            with self._changed:
+                self._n_busy -= 1
+                self._changed.notify_all()
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        end = time.monotonic() + MOST_POLLING
+        while not is_so() and time.monotonic() < end:
+            time.sleep(POLL_SECONDS * len(self._threads))
+        with self._changed:
+            self._changed.wait_for(is_so)
+
+
+def _move_to_processor(place: int) -> None:
+    """Move this thread to a processor, one for each place, from which the system may move it on."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):
+        try:
+            os.sched_setaffinity(0, {sorted(allowed)[(os.getpid() + place) % len(allowed)]})
+        finally:
+            os.sched_setaffinity(0, allowed)

@@ -1,0 +1,65 @@
+"""Threads that work along with the caller's, round by round."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from sketchselect.execution import team as teams
+from sketchselect.execution.team import Team
+
+
+@pytest.fixture(params=[0, 1, 3])
+def team(request):
+    before = threading.active_count()
+    team = Team(request.param)
+    assert threading.active_count() == before + request.param
+    yield team
+    team.close()
+    assert threading.active_count() == before
+
+
+def test_every_thread_works_once_a_round_also_after_a_long_rest(team, monkeypatch):
+    monkeypatch.setattr(teams, "MOST_POLLING", 0.01)
+    done = []
+    for pause in (0.0, 0.0, 0.05):
+        time.sleep(pause)
+        done.clear()
+        team.run(lambda: done.append(threading.current_thread()))
+        assert len(done) == len(set(done)) == 1 + len(team._threads)
+
+
+def test_a_round_ends_with_its_slowest_thread(team, monkeypatch):
+    monkeypatch.setattr(teams, "MOST_POLLING", 0.01)
+    done = []
+
+    def work():
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.05)
+        done.append(1)
+
+    team.run(work)
+    assert len(done) == 1 + len(team._threads)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no processors to choose from")
+def test_threads_may_run_on_every_processor(team):
+    allowed, seen = os.sched_getaffinity(0), []
+    team.run(lambda: seen.append(os.sched_getaffinity(0)))
+    assert all(processors == allowed for processors in seen)
+
+
+def test_a_thread_that_cannot_start_ends_those_before_it(monkeypatch):
+    before, start, started = threading.active_count(), threading.Thread.start, []
+
+    def second_fails(thread):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", second_fails)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        Team(3)
+    assert threading.active_count() == before
