@@ -101,7 +101,7 @@ def test_centres_that_jump_and_come_back():
 
 @pytest.mark.parametrize("offset", [0.0, 30.0, 1e6])
 @pytest.mark.parametrize(("n_features", "n_clusters"), [(16, 10), (150, 10), (40, 60)])
-def test_lengths_that_are_remembered_without_bounds_change_no_bit(n_features, n_clusters, offset):
+def test_a_memory_without_bounds_changes_no_bit(n_features, n_clusters, offset):
     X = (offset + cloud(4, 1500, n_features, 8)).astype(np.float32)
     memory = iterate(X, X[:n_clusters].astype(float), 8, memory=RowMemory(len(X), bounded=False))
     assert all(not memory.bounds_for(X[:n_clusters].astype(float)).lower.size for _ in range(5))

@@ -305,7 +305,7 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
         # Steps may convert entries to float64; indices take 4 or 8 bytes.
         nbytes = ENTRY_NBYTES * int(offsets[-1])
         return nbytes + nbytes // REMEMBERED_SHARE + 16 * source.n_rows
-    remembered = 20 + (4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0)
+    remembered = 16 + (4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0)
     dtype = block_dtype(source.matrix.dtype)
     itemsize = 8 if source.prepare and dtype.kind != "f" else dtype.itemsize
     nbytes = source.n_columns * itemsize

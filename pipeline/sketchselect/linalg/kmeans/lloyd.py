@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.kmeans.assignment import ClusterSums, as_float_rows, assign_rows, sparse_label_sums, sums_about
-from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, squared_lengths, sweep, takes_dots
+from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, sweep, takes_dots
 from sketchselect.linalg.validation import Array, Floats, Labels, is_csr, read_only
 
 # Centres move far in the first sweeps, where bounds decide no row.
@@ -90,7 +90,7 @@ def n_groups(n_clusters: int) -> int:
 
 
 class RowMemory:
-    """Length of the rows of one block, nearest centre, distance to it, and lower bounds of those to other centres.
+    """Nearest centre of the rows of one block, distance to it, and lower bounds of the distances to other centres.
 
     A row has one bound for each group of centres (those of equal index modulo `n_groups`): no centre of the group other
     than the nearest one is closer than the bound, less the sum of the largest steps of the group since it was computed.
@@ -99,7 +99,7 @@ class RowMemory:
 
     `n_rows`: Rows of the block.
     `bounded`: Whether there are bounds at all; see `worth_keeping`.
-    Bytes: n (16 + 4 n_groups(k)), and 16 n without bounds. They pause while they do not save time. Not safe for
+    Bytes: n (12 + 4 n_groups(k)), and 12 n without bounds. They pause while they do not save time. Not safe for
     concurrent threads.
     Source: Hamerly 2010; Ding et al. 2015 (groups of centres).
     """
@@ -107,8 +107,6 @@ class RowMemory:
     def __init__(self, n_rows: int, bounded: bool = True) -> None:
         self.labels: NDArray[np.int32] = np.empty(n_rows, dtype=np.int32)
         self.distances: Floats = np.empty(n_rows)
-        # Squared, of rows as they are; empty until they are needed.
-        self.lengths: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self._bounded = bounded
         self._bounds = NO_BOUNDS
         self._centers: Floats | None = None
@@ -162,7 +160,6 @@ _LEAST_DOTS, _LEAST_ROWS, _MOST_ROWS = 48, 256, 1936
 _NEAR = 4.0
 # Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
 _CANCELLED = 1e3
-_NO_LENGTHS = np.empty(0, dtype=np.float32)
 # Weights that kernels take for ones.
 _ONES = np.empty(0)
 
@@ -336,9 +333,6 @@ def _nearest(
     if not n_rows:
         return state.labels, state.distances
     s = _shifted(centers, rows.dtype)
-    if memory is not None and s.takes_rows_as_they_are and not state.lengths.size:
-        state.lengths = np.empty(n_rows, dtype=np.float32)
-        squared_lengths(rows, state.lengths)
     compared = sweep(
         rows,
         rows if s.takes_rows_as_they_are else read_only(np.empty((0, rows.shape[1]), dtype=np.float32)),
@@ -350,7 +344,6 @@ def _nearest(
         s.floor,
         read_only(centers),
         piece_rows(rows.shape[1], centers.shape[0], rows.dtype.itemsize),
-        state.lengths if s.takes_rows_as_they_are and memory is not None else _NO_LENGTHS,
         state.labels,
         state.distances,
         into is not None,
