@@ -394,7 +394,21 @@ def sweep(
                 least_of_others(products, chosen[:m], others)
                 store_bounds(others, base, np.float32(unscale), drift, where[first:], a, lower)
         if known:
-            settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
+            # Brought into the cache once more, in their order.
+            for lo in range(a, b, step):
+                hi = min(lo + step, b)
+                _squared_lengths(rows[lo:hi], long)
+                settle(
+                    rows[lo:hi],
+                    labels[lo:hi],
+                    centers,
+                    distances[lo:hi],
+                    summing,
+                    weights[lo:hi],
+                    weight,
+                    sums,
+                    squares,
+                )
     return compared
 
 
