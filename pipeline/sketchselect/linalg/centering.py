@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sketchselect._kernels import kernel
+from sketchselect._kernels import REASSOCIATED, kernel
 from sketchselect.linalg.validation import LARGEST, Array, Floats, first_row, magnitude_error, require_finite
 
 _AT_ONCE = 4  # Rows of which each column's sums are read and written once
@@ -65,6 +65,55 @@ def center_scaled(block, shift, scale, weights, targets, out, sums, squares, cro
                 y = targets[i, k] * np.sqrt(weights[i])
                 for j in range(block.shape[1]):
                     cross[k, j] += y * (np.float64(block[i, j]) - shift[j])
+
+
+@kernel(fastmath=REASSOCIATED)
+def _coordinates(rows, basis, out):  # type: ignore[no-untyped-def]
+    for k in range(basis.shape[0]):
+        direction = basis[k]
+        if rows.shape[0] == _AT_ONCE:
+            first, second, third, fourth = rows[0], rows[1], rows[2], rows[3]
+            s = t = u = v = 0.0
+            for j in range(basis.shape[1]):
+                s += first[j] * direction[j]
+                t += second[j] * direction[j]
+                u += third[j] * direction[j]
+                v += fourth[j] * direction[j]
+            out[0, k], out[1, k], out[2, k], out[3, k] = s, t, u, v
+        else:
+            for i in range(rows.shape[0]):
+                total = 0.0
+                for j in range(basis.shape[1]):
+                    total += rows[i, j] * direction[j]
+                out[i, k] = total
+
+
+@kernel(fastmath={"contract"})
+def center_apart(block, shift, scale, weights, basis, coordinates, out, sums, squares):  # type: ignore[no-untyped-def]
+    """Write the coordinates of ``sqrt(w) (x - shift) scale`` in an orthonormal basis, and the remainder in float32."""
+    wide = np.empty((_AT_ONCE, block.shape[1]))
+    for a in range(0, block.shape[0], _AT_ONCE):
+        b = min(a + _AT_ONCE, block.shape[0])
+        _center_into(block[a:b], shift, scale, weights[a:b], wide, sums, squares, 0)
+        _coordinates(wide[: b - a], basis, coordinates[a:b])
+        for i in range(b - a):
+            row, at, remainder = wide[i], coordinates[a + i], out[a + i]
+            k = 0
+            while k < basis.shape[0]:
+                # Four directions at once, as far as there are: the row is read and written once for them.
+                if k + 4 <= basis.shape[0]:
+                    s, t, u, v = at[k], at[k + 1], at[k + 2], at[k + 3]
+                    first, second, third, fourth = basis[k], basis[k + 1], basis[k + 2], basis[k + 3]
+                    for j in range(block.shape[1]):
+                        row[j] -= s * first[j] + t * second[j] + u * third[j] + v * fourth[j]
+                    k += 4
+                else:
+                    s, first = at[k], basis[k]
+                    for j in range(block.shape[1]):
+                        row[j] -= s * first[j]
+                    k += 1
+            for j in range(block.shape[1]):
+                remainder[j] = row[j]
 
 
 @kernel(fastmath={"contract"})

@@ -15,21 +15,25 @@ caller computes all eigenpairs instead. (LAPACK's own subsets, by bisection and 
 robust representations, take longer than all eigenpairs.)
 Source: Parlett and Dhillon 1997 (twisted factorisations); Golub and Van Loan 2013, sections 8.3 and 8.4.
 
-Rows of float32 are shrunk with products in float32, and what their rounding hides and adds is bounded. ``K = C C'`` of
-the sketch B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows are M C, ``M = diag(f) U'``,
-``f_i^2 = (lam_i - delta) / lam_i``. With u = 2^-24:
+Rows of float32 are shrunk with products in float32, and what their rounding hides and adds is bounded. So that it is
+small where the spectrum decays, the strongest directions V of the first rows, a few orthonormal ones, are taken out:
+rows are the coordinates ``t = V c`` and the remainder ``r``, which is orthogonal to V, and their products are those of
+the coordinates, in float64, and those of the remainders, in float32. What rounding leaves in a remainder along V does
+not count: products with remainders of new rows do not see it, and at the end it is removed. ``K = C C'`` of the sketch
+B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows are M C, ``M = diag(f) U'``, ``f_i^2 =
+(lam_i - delta) / lam_i``. With u = 2^-24:
 
 - With ``||K - K^|| <= e`` for the computed K^ a shrink loses at most e more than the eigenvalue that it takes away.
   Products of `CHUNK` columns are computed in float32, `RUN` of them are added up in float32 and the sums in float64, so
-  that entry ij is off by at most ``(CHUNK + RUN + 2) u ||c_i|| ||c_j||`` (in any order of summation within a chunk: a
+  that entry ij is off by at most ``(CHUNK + RUN + 2) u ||r_i|| ||r_j||`` (in any order of summation within a chunk: a
   term is rounded by its product, in the CHUNK - 1 sums of its chunk and in at most RUN - 1 after them; three for the
   rounding of rows and sums).
 - The computed rows are M C + E. Multiples of `PIECE` rows are added up first, so that row i of E has at most
-  ``v f_i``, ``v = (PIECE + m / PIECE + 2) u ||C||_F``: products and sums, and the rounding of M and of new rows.
+  ``v_i = (PIECE + m / PIECE + 2) u sum_j |M_ij| ||r_j||``: products and sums, and the rounding of M and of new rows.
 - They lose at most ``2 ||(M C)'E||`` more in any direction. The rows of M C are orthogonal to e / lam_l and have norms
-  ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e / lam_l)^1/2 v (sum b_i^2 f_i^2)^1/2``.
+  ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e / lam_l)^1/2 (sum b_i^2 v_i^2)^1/2``.
 - They exceed the rows C, in the sum over all directions, by at most ``sum ||E_i||^2 lam_i / delta``, which is
-  ``v^2 sum f_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
+  ``sum v_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
   the rows of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
 - The squared norm of all rows falls by at least ``l (lam_l - e) - l^1/2 h - g``, with the second and third of these
   bounds as h and g, so that l times all that is lost is at most 8/7 of it where e + h + g is a 16th of lam_l or less.
@@ -48,7 +52,7 @@ import numpy as np
 from scipy.linalg.lapack import dormqr, dsytrd
 
 from sketchselect._kernels import kernel
-from sketchselect.linalg.centering import center_into, center_scaled, check_squares
+from sketchselect.linalg.centering import center_apart, center_into, center_scaled, check_squares
 from sketchselect.linalg.validation import LARGEST, Array, Floats
 
 # An error E in ``K U = U diag(lam) + E`` moves eigenvalues of K by at most 2 / sqrt(3) ||E||: the largest norm of [[X,
@@ -298,6 +302,7 @@ UNIT = 1.001 * 2.0**-24
 ENTRY = (CHUNK + RUN + 3) * UNIT  # Bound of the error of an entry of K as a share of the norms of its two computed rows
 SHARE = 1 / 16  # Part of what a shrink loses above which products are computed in float64
 FAN_IN = 4  # Sketches of one block that are merged at a time
+FIRST_STEPS = 2  # Most shrinks in float64 of a new sketch: the first loses too little to be typical of more
 LEAST_STEPS = 4  # Shrinks of a sketch below which another one is not worth its merge
 ORTHOGONAL = 1.04  # Bound of the norm of the rows of M C, divided by what their norms should be: ``(1 + SHARE)^(1/2)``
 _ROOM = 24  # Powers of two by which numbers may exceed those of the first rows: their products stay finite
@@ -309,19 +314,20 @@ _UNDERFLOW = 2.0**-98
 class SingleShrinks(NamedTuple):
     """What shrinks in float32 leave."""
 
-    n_rows: int  # Rows of the block that were sketched; those behind them need products in float64
+    n_steps: int  # Steps of the block that were sketched; those behind them need products in float64
     sketches: list[Floats]  # The rows B of fewer than `FAN_IN` sketches, in float64
+    begun: Floats | None  # The sketch of the last of these steps, which goes on in float64
     lost: float  # ``D'D - B'B <= lost I`` for these rows D
     gained: float  # ``B'B - D'D <= F`` for some F >= 0 of this trace
 
 
 def shrink_single(
-    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, moments: Floats
+    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, start: int | Array, moments: Floats
 ) -> SingleShrinks:
     """Return sketches of as many rows of a float32 block as float32 is enough for.
 
     The strongest directions of a sketch grow with its rows, and rounding with them: a new one is begun where it becomes
-    too much, unless that is soon.
+    too much, unless that is soon. The first steps of each are in float64, and show which directions to take out.
 
     `edges` of shape (n_steps + 1,): Rows at which the block is shrunk.
     `moments` of shape (2, n_columns): Sums and squares of the columns, to which those of these rows are added.
@@ -329,22 +335,23 @@ def shrink_single(
     height = size - 1 + int(np.diff(edges).max())
     sketch = _SingleSketch(np.empty((2, height, block.shape[1]), np.float32), size)
     sketches: list[Floats] = []
-    lost = 0.0
-    i = begin = 0
-    while i < len(edges) - 1:
-        rows, before = slice(*edges[i : i + 2]), moments.copy()
-        if sketch.shrink(block[rows], shift, weights[rows], moments):
+    lost, i, n_steps = 0.0, 0, len(edges) - 1
+    while i < n_steps:
+        first, begun = sketch.begin(block, edges[i:], shift, weights, start, moments)
+        i = first = i + first
+        if begun is not None:
+            return SingleShrinks(i, sketches, begun, lost + sketch.lost, sketch.gained)
+        while i < n_steps:
+            rows, before = slice(*edges[i : i + 2]), moments.copy()
+            if not sketch.shrink(block[rows], shift, weights[rows], moments):
+                moments[...] = before
+                break
             i += 1
-            continue
-        moments[...] = before
-        if i - begin < LEAST_STEPS:
-            break
-        sketches, delta = _merged([*sketches, sketch.take()], size)
-        begin, lost = i, lost + delta
-    if i > begin:
         sketches, delta = _merged([*sketches, sketch.take()], size)
         lost += delta
-    return SingleShrinks(int(edges[i]), sketches, lost + sketch.lost, sketch.gained)
+        if i - first < LEAST_STEPS:
+            break
+    return SingleShrinks(i, sketches, None, lost + sketch.lost, sketch.gained)
 
 
 def _merged(sketches: list[Floats], size: int) -> tuple[list[Floats], float]:
@@ -356,57 +363,112 @@ def _merged(sketches: list[Floats], size: int) -> tuple[list[Floats], float]:
     return [rows], lost
 
 
-class _SingleSketch:
-    """A sketch in float32, in units of a power of two.
+APART = 0, 4, 8, 16  # Numbers of directions that may be taken out
+_STEPS = 16  # Shrinks that a number of directions should last for; later ones lose more than the first
 
-    `memory` of shape (2, height, n_columns): Two buffers in turn: each shrink writes where the next one reads.
+
+def _n_apart(norms: Floats, lost: float, energy: float, size: int, n_steps: int) -> int | None:
+    """Return how many directions to take out, so that float32 should be enough for `n_steps` shrinks; None if none is.
+
+    `norms`: Squared norms of the sketch of the first rows, the squared norm of which is `energy`.
+    """
+    for steps in (min(n_steps, _STEPS), 1):
+        growth = math.sqrt(steps)
+        for n in APART:
+            rest = max(energy - float((norms[:n] + lost).sum()), 0.0)
+            # Bounds of the first kind grow with the root of the steps, and those of the second kind with the steps.
+            if n <= size // 4 and ENTRY * rest * (1.0 + growth) * (1.0 + growth / 4.0) <= SHARE * lost:
+                return n
+    return None
+
+
+class _SingleSketch:
+    """A sketch in units of a power of two: coordinates in float64 along some directions, remainders in float32.
+
+    `memory` of shape (2, height, n_columns): Two buffers in turn: each shrink writes where the next one reads them.
     """
 
     def __init__(self, memory: Array, size: int) -> None:
-        self._buffer, self._other = memory
+        self._memory = memory
         self._size = size
         self._product = np.empty((size - 1, memory.shape[2]), np.float32)
         self._gram = np.empty((memory.shape[1], memory.shape[1]))
         self.lost = self.gained = 0.0
-        self._begin()
+
+    def begin(
+        self, block: Array, edges: Array, shift: Floats, weights: Floats, start: int | Array, moments: Floats
+    ) -> tuple[int, Floats | None]:
+        """Begin a sketch with shrinks in float64; return their number, and the sketch where float32 would not go on."""
+        first = slice(*edges[:2])
+        self._exponent = exponent = _exponent(block[first], shift, weights[first])
+        wide = self._memory.reshape(-1).view(np.float64).reshape(self._memory.shape[1:])
+        old, lost = 0, 0.0
+        for n_steps, (a, b) in enumerate(pairwise(edges[: FIRST_STEPS + 1]), 1):
+            m = old + int(b - a)
+            center_into(block[a:b], shift, weights[a:b], wide[old:m], *moments)
+            check_squares(moments[1], block, start)
+            wide[old:m] *= np.ldexp(1.0, -exponent)
+            gram = np.matmul(wide[:m], wide[:m].T, out=self._gram[:m, :m])
+            self.lost += float(np.ldexp(lost, 2 * exponent))
+            matrix, norms, lost = shrink_factors(gram, self._size)
+            sketch = matrix @ wide[:m]
+            old = len(norms)
+            wide[:old] = sketch
+            n = _n_apart(norms, lost, float(np.trace(gram)), self._size, len(edges) - 1 - n_steps)
+            if n == 0:
+                break
+        if n is not None:
+            # Orthonormal already, but for directions that are weak against the first.
+            self._basis = np.ascontiguousarray(np.linalg.qr(sketch[:n].T)[0].T)
+            coordinates = sketch @ self._basis.T
+            for a in range(0, sketch.shape[1], _BAND):
+                sketch[:, a : a + _BAND] -= coordinates @ self._basis[:, a : a + _BAND]
+            rest = np.sqrt(np.einsum("ij,ij->i", sketch, sketch))
+            errors = 2.0 * UNIT * rest + sketch.shape[1] * _UNDERFLOW
+            if self._counts(matrix, norms, errors, 0.0, lost):
+                self._buffer, self._other = self._memory
+                self._buffer[: len(norms)] = sketch
+                self._astray = 0.0
+                self._keep(coordinates, norms, errors, 0.0, lost)
+                return n_steps, None
+            for a in range(0, sketch.shape[1], _BAND):
+                sketch[:, a : a + _BAND] += coordinates @ self._basis[:, a : a + _BAND]
+        self.lost += float(np.ldexp(lost, 2 * exponent))
+        return n_steps, np.ldexp(sketch, exponent)
 
     def take(self) -> Floats:
-        """Return the rows of the sketch, and begin another one."""
-        rows: Floats = np.ldexp(self._buffer[: len(self._norms)].astype(np.float64), self._exponent or 0)
-        self._begin()
+        """Return the rows of the sketch."""
+        rows: Floats = self._buffer[: len(self._norms)].astype(np.float64)
+        along = self._coordinates - rows @ self._basis.T
+        for a in range(0, rows.shape[1], _BAND):
+            rows[:, a : a + _BAND] += along @ self._basis[:, a : a + _BAND]
+        rows *= np.ldexp(1.0, self._exponent)
         return rows
-
-    def _begin(self) -> None:
-        self._exponent: int | None = None
-        self._norms = np.empty(0)  # Squared norms of the rows of the sketch
-        self._drift = 0.0  # Of the Gram matrix of the sketch from the diagonal matrix that it is taken for
-        self._last = np.inf  # What the last shrink lost
 
     def shrink(self, block: Array, shift: Floats, weights: Floats, moments: Floats) -> bool:
         """Shrink the sketch and new rows; return whether float32 was enough. If not, only `moments` have changed."""
         old, m = len(self._norms), len(self._norms) + len(block)
-        exponent = _exponent(block, shift, weights) if self._exponent is None else self._exponent
-        before = float(moments[1].sum())
-        scale = np.full(block.shape[1], np.ldexp(1.0, -exponent))
-        none = np.empty((len(block), 0))
-        center_scaled(block, shift, scale, weights, none, self._buffer[old:m], moments[0], moments[1], none.T)
-        largest, limit = float(moments[1].max()), 0.5 * SHARE * self._last
+        scale = np.full(block.shape[1], np.ldexp(1.0, -self._exponent))
+        coordinates = np.empty((m, len(self._basis)))
+        coordinates[:old] = self._coordinates
+        if len(self._basis):
+            center_apart(block, shift, scale, weights, self._basis, coordinates[old:], self._buffer[old:m], *moments)
+        else:
+            none = np.empty((len(block), 0))
+            center_scaled(block, shift, scale, weights, none, self._buffer[old:m], *moments, none.T)
+        largest = float(moments[1].max())
         # Numbers that are not finite or too large are refused here as well; in float64 they raise.
-        if not 0 < largest < LARGEST**2 or math.frexp(largest)[1] > 2 * (exponent + _ROOM):
+        if not 0 < largest < LARGEST**2 or math.frexp(largest)[1] > 2 * (self._exponent + _ROOM):
             return False
-        if not _of_products(float(moments[1].sum()) - before, float(self._norms.sum())) <= limit:
+        gram = self._gram[:m, :m]
+        error, rest = self._fill(gram, coordinates, self._drift > 0.5 * SHARE * self._last)
+        if not error <= SHARE * self._last or not rest.max() <= 2.0**_ROOM:
             return False
-        error, energy = self._fill(self._gram[:m, :m], exponent, self._drift > limit)
-        matrix, norms, lost = shrink_factors(self._gram[:m, :m], self._size)
-        factors = np.einsum("ij,ij->i", matrix, matrix)
-        if not 0 < factors.max(initial=0.0) < 1:
-            return False
+        matrix, norms, lost = shrink_factors(gram, self._size)
         pieces = range(0, m, PIECE)
-        unit = (min(m, PIECE) + len(pieces) + 2) * UNIT * float(np.sqrt(energy))
-        underflow = float(np.ldexp(m * m * block.shape[1] * _UNDERFLOW, exponent))
-        hidden = 2.0 * (ORTHOGONAL * unit * float(np.sqrt(norms @ factors)) + underflow * float(np.sqrt(norms.sum())))
-        gained = 2.0 * (unit**2 * float((factors / (1.0 - factors)).sum()) + underflow**2 / float(1.0 - factors.max()))
-        if not error + hidden + gained <= SHARE * lost:
+        unit = (min(m, PIECE) + len(pieces) + 2) * UNIT
+        errors = unit * (np.abs(matrix) @ rest) + m * block.shape[1] * _UNDERFLOW
+        if not self._counts(matrix, norms, errors, error, lost):
             return False
         narrow, out = matrix.astype(np.float32), self._other[: len(norms)]
         np.matmul(narrow[:, :PIECE], self._buffer[: min(m, PIECE)], out=out)
@@ -414,16 +476,43 @@ class _SingleSketch:
         for i in pieces[1:]:
             out += np.matmul(narrow[:, i : i + PIECE], self._buffer[i : min(m, i + PIECE)], out=product)
         self._buffer, self._other = self._other, self._buffer
-        self._exponent, self._norms, self._last = exponent, norms, lost
-        # Those rows are M C + E, and the Gram matrix of M C, M K M', is taken for M K^ M'.
-        of_rows = unit * float(np.sqrt(factors.sum())) + underflow
-        self._drift = error + 2.0 * float(np.sqrt(norms[0] + error)) * of_rows + of_rows**2
-        self.lost += lost + error + hidden
-        self.gained += gained
+        self._keep(matrix @ coordinates, norms, errors, error, lost)
         return True
 
-    def _fill(self, gram: Floats, exponent: int, renew: bool) -> tuple[float, float]:
-        """Write the lower triangle of K^; return a bound of its error, and one of the squared norm of all rows."""
+    def _counts(self, matrix: Floats, norms: Floats, errors: Floats, error: float, lost: float) -> bool:
+        """Count what a shrink loses and gains; return False where rounding is too large a part of it.
+
+        `errors`: Bounds of the norms of the rows of E.
+        `error`: Bound of ``||K - K^||``.
+        """
+        factors = np.einsum("ij,ij->i", matrix, matrix)
+        if not 0 < factors.max(initial=0.0) < 1:
+            return False
+        hidden = 2.0 * ORTHOGONAL * float(np.sqrt(norms @ errors**2))
+        gained = float((errors**2 / (1.0 - factors)).sum())
+        if not error + hidden + gained <= SHARE * lost:
+            return False
+        self.lost += float(np.ldexp(lost + error + hidden, 2 * self._exponent))
+        self.gained += float(np.ldexp(gained, 2 * self._exponent))
+        return True
+
+    def _keep(self, coordinates: Floats, norms: Floats, errors: Floats, error: float, lost: float) -> None:
+        """Set what describes the rows M C + E of the sketch."""
+        self._coordinates, self._norms, self._last = coordinates, norms, lost
+        # Squared norms of the remainders of M C: those of its rows, the diagonal of M K M', less those along V. Both
+        # are sums of as many terms as there are columns, in float64.
+        most = (1.0 + self._product.shape[1] * _EPS) * norms + error
+        squares = np.maximum(most - np.einsum("ij,ij->i", coordinates, coordinates), 0.0)
+        off = float(np.linalg.norm(errors))
+        largest = min(float(np.sqrt(norms.max(initial=0.0) + error)), float(np.sqrt(squares.sum())))
+        self._rest = np.sqrt(squares) + errors + self._astray
+        # What is along V in the remainders of all rows: ||M|| <= 1 lets it grow by E alone.
+        self._astray += off if len(self._basis) else 0.0
+        # The Gram matrix of M C, M K M', is taken for M K^ M', and that of the rows for it.
+        self._drift = error + 2.0 * largest * off + off**2 + self._astray**2
+
+    def _fill(self, gram: Floats, coordinates: Floats, renew: bool) -> tuple[float, Floats]:
+        """Write the lower triangle of K^; return a bound of its error, and those of the norms of all remainders."""
         old, rows = len(self._norms), self._buffer[: len(gram)]
         low = gram[old:]
         low[...] = 0.0
@@ -436,28 +525,23 @@ class _SingleSketch:
                 if b > a:
                     total += product
             low += total
-        low *= np.ldexp(1.0, 2 * exponent)
+        underflow = rows.size * _UNDERFLOW
+        rest = np.concatenate([self._rest, np.sqrt(1.001 * np.diagonal(low, old) + underflow)])
+        low += coordinates[old:] @ coordinates.T
         gram[:old, :old] = np.diag(self._norms)
         drift = self._drift
         if renew:
             wide = rows[:old].astype(np.float64)
-            gram[:old, :old] = np.ldexp(wide @ wide.T, 2 * exponent)
-            drift = 0.0
-        new, sketched = float(np.trace(low[:, old:])), float(self._norms.sum()) + old * self._drift
-        underflow = float(np.ldexp(rows.size * _UNDERFLOW, 2 * exponent))
-        return drift + _of_products(new, sketched) + underflow, 1.001 * (new + sketched)
+            gram[:old, :old] = wide @ wide.T + coordinates[:old] @ coordinates[:old].T
+            drift = self._astray**2
+        new, sketched = float(rest[old:] @ rest[old:]), float(rest[:old] @ rest[:old])
+        return drift + ENTRY * (new + math.sqrt(new * sketched)) + underflow, rest
 
 
 def _exponent(block: Array, shift: Floats, weights: Floats) -> int:
     """Return the power of two that no number of these rows exceeds."""
     largest = float(np.abs(block).max()) + float(np.abs(shift).max())
     return math.frexp(largest * float(np.sqrt(weights.max())))[1]
-
-
-def _of_products(new: float, old: float) -> float:
-    """Return the bound for ``N N'`` and ``N B'``, from the squared norms of N and B."""
-    # Of each by itself: their product may over- or underflow.
-    return ENTRY * (new + math.sqrt(new) * math.sqrt(old))
 
 
 # Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 2.7
@@ -495,13 +579,15 @@ def shrink_block(
     n_steps = -(-units // most)
     edges = np.minimum(STEP_UNIT * (np.arange(n_steps + 1) * units // n_steps), n)
     parts: list[Floats] = []
+    begun: Floats | None = None
     lost, gained, done = 0.0, 0.0, 0
     if block.dtype == np.float32:
-        done, parts, lost, gained = shrink_single(block, edges, size, shift, weights, moments)
-    if done < n:
-        edges = edges[np.searchsorted(edges, done) :]
-        rows, delta = _shrink_double(block, edges, size, shift, weights, start, moments)
+        done, parts, begun, lost, gained = shrink_single(block, edges, size, shift, weights, start, moments)
+    if done < n_steps:
+        rows, delta = _shrink_double(block, edges[done:], size, shift, weights, start, moments, begun)
         parts, lost = [*parts, rows], lost + delta
+    elif begun is not None:
+        parts = [*parts, begun]
     if len(parts) > 1:
         parts[0], delta = shrink_parts(parts, size)
         lost += delta
@@ -509,14 +595,27 @@ def shrink_block(
 
 
 def _shrink_double(
-    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, start: int | Array, moments: Floats
+    block: Array,
+    edges: Array,
+    size: int,
+    shift: Floats,
+    weights: Floats,
+    start: int | Array,
+    moments: Floats,
+    begun: Floats | None,
 ) -> tuple[Floats, float]:
-    """Return the sketch of the rows from the first of `edges` to the last, and what its shrinks lose, in float64."""
+    """Return the sketch of the rows from the first of `edges` to the last, and what its shrinks lose, in float64.
+
+    `begun`: A sketch of rows before them, of orthogonal rows.
+    """
     height = size - 1 + int(np.diff(edges).max())
     # Two buffers in turn: each shrink writes its rows where the next one reads them, and nothing is allocated inside.
     buffer, other = np.empty((2, height, block.shape[1]))
     gram = np.empty((height, height))
     norms = np.empty(0)
+    if begun is not None:
+        buffer[: len(begun)] = begun
+        norms = np.einsum("ij,ij->i", begun, begun)
     delta = 0.0
     for a, b in pairwise(edges):
         old, m = len(norms), len(norms) + int(b - a)
