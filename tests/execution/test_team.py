@@ -63,3 +63,13 @@ def test_a_thread_that_cannot_start_ends_those_before_it(monkeypatch):
     with pytest.raises(RuntimeError, match="start new thread"):
         Team(3)
     assert threading.active_count() == before
+
+
+def test_a_lost_notice_delays_a_round_but_does_not_hold_it_up(team, monkeypatch):
+    monkeypatch.setattr(teams, "MOST_POLLING", 0.0)
+    monkeypatch.setattr(teams, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(team._changed, "notify_all", lambda: None)
+    time.sleep(0.6)  # until sleepers look again in the shorter time
+    done = []
+    team.run(lambda: done.append(threading.current_thread()))
+    assert len(done) == 1 + len(team._threads)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 POLL_SECONDS = 2e-5  # Between two looks of one thread; longer where more threads look
 MOST_POLLING = 0.02  # Seconds until a thread that waits sleeps
+LOOK_SECONDS = 0.5  # Between two looks of one that sleeps: Ctrl-C may come between a change and its notice
 
 
 class Team:
@@ -30,7 +31,7 @@ class Team:
             _move_to_processor(0)
         try:
             for place in range(1, n_helpers + 1):
-                thread = threading.Thread(target=self._help, args=(place,), name=f"sketchselect_{place}")
+                thread = threading.Thread(target=self._help, args=(place,), name=f"sketchselect_{place}", daemon=True)
                 thread.start()
                 self._threads.append(thread)
         except BaseException:
@@ -74,7 +75,8 @@ class Team:
         while not is_so() and time.monotonic() < end:
             time.sleep(POLL_SECONDS * len(self._threads))
         with self._changed:
-            self._changed.wait_for(is_so)
+            while not self._changed.wait_for(is_so, LOOK_SECONDS):
+                pass
 
 
 def _move_to_processor(place: int) -> None:
