@@ -78,7 +78,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
     loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
-    `single_rounding`, mostly below a millionth of the shrinkage, and the last line has 5/4 of the norm and ``size -
+    `single_rounding`, mostly below a thousandth of the shrinkage, and the last line has 5/4 of the norm and ``size -
     5/4 k``.
 
     With a `half_life` or `decay`, the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight; A
