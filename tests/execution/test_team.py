@@ -1,6 +1,8 @@
 """Threads that work along with the caller's, round by round."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -73,3 +75,8 @@ def test_a_lost_notice_delays_a_round_but_does_not_hold_it_up(team, monkeypatch)
     done = []
     team.run(lambda: done.append(threading.current_thread()))
     assert len(done) == 1 + len(team._threads)
+
+
+def test_threads_that_nobody_ended_end_with_python():
+    code = "from sketchselect.execution.team import Team; Team(2).run(lambda: None)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -31,7 +31,7 @@ class Team:
             _move_to_processor(0)
         try:
             for place in range(1, n_helpers + 1):
-                thread = threading.Thread(target=self._help, args=(place,), name=f"sketchselect_{place}", daemon=True)
+                thread = threading.Thread(target=self._help, args=(place,), name=f"sketchselect_{place}")
                 thread.start()
                 self._threads.append(thread)
         except BaseException:
@@ -62,8 +62,8 @@ class Team:
     def _help(self, place: int) -> None:
         _move_to_processor(place)
         for before in itertools.count():
-            self._wait_until(lambda before=before: self._round > before)  # type: ignore[misc]
-            if self._work is None:
+            self._wait_until(lambda before=before: self._round > before or _python_ends())  # type: ignore[misc]
+            if self._round == before or self._work is None:
                 return
             self._work()
             with self._changed:
@@ -77,6 +77,10 @@ class Team:
         with self._changed:
             while not self._changed.wait_for(is_so, LOOK_SECONDS):
                 pass
+
+
+def _python_ends() -> bool:
+    return not threading.main_thread().is_alive()
 
 
 def _move_to_processor(place: int) -> None:

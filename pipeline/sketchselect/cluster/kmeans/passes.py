@@ -123,9 +123,9 @@ class BlockEngine(LocalEngine):
 
     def close(self) -> None:
         """End the threads."""
-        if self._team is not None:
-            self._team.close()
-            self._team = None
+        team, self._team = self._team, None
+        if team is not None:
+            team.close()
 
 
 @dataclass(frozen=True)
