@@ -251,6 +251,19 @@ def test_numbers_that_become_too_large_for_float32_are_multiplied_in_float64() -
     assert difference[-1] <= lost + 1e-11 * (D**2).sum()
 
 
+def test_rows_that_become_too_large_while_a_sketch_begins_are_multiplied_in_float64() -> None:
+    Z = np.random.default_rng(0).standard_normal
+    X = Z((400, P))
+    X[:32] = 1e-30 * (Z((32, 3)) @ Z((3, P)))
+    X[32:] *= 1e12
+    B, lost, gained, *_ = shrink_block(X.astype(np.float32), 20, np.zeros(P), np.ones(400))
+    D = X.astype(np.float32).astype(float)
+    assert len(B) == 19
+    difference = np.linalg.eigvalsh(D.T @ D - B.T @ B)
+    rounding = 1e-12 * norm(D) ** 2
+    assert -gained - rounding <= difference[0] <= difference[-1] <= lost + rounding
+
+
 @pytest.mark.parametrize("exponent", [-350, -270, 170, 350])
 def test_bounds_are_those_of_the_rows_in_any_units(exponent: int) -> None:
     """Products of two squared norms would leave float64, and the bound of the rounding with them."""

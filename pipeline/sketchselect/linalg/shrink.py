@@ -30,8 +30,8 @@ B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows
   rounding of rows and sums).
 - The computed rows are M C + E. Multiples of `PIECE` rows are added up first, so that row i of E has at most
   ``v_i = (PIECE + m / PIECE + 2) u sum_j |M_ij| ||r_j||``: products and sums, and the rounding of M and of new rows.
-- They lose at most ``2 ||(M C)'E||`` more in any direction. The rows of M C are orthogonal to e / lam_l and have norms
-  ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e / lam_l)^1/2 (sum b_i^2 v_i^2)^1/2``.
+- They lose at most ``2 ||(M C)'E||`` more in any direction. The rows of M C are orthogonal to e / lam_i and have norms
+  ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e max_i 1 / lam_i)^1/2 (sum b_i^2 v_i^2)^1/2``.
 - They exceed the rows C, in the sum over all directions, by at most ``sum ||E_i||^2 lam_i / delta``, which is
   ``sum v_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
   the rows of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
@@ -304,7 +304,6 @@ SHARE = 1 / 16  # Part of what a shrink loses above which products are computed 
 FAN_IN = 4  # Sketches of one block that are merged at a time
 FIRST_STEPS = 2  # Most shrinks in float64 of a new sketch: the first loses too little to be typical of more
 LEAST_STEPS = 4  # Shrinks of a sketch below which another one is not worth its merge
-ORTHOGONAL = 1.04  # Bound of the norm of the rows of M C, divided by what their norms should be: ``(1 + SHARE)^(1/2)``
 _ROOM = 24  # Powers of two by which numbers may exceed those of the first rows: their products stay finite
 
 # Bound of what a product loses below the least normal float32, 2^-126, for numbers of at most 2^_ROOM.
@@ -425,7 +424,7 @@ class _SingleSketch:
                 sketch[:, a : a + _BAND] -= coordinates @ self._basis[:, a : a + _BAND]
             rest = np.sqrt(np.einsum("ij,ij->i", sketch, sketch))
             errors = 2.0 * UNIT * rest + sketch.shape[1] * _UNDERFLOW
-            if self._counts(matrix, norms, errors, 0.0, lost):
+            if rest.max(initial=0.0) <= 2.0**_ROOM and self._counts(matrix, norms, errors, 0.0, lost):
                 self._buffer, self._other = self._memory
                 self._buffer[: len(norms)] = sketch
                 self._astray = 0.0
@@ -488,7 +487,9 @@ class _SingleSketch:
         factors = np.einsum("ij,ij->i", matrix, matrix)
         if not 0 < factors.max(initial=0.0) < 1:
             return False
-        hidden = 2.0 * ORTHOGONAL * float(np.sqrt(norms @ errors**2))
+        # Each f_i^2 / b_i^2 is 1 / lam_i.
+        orthogonal = 1.0 + error * float((factors / norms).max())
+        hidden = 2.0 * math.sqrt(orthogonal) * float(np.sqrt(norms @ errors**2))
         gained = float((errors**2 / (1.0 - factors)).sum())
         if not error + hidden + gained <= SHARE * lost:
             return False
