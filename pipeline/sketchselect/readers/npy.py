@@ -93,11 +93,12 @@ class NpyArray:
             values = self._read_across(start, stop)
         else:
             width = math.prod(header.shape[1:])
-            n_values = (stop - start) * width
-            offset = header.offset + start * width * header.dtype.itemsize
-            values = np.fromfile(self.path, header.dtype, n_values, offset=offset)
-            if values.size < n_values:
-                raise self._ends_early(start, stop)
+            values = np.empty((stop - start) * width, header.dtype)
+            # Not by `numpy.fromfile`, in which Ctrl-C may become a SystemError.
+            with open(self.path, "rb") as file:
+                file.seek(header.offset + start * width * header.dtype.itemsize)
+                if file.readinto(values.view(np.uint8).data) < values.nbytes:
+                    raise self._ends_early(start, stop)
         return values.reshape(stop - start, *header.shape[1:])
 
     def _read_across(self, start: int, stop: int) -> Array:
