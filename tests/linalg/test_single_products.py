@@ -225,8 +225,8 @@ def test_a_new_sketch_begins_where_the_strongest_directions_grow_too_much() -> N
     n = 400
     X = (rng.standard_normal((n, P)) + 8 * rng.standard_normal((n, 1))).astype(np.float32)
     edges, moments = edges_of(n), np.zeros((2, P))
-    done, sketches, begun, lost, gained = shrink.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), 0, moments)
-    assert (done, begun) == (len(edges) - 1, None)
+    done, sketches, initial, lost, gained = shrink.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), 0, moments)
+    assert (done, initial) == (len(edges) - 1, None)
     assert len(sketches) > 1
     assert np.allclose(moments, [X.sum(axis=0, dtype=float), (X.astype(float) ** 2).sum(axis=0)])
     X = X.astype(float)

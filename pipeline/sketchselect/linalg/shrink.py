@@ -17,11 +17,11 @@ Source: Parlett and Dhillon 1997 (twisted factorisations); Golub and Van Loan 20
 
 Rows of float32 are shrunk with products in float32, and what their rounding hides and adds is bounded. So that it is
 small where the spectrum decays, the strongest directions V of the first rows, a few orthonormal ones, are taken out:
-rows are the coordinates ``t = V c`` and the remainder ``r``, which is orthogonal to V, and their products are those of
-the coordinates, in float64, and those of the remainders, in float32. What rounding leaves in a remainder along V does
-not count: products with remainders of new rows do not see it, and at the end it is removed. ``K = C C'`` of the sketch
-B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows are M C, ``M = diag(f) U'``, ``f_i^2 =
-(lam_i - delta) / lam_i``. With u = 2^-24:
+a row c has the coordinates V c and a remainder r orthogonal to V, and products of rows are those of the coordinates, in
+float64, and those of the remainders, in float32. What rounding leaves in a remainder along V does not count: products
+with remainders of new rows do not see it, and at the end it is removed. ``K = C C'`` of the sketch B and new rows N,
+C = [B; N], decides what a shrink removes, and the shrunk rows are M C, ``M = diag(f) U'``, ``f_i^2 = (lam_i - delta) /
+lam_i``. With u = 2^-24:
 
 - With ``||K - K^|| <= e`` for the computed K^ a shrink loses at most e more than the eigenvalue that it takes away.
   Products of `CHUNK` columns are computed in float32, `RUN` of them are added up in float32 and the sums in float64, so
@@ -315,7 +315,7 @@ class SingleShrinks(NamedTuple):
 
     n_steps: int  # Steps of the block that were sketched; those behind them need products in float64
     sketches: list[Floats]  # The rows B of fewer than `FAN_IN` sketches, in float64
-    begun: Floats | None  # The sketch of the last of these steps, which goes on in float64
+    initial: Floats | None  # The sketch of the last of these steps, with which float64 goes on
     lost: float  # ``D'D - B'B <= lost I`` for these rows D
     gained: float  # ``B'B - D'D <= F`` for some F >= 0 of this trace
 
@@ -336,10 +336,10 @@ def shrink_single(
     sketches: list[Floats] = []
     lost, i, n_steps = 0.0, 0, len(edges) - 1
     while i < n_steps:
-        first, begun = sketch.begin(block, edges[i:], shift, weights, start, moments)
-        i = first = i + first
-        if begun is not None:
-            return SingleShrinks(i, sketches, begun, lost + sketch.lost, sketch.gained)
+        n_first, initial = sketch.begin(block, edges[i:], shift, weights, start, moments)
+        first = i = i + n_first
+        if initial is not None:
+            return SingleShrinks(i, sketches, initial, lost + sketch.lost, sketch.gained)
         while i < n_steps:
             rows, before = slice(*edges[i : i + 2]), moments.copy()
             if not sketch.shrink(block[rows], shift, weights[rows], moments):
@@ -424,11 +424,11 @@ class _SingleSketch:
                 sketch[:, a : a + _BAND] -= coordinates @ self._basis[:, a : a + _BAND]
             rest = np.sqrt(np.einsum("ij,ij->i", sketch, sketch))
             errors = 2.0 * UNIT * rest + sketch.shape[1] * _UNDERFLOW
-            if rest.max(initial=0.0) <= 2.0**_ROOM and self._counts(matrix, norms, errors, 0.0, lost):
+            if rest.max(initial=0.0) <= 2.0**_ROOM and self._accept(matrix, norms, errors, 0.0, lost):
                 self._buffer, self._other = self._memory
                 self._buffer[: len(norms)] = sketch
-                self._astray = 0.0
-                self._keep(coordinates, norms, errors, 0.0, lost)
+                self._along_basis = 0.0
+                self._describe(coordinates, norms, errors, 0.0, lost)
                 return n_steps, None
             for a in range(0, sketch.shape[1], _BAND):
                 sketch[:, a : a + _BAND] += coordinates @ self._basis[:, a : a + _BAND]
@@ -467,7 +467,7 @@ class _SingleSketch:
         pieces = range(0, m, PIECE)
         unit = (min(m, PIECE) + len(pieces) + 2) * UNIT
         errors = unit * (np.abs(matrix) @ rest) + m * block.shape[1] * _UNDERFLOW
-        if not self._counts(matrix, norms, errors, error, lost):
+        if not self._accept(matrix, norms, errors, error, lost):
             return False
         narrow, out = matrix.astype(np.float32), self._other[: len(norms)]
         np.matmul(narrow[:, :PIECE], self._buffer[: min(m, PIECE)], out=out)
@@ -475,11 +475,11 @@ class _SingleSketch:
         for i in pieces[1:]:
             out += np.matmul(narrow[:, i : i + PIECE], self._buffer[i : min(m, i + PIECE)], out=product)
         self._buffer, self._other = self._other, self._buffer
-        self._keep(matrix @ coordinates, norms, errors, error, lost)
+        self._describe(matrix @ coordinates, norms, errors, error, lost)
         return True
 
-    def _counts(self, matrix: Floats, norms: Floats, errors: Floats, error: float, lost: float) -> bool:
-        """Count what a shrink loses and gains; return False where rounding is too large a part of it.
+    def _accept(self, matrix: Floats, norms: Floats, errors: Floats, error: float, lost: float) -> bool:
+        """Return whether rounding is a small part of what a shrink loses; if so, add what it loses and gains.
 
         `errors`: Bounds of the norms of the rows of E.
         `error`: Bound of ``||K - K^||``.
@@ -497,7 +497,7 @@ class _SingleSketch:
         self.gained += float(np.ldexp(gained, 2 * self._exponent))
         return True
 
-    def _keep(self, coordinates: Floats, norms: Floats, errors: Floats, error: float, lost: float) -> None:
+    def _describe(self, coordinates: Floats, norms: Floats, errors: Floats, error: float, lost: float) -> None:
         """Set what describes the rows M C + E of the sketch."""
         self._coordinates, self._norms, self._last = coordinates, norms, lost
         # Squared norms of the remainders of M C: those of its rows, the diagonal of M K M', less those along V. Both
@@ -506,11 +506,11 @@ class _SingleSketch:
         squares = np.maximum(most - np.einsum("ij,ij->i", coordinates, coordinates), 0.0)
         off = float(np.linalg.norm(errors))
         largest = min(float(np.sqrt(norms.max(initial=0.0) + error)), float(np.sqrt(squares.sum())))
-        self._rest = np.sqrt(squares) + errors + self._astray
+        self._rest = np.sqrt(squares) + errors + self._along_basis
         # What is along V in the remainders of all rows: ||M|| <= 1 lets it grow by E alone.
-        self._astray += off if len(self._basis) else 0.0
+        self._along_basis += off if len(self._basis) else 0.0
         # The Gram matrix of M C, M K M', is taken for M K^ M', and that of the rows for it.
-        self._drift = error + 2.0 * largest * off + off**2 + self._astray**2
+        self._drift = error + 2.0 * largest * off + off**2 + self._along_basis**2
 
     def _fill(self, gram: Floats, coordinates: Floats, renew: bool) -> tuple[float, Floats]:
         """Write the lower triangle of K^; return a bound of its error, and those of the norms of all remainders."""
@@ -534,7 +534,7 @@ class _SingleSketch:
         if renew:
             wide = rows[:old].astype(np.float64)
             gram[:old, :old] = wide @ wide.T + coordinates[:old] @ coordinates[:old].T
-            drift = self._astray**2
+            drift = self._along_basis**2
         new, sketched = float(rest[old:] @ rest[old:]), float(rest[:old] @ rest[:old])
         return drift + ENTRY * (new + math.sqrt(new * sketched)) + underflow, rest
 
@@ -580,15 +580,15 @@ def shrink_block(
     n_steps = -(-units // most)
     edges = np.minimum(STEP_UNIT * (np.arange(n_steps + 1) * units // n_steps), n)
     parts: list[Floats] = []
-    begun: Floats | None = None
+    initial: Floats | None = None
     lost, gained, done = 0.0, 0.0, 0
     if block.dtype == np.float32:
-        done, parts, begun, lost, gained = shrink_single(block, edges, size, shift, weights, start, moments)
+        done, parts, initial, lost, gained = shrink_single(block, edges, size, shift, weights, start, moments)
     if done < n_steps:
-        rows, delta = _shrink_double(block, edges[done:], size, shift, weights, start, moments, begun)
+        rows, delta = _shrink_double(block, edges[done:], size, shift, weights, start, moments, initial)
         parts, lost = [*parts, rows], lost + delta
-    elif begun is not None:
-        parts = [*parts, begun]
+    elif initial is not None:
+        parts = [*parts, initial]
     if len(parts) > 1:
         parts[0], delta = shrink_parts(parts, size)
         lost += delta
@@ -603,20 +603,20 @@ def _shrink_double(
     weights: Floats,
     start: int | Array,
     moments: Floats,
-    begun: Floats | None,
+    initial: Floats | None,
 ) -> tuple[Floats, float]:
     """Return the sketch of the rows from the first of `edges` to the last, and what its shrinks lose, in float64.
 
-    `begun`: A sketch of rows before them, of orthogonal rows.
+    `initial`: A sketch of rows before them, of orthogonal rows.
     """
     height = size - 1 + int(np.diff(edges).max())
     # Two buffers in turn: each shrink writes its rows where the next one reads them, and nothing is allocated inside.
     buffer, other = np.empty((2, height, block.shape[1]))
     gram = np.empty((height, height))
     norms = np.empty(0)
-    if begun is not None:
-        buffer[: len(begun)] = begun
-        norms = np.einsum("ij,ij->i", begun, begun)
+    if initial is not None:
+        buffer[: len(initial)] = initial
+        norms = np.einsum("ij,ij->i", initial, initial)
     delta = 0.0
     for a, b in pairwise(edges):
         old, m = len(norms), len(norms) + int(b - a)
