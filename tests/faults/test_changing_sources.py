@@ -19,6 +19,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import zarr
+from tests.deploy.conftest import wait_until
 from tests.deploy.links import served
 from tests.passing import Meanwhile, Recorder
 
@@ -138,7 +139,9 @@ def s3(folder: Path, *, versions: bool, obstore: bool = True) -> Iterator[Place]
 def gs(folder: Path) -> Iterator[Place]:
     """Use a bucket of an emulator of Google's store."""
     emulator = pytest.importorskip("gcp_storage_emulator.server")
-    pytest.importorskip("gcsfs")
+    # Otherwise gcsfs, which reads this as it is imported, asks by gRPC what kind of bucket it is: nobody answers.
+    with mock.patch.dict(os.environ, {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}):
+        pytest.importorskip("gcsfs")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -146,12 +149,16 @@ def gs(folder: Path) -> Iterator[Place]:
     server.start()
     try:
         options = {"endpoint_url": f"http://127.0.0.1:{port}", "token": "anon", "project": "any"}
-        # Otherwise gcsfs asks, by gRPC, what kind of bucket it is, which the emulator does not answer.
-        plain = mock.patch.dict(os.environ, {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"})
-        with plain, bucket(folder, "gs", "gs://rows/a/rows.zarr", options) as place:
+        with bucket(folder, "gs", "gs://rows/a/rows.zarr", options) as place:
             yield place
     finally:
         server.stop()
+
+
+def listens(port: int) -> bool:
+    """Return whether a server listens on a port of this machine."""
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextlib.contextmanager
@@ -172,6 +179,8 @@ def azure(folder: Path) -> Iterator[Place]:
         key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
         account = f"AccountName=devstoreaccount1;AccountKey={key};DefaultEndpointsProtocol=http"
         text = f"{account};BlobEndpoint=http://127.0.0.1:{port}/devstoreaccount1;"
+        # A client that finds nobody waits for some 15 seconds.
+        wait_until(lambda: listens(port), "an answer of Azurite")
         options = {"connection_string": text}
         with bucket(folder, "az", "az://rows/a/rows.zarr", options) as place:
             import fsspec
