@@ -131,7 +131,10 @@ assert sks.GreedySelector(5).fit(np.random.default_rng(0).standard_normal((200, 
 """
 FEW = ["distributed", "matplotlib", "pandas", "pydantic", "scipy.stats", "zarr"]
 """Modules that take long to load, and that neither a first fit nor what is lighter needs."""
-OPTIMIZE = ["scipy.optimize"] if Version(sklearn.__version__) >= Version("1.8") else []  # before, its base loads it
+# Before 1.8, the base of scikit-learn loads SciPy's optimizers, which take names from its special functions.
+OPTIMIZE, SPECIAL = (
+    (["scipy.optimize"], ["scipy.special"]) if Version(sklearn.__version__) >= Version("1.8") else ([], [])
+)
 MOST = [*FEW, "dask", "numba", "scipy", "sklearn"]
 
 
@@ -141,7 +144,7 @@ MOST = [*FEW, "dask", "numba", "scipy", "sklearn"]
         ("import sketchselect", [*MOST, "numpy", "tempfile", "typer"]),
         (HELP, [*MOST, "hashlib", "html", "json", "logging", "numpy", "tempfile"]),
         (FIT, [*FEW, "dask.dataframe", *OPTIMIZE, "numpy.f2py", "sklearn.feature_selection", "typer"]),
-        ("import sketchselect.workflow.job", ["matplotlib", "numpy.f2py", "pandas", "scipy.special", "scipy.stats"]),
+        ("import sketchselect.workflow.job", ["matplotlib", "numpy.f2py", "pandas", *SPECIAL, "scipy.stats"]),
     ],
     ids=["import", "help", "fit", "job"],
 )
