@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -21,10 +22,10 @@ from sketchselect.execution import (
     summarize_source,
 )
 from sketchselect.execution.engine import source_partitions
-from sketchselect.execution.plan import projection
+from sketchselect.execution.plan import projection, reading_nbytes
 from sketchselect.execution.tasks import Reduction
 from sketchselect.execution.tree import make_tree
-from sketchselect.linalg.csr import as_csr
+from sketchselect.linalg.csr import as_csr, split_columns
 from sketchselect.linalg.validation import is_csr
 from sketchselect.readers import convert, open_matrix, row_partitions
 from sketchselect.readers.base import even_partitions
@@ -207,6 +208,30 @@ def test_the_projection_counts_entries_and_not_columns():
     limited = LocalEngine(n_threads=1, memory_limit=2**20)
     with pytest.raises(WillNotFit):
         summarize(wide, ColumnStats(), client=limited)
+
+
+@pytest.mark.parametrize(("dtype", "per_entry"), [("float32", 8 + 48), ("float64", 12 + 64)])
+def test_the_projection_of_an_archive_counts_its_rows_once_and_the_columns_that_become_dense(
+    dtype, per_entry, tmp_path
+):
+    made = sp.random_array((8000, 40), density=0.26, format="csr", random_state=np.random.default_rng(0))
+    sp.save_npz(tmp_path / "x.npz", sp.csr_array((made.data.astype(dtype), made.indices, made.indptr), (8000, 400)))
+    source = Source(open_matrix(tmp_path / "x.npz"), takes_sparse=True)
+    reading = reading_nbytes(source, source_partitions(source, 2**25))
+    assert reading <= per_entry * made.nnz + 64 * 8000
+    block = source.block(0, 8000).values
+    split_columns(block).centered(np.ones(8000))  # Loads kernels
+    tracemalloc.start()
+    try:
+        split = split_columns(block)
+        assert split.full.size == 40
+        kept = split.centered(np.ones(8000)), split.sparse
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    del kept
+    stored = 4 + np.dtype(dtype).itemsize  # of a copy, as folds make of their rows
+    assert taken + stored * made.nnz <= reading
 
 
 @pytest.mark.slow

@@ -32,11 +32,12 @@ from sketchselect.execution.checkpoints import SavedNodes
 from sketchselect.execution.source import Block, CachedSource, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
+from sketchselect.linalg.csr import FULL_SHARE
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import block_dtype
 from sketchselect.readers.base import ENTRY_NBYTES, READ_FACTOR, Matrix, Partitions, Vector
 from sketchselect.readers.dask import cut_arrays
-from sketchselect.readers.stored import MatrixMetadata, StoredMatrix
+from sketchselect.readers.stored import LoadedMatrix, MatrixMetadata, StoredMatrix
 
 if TYPE_CHECKING:
     from sketchselect.linalg.panel_columns import Panels
@@ -296,12 +297,23 @@ def sparse_reading(source: Source, partitions: Partitions) -> float:
     matrix = source.matrix
     reads = 1 if matrix.in_memory or matrix.loaded_nbytes else matrix.read_factor
     stored = _stored_entry(matrix)
-    per_entry = (1 + len(source.prepare)) * entry_nbytes(source) + SPLIT_FACTOR * ENTRY_NBYTES
+    prepared, split = (1 + len(source.prepare)) * entry_nbytes(source), SPLIT_FACTOR * ENTRY_NBYTES
+    if _stays_as_loaded(source):
+        # Columns that are just full become dense in their own type, and once more in float64 about their means.
+        prepared, split = 0, max(split, (matrix.dtype.itemsize + 8) / FULL_SHARE)
+    per_entry = prepared + split
     # Whole chunks are decoded, the first and the last for a few of their entries.
     nbytes = reads * stored * (entries + matrix.chunk_entries) + per_entry * entries + 64.0 * rows
     if source.columns is not None:
         nbytes += 8 * rows * len(source.columns)
     return nbytes
+
+
+def _stays_as_loaded(source: Source) -> bool:
+    """Return whether blocks are the rows of a file that was loaded whole, as it has them, and weigh the same."""
+    is_changed = bool(source.prepare) or source.columns is not None or source.in_double
+    keeps_rows = source.weight is None and source.matrix.nonfinite != "drop_rows"
+    return isinstance(source.matrix, LoadedMatrix) and not is_changed and keeps_rows
 
 
 def largest_partition(source: Source, partitions: Partitions) -> tuple[int, int]:

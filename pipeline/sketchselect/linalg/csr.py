@@ -120,7 +120,9 @@ def canonical_csr(data: Array, indices: Array, indptr: Array, n_columns: int) ->
 
 def ends_of(keep: NDArray[np.bool_], indptr: Array) -> Array:
     """Return `indptr` for the entries that stay."""
-    return np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[indptr].astype(indptr.dtype)
+    ends = np.zeros_like(indptr)
+    _count_kept(read_only(keep), read_only(indptr), ends)
+    return ends
 
 
 def density(block: csr_array) -> float:
@@ -265,6 +267,15 @@ def _scatter(data, indices, indptr, out):  # type: ignore[no-untyped-def]
             out[i, indices[k]] = data[k]
 
 
+@kernel()
+def _count_kept(keep, indptr, ends):  # type: ignore[no-untyped-def]
+    for i in range(indptr.shape[0] - 1):
+        n_kept = ends[i]
+        for k in range(indptr[i], indptr[i + 1]):
+            n_kept += keep[k]
+        ends[i + 1] = n_kept
+
+
 FULL_SHARE = 0.25  # Share of the weight above which a column counts as full
 _MOST_DENSE = 8  # Dense numbers per stored entry that full columns may take; with equal weights they take at most four
 
@@ -371,7 +382,7 @@ def columns_dense(block: csr_array, columns: NDArray[np.int64]) -> Array:
 
 def without_columns(block: csr_array, left_out: NDArray[np.bool_]) -> csr_array:
     """Return the block in float64, without the entries of some columns."""
-    keep = ~left_out[block.indices]
+    keep = (~left_out)[block.indices]
     data = block.data[keep].astype(np.float64, copy=False)
     return canonical_csr(data, block.indices[keep], ends_of(keep, block.indptr), block.shape[1])
 

@@ -75,6 +75,17 @@ def npy_across(folder: Path, *shape: int) -> str:
     return "rows.npy"
 
 
+def npz_full_columns(folder: Path, n_rows: int, n_columns: int, dtype: str) -> str:
+    """Write an archive of sparse rows, all of whose entries are in columns that are a little more than a quarter full.
+
+    These take most memory: kernels make them dense.
+    """
+    made = scipy.sparse.random_array((n_rows, 220), density=0.27, format="csr", rng=np.random.default_rng(0))
+    rows = scipy.sparse.csr_matrix((made.data.astype(dtype), made.indices, made.indptr), (n_rows, n_columns))
+    scipy.sparse.save_npz(folder / "rows.npz", rows)
+    return "rows.npz"
+
+
 def npz(folder: Path, *shape: int, per_row: int = 0) -> str:
     """Write an archive: of a dense array, or of sparse rows."""
     if per_row:
@@ -258,6 +269,8 @@ JOBS = (
     Job("npz-dense", lambda f: npz(f, 200_000, 100), "greedy"),
     Job("npz-sparse", lambda f: npz(f, 100_000, 2_000, per_row=60), "variance", "threads", "32MiB"),
     Job("npz-sparse-processes", lambda f: npz(f, 60_000, 2_000, per_row=60), "leverage", "local"),
+    Job("npz-full-columns", lambda f: npz_full_columns(f, 60_000, 2_000, "float32"), "leverage", "local"),
+    Job("npz-full-columns-float64", lambda f: npz_full_columns(f, 60_000, 2_000, "float64"), "leverage", "local"),
     Job("svmlight-processes", lambda f: svmlight(f, 20_000, 5_000, per_row=60), "leverage", "local"),
     Job("mtx", lambda f: mtx(f, 20_000, 1_000, per_row=40), "variance"),
     # NumPy files, of every type and size of partition.
