@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from dask.core import get_dependencies
@@ -138,6 +138,14 @@ class MergeTree:
         while self.fan_in ** (level + 1) <= most_leaves and level < self.depth:
             level += 1
         return [self._shortened(Node(level, i)) for i in range(-(-self.n_leaves // self.fan_in**level))]
+
+
+@lru_cache(maxsize=4)
+def families(tree: MergeTree) -> tuple[list[Node], dict[Node, list[Node]], dict[Node, Node]]:
+    """Return all nodes, children before parents, the children of each, and the parent of each but the root."""
+    nodes = list(tree.post_order())
+    below = {node: tree.children(node) for node in nodes}
+    return nodes, below, {child: node for node in nodes for child in below[node]}
 
 
 def make_tree(n_partitions: int, partition_nbytes: int, state_nbytes: int = 0) -> MergeTree:

@@ -69,9 +69,11 @@ def stacked(above: Any, below: Any) -> Any:
 
 def read_only(array: Array) -> Array:
     """Return a canonical read-only view: writable arrays are another type to compiled kernels, and one is enough."""
-    view = canonical(array).view()
-    view.flags.writeable = False
-    return view
+    fixed = canonical(array)
+    if fixed.flags.writeable:
+        fixed = fixed.view()
+        fixed.flags.writeable = False
+    return fixed
 
 
 def as_block(values: Any) -> Array:

@@ -20,7 +20,7 @@ from sketchselect.execution.source import Block, CachedBlock, CachedSource, Sour
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
 from sketchselect.execution.team import Team
-from sketchselect.execution.tree import Node
+from sketchselect.execution.tree import Node, families
 from sketchselect.linalg.csr import densify
 from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.threads import one_blas_thread
@@ -81,9 +81,7 @@ class BlockEngine(LocalEngine):
                 plan.progress.advance(span.nbytes)
 
         context = plan.task_context(on_task_end=on_task_end)
-        nodes = list(tree.post_order())
-        below = {node: tree.children(node) for node in nodes}
-        parent = {child: node for node in nodes for child in below[node]}
+        nodes, below, parent = families(tree)
         leaves = iter([node for node in nodes if node.level == 0])
         parts: dict[Node, Result[T]] = {}
 
