@@ -58,6 +58,8 @@ def test_a_script_runs_by_its_name_and_a_mistake_is_one_line(benchmarks, capsys,
 def test_asv_runs_our_side_and_the_floor(benchmarks, monkeypatch):
     settings = json.loads((BENCHMARKS / "asv.conf.json").read_text(encoding="utf-8"))
     assert (BENCHMARKS / settings["repo"] / "pyproject.toml").is_file()
+    # asv's own command does, and installs every library anew each time that the two commits take turns.
+    assert "--force-reinstall" not in " ".join(settings["install_command"])
     monkeypatch.setenv("SKETCHSELECT_SMALL", "1")
     spec = importlib.util.spec_from_file_location("table", BENCHMARKS / settings["benchmark_dir"] / "table.py")
     module = importlib.util.module_from_spec(spec)
