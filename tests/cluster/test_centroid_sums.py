@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.passing import split
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
-from sketchselect.linalg.kmeans.assignment import FarRows, farthest, merge_far
+from sketchselect.linalg.kmeans.assignment import farthest
 from sketchselect.summaries import CentroidSums, decode, encode
 
 from .data import blobs, exact_distances, exact_sums
@@ -73,22 +73,6 @@ def test_the_farthest_places_are_those_of_a_sort_with_many_ties_or_few(n_values)
     order = [i for i in np.lexsort((np.arange(3000), -distances)) if distances[i] > 0]
     for count in (1, 7, 300):
         assert farthest(distances, None, count).tolist() == order[:count]
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from([1.0, 2.0, 2.5, np.inf]), st.booleans()), max_size=12), st.integers(1, 14))
-def test_the_farthest_rows_of_two_parts_are_those_of_all(rows, count):
-    distances = np.array([distance for distance, _ in rows])
-    is_left = np.array([left for _, left in rows], dtype=bool)
-    parts = []
-    for places in (np.flatnonzero(is_left), np.flatnonzero(~is_left)):
-        chosen = places[farthest(distances[places], places, count)]
-        parts.append(FarRows(distances[chosen], chosen, chosen[:, None] + 0.5))
-    merged = merge_far(*parts, count)
-    expected = farthest(distances, None, count)
-    assert merged.rows.tolist() == expected.tolist()
-    assert merged.distances.tolist() == distances[expected].tolist()
-    assert merged.points.tolist() == (expected[:, None] + 0.5).tolist()
 
 
 def test_farthest_rows_are_global_positive_and_weighted_ones():

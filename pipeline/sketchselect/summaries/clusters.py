@@ -17,14 +17,7 @@ from sketchselect.errors import BadBlock, BadParameter, Incompatible
 from sketchselect.linalg import agreement
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.csr import as_csr, densify, require_ordinary, row_pieces, stays_sparse, take_rows
-from sketchselect.linalg.kmeans.assignment import (
-    ClusterSums,
-    FarRows,
-    farthest,
-    merge_far,
-    merge_sums,
-    sparse_label_sums,
-)
+from sketchselect.linalg.kmeans.assignment import ClusterSums, farthest, merge_sums, sparse_label_sums
 from sketchselect.linalg.kmeans.lloyd import RowMemory
 from sketchselect.linalg.validation import (
     Array,
@@ -190,9 +183,12 @@ class CentroidSums(Summary[CentroidRecord]):
         return _record(block.shape[0], sums, distances, rows, points)
 
     def _combine(self, left: CentroidRecord, right: CentroidRecord) -> CentroidRecord:
-        far = merge_far(_far(left), _far(right), self.n_clusters)
         sums = merge_sums(_sums(left), _sums(right))
-        return _record(left.n_rows + right.n_rows, sums, far.distances, far.rows, far.points)
+        distances = np.concatenate([left.far_distance, right.far_distance])
+        rows = np.concatenate([left.far_row, right.far_row])
+        far = farthest(distances, rows, self.n_clusters)
+        points = np.concatenate([left.far_point, right.far_point])[far]
+        return _record(left.n_rows + right.n_rows, sums, distances[far], rows[far], points)
 
     def _require_width(self, n_features: int) -> None:
         if self.centers is not None and self.centers.shape[1] != n_features:
@@ -275,10 +271,6 @@ def _record(
     n_rows: int, sums: ClusterSums, distances: Floats, rows: NDArray[np.int64], points: Floats
 ) -> CentroidRecord:
     return CentroidRecord(n_rows, **vars(sums), far_distance=distances, far_row=rows, far_point=points)
-
-
-def _far(record: CentroidRecord) -> FarRows:
-    return FarRows(record.far_distance, record.far_row, record.far_point)
 
 
 def _sums(record: CentroidRecord) -> ClusterSums:

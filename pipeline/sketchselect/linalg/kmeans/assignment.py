@@ -283,52 +283,6 @@ def _arrays(sums: ClusterSums) -> tuple[Floats, Floats, Floats, Floats]:
     return sums.weight, sums.mean, sums.correction, sums.within
 
 
-@dataclass(frozen=True)
-class FarRows:
-    """Rows far from their centres, farthest first, ties by row index: squared distances, indices and values."""
-
-    distances: Floats
-    rows: NDArray[np.int64]
-    points: Floats
-
-
-def merge_far(left: FarRows, right: FarRows, count: int) -> FarRows:
-    """Return the `count` farthest rows of both."""
-    size = min(count, left.rows.size + right.rows.size)
-    out = FarRows(np.empty(size), np.empty(size, dtype=np.int64), np.empty((size, left.points.shape[1])))
-    parts = [part for rows in (left, right) for part in (rows.distances, rows.rows, rows.points)]
-    _merge_far(*map(read_only, parts), out.distances, out.rows, out.points)
-    return out
-
-
-@kernel()
-def _merge_far(
-    distances_a: Floats,
-    rows_a: NDArray[np.int64],
-    points_a: Floats,
-    distances_b: Floats,
-    rows_b: NDArray[np.int64],
-    points_b: Floats,
-    distances: Floats,
-    rows: NDArray[np.int64],
-    points: Floats,
-) -> None:
-    a, b = 0, 0
-    for place in range(rows.shape[0]):
-        if a == rows_a.shape[0]:
-            from_a = False
-        elif b == rows_b.shape[0] or distances_a[a] > distances_b[b]:
-            from_a = True
-        else:
-            from_a = distances_a[a] == distances_b[b] and rows_a[a] <= rows_b[b]
-        if from_a:
-            distances[place], rows[place], points[place] = distances_a[a], rows_a[a], points_a[a]
-            a += 1
-        else:
-            distances[place], rows[place], points[place] = distances_b[b], rows_b[b], points_b[b]
-            b += 1
-
-
 @kernel(error_model="numpy")
 def two_sum(a: Any, b: Any) -> Any:
     """Return the rounded sum and its exact error (Knuth)."""
