@@ -1,15 +1,23 @@
 """Moments where digits are few: float32 rows within the bound that they state, and the triangular factor."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
-from sketchselect.errors import BadParameter
-from sketchselect.linalg.comoments import SINGLE_ROUNDING, centered_gram, single_gram, suits_single
+from sketchselect.errors import BadParameter, NotFinite
+from sketchselect.linalg.comoments import SINGLE_ROUNDING, block_gram, centered_gram
 from sketchselect.summaries import Moments, decode, encode
 
 from .moment_data import blocks, merged, some_rows
 
 # --- float32 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _products_of_few_columns(monkeypatch):
+    """Let few columns, of which float32 saves no time, be multiplied as many are."""
+    monkeypatch.setattr("sketchselect.linalg.comoments._FEW_COLUMNS", 1)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
@@ -20,7 +28,8 @@ def test_float32_products_are_as_good_as_float32_data(offset, scale):
     y = X[:, :1].astype(float) + scale * rng.standard_normal((6000, 1))
     w = 10.0 ** rng.uniform(-12, 3, 6000)
     for weights in (None, w):
-        total, mean, S, squares = single_gram(X, weights, 0, y)
+        total, mean, S, squares, rounding = block_gram(X, weights, 0, y)
+        assert rounding == SINGLE_ROUNDING * squares[:8].sum()
         Z = np.hstack([X, y]).astype(np.longdouble)
         v = np.ones(6000) if weights is None else w
         exact_mean = v @ Z / v.sum()
@@ -40,10 +49,10 @@ def test_float32_products_are_as_good_as_float32_data(offset, scale):
 def test_float32_with_a_huge_row_neither_overflows_nor_forgets_the_others():
     X = np.random.default_rng(4).standard_normal((3000, 5)).astype(np.float32)
     X[2500] = 3e38
-    _, _, S, _ = single_gram(X)
+    _, _, S, _, rounding = block_gram(X)
     exact = centered_gram(X.astype(float))[2]
     assert np.isfinite(S).all()
-    assert np.linalg.norm(S - exact, 2) <= SINGLE_ROUNDING * np.trace(exact)
+    assert np.linalg.norm(S - exact, 2) <= rounding == SINGLE_ROUNDING * np.trace(S)
 
 
 @pytest.mark.parametrize("kind", ["duplicates", "few values", "heavy tails", "one row of all the energy"])
@@ -55,7 +64,7 @@ def test_the_stated_bound_holds_for_what_rounds_worst(kind):
         "heavy tails": rng.standard_cauchy((4000, 20)),
         "one row of all the energy": np.where(np.arange(4000)[:, None] == 700, 1e6, rng.random((4000, 20))),
     }[kind].astype(np.float32)
-    assert suits_single(X)
+    assert block_gram(X)[4] > 0
     m = merged(blocks(Moments(), X, n_blocks=3))
     exact = merged(blocks(Moments(), X.astype(float), n_blocks=3))
     gap = np.linalg.norm(m.record.comoment - exact.record.comoment, 2)
@@ -67,7 +76,7 @@ def test_the_stated_bound_holds_for_what_rounds_worst(kind):
 def test_indicators_in_float32_stay_exactly_dependent():
     codes = np.random.default_rng(6).choice(4, 5000, p=[0.002, 0.1, 0.3, 0.598])
     X = np.hstack([np.eye(4)[codes], np.random.default_rng(7).standard_normal((5000, 3))]).astype(np.float32)
-    assert not suits_single(X)
+    assert block_gram(X)[4] == 0
     m = merged(blocks(Moments(), X))
     assert m.single_rounding == 0
     sd = np.sqrt(m.covariance().diagonal())
@@ -75,11 +84,69 @@ def test_indicators_in_float32_stay_exactly_dependent():
     assert abs(smallest) < 1e-13
 
 
-def test_integers_and_float64_are_summed_in_float64():
-    X = np.random.default_rng(5).integers(0, 200, (3000, 4))
-    for dtype in (np.uint8, np.int64, np.float64, np.float16):
-        expected = np.cov(X.astype(dtype).astype(float).T, ddof=0)
-        assert np.allclose(Moments().from_block(X.astype(dtype)).covariance(), expected, rtol=1e-12)
+def exact_scatter(X):
+    """Return the scatter of whole numbers, each entry rounded once."""
+    Z = X.astype(object)
+    n, sums = len(X), X.astype(np.int64).sum(axis=0).astype(object)
+    gram = np.dot(Z.T.astype(np.int64), Z.astype(np.int64)).astype(object)
+    return np.array([[float(Fraction(g, n)) for g in row] for row in n * gram - np.outer(sums, sums)])
+
+
+WHOLE = {
+    "images": lambda rng: rng.integers(0, 256, (2000, 9)) * (rng.random((2000, 9)) < 0.3),
+    "the largest": lambda rng: rng.permuted(np.full((1500, 4), 744) + 512 * (np.arange(1500)[:, None] % 2), axis=0),
+    "ends of the range": lambda rng: np.where(np.arange(1024)[:, None] % 256 == np.arange(5), 512, 256),
+    "rare": lambda rng: (rng.random((3000, 6)) < 0.002) * 200,
+    "constants beside": lambda rng: np.where(np.arange(6) % 2, 70_000, rng.integers(-9, 9, (700, 6))),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, np.float64])
+def test_products_of_whole_numbers_are_exact_in_any_type(name, dtype):
+    X = WHOLE[name](np.random.default_rng(5))
+    if dtype == np.uint8 and X.max() > 255:
+        X = X // 256
+    X = X.astype(dtype)
+    _, _, S, _, rounding = block_gram(X)
+    exact = exact_scatter(X)
+    assert rounding == 0
+    # Two roundings: the exact sum of products about a whole number, and what the mean differs from it.
+    size = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))
+    assert (np.abs(S - exact) <= 4 * np.finfo(float).eps * size).all()
+    assert (S[:, exact.diagonal() == 0] == 0).all()
+
+
+@pytest.mark.parametrize("change", ["too large", "weights", "a fraction", "two kinds"])
+def test_other_whole_numbers_are_multiplied_in_float64(change):
+    rng = np.random.default_rng(6)
+    X, w = rng.integers(0, 200, (3000, 4)).astype(np.float32), None
+    if change == "too large":
+        X[1000:1500, 2] = 1000
+    elif change == "a fraction":
+        X[2999, 3] = 0.5
+    elif change == "two kinds":
+        X[:, 1] = rng.standard_normal(3000)
+    else:
+        w = rng.random(3000)
+    S, expected = block_gram(X, w), centered_gram(X, w)
+    assert S[4] == 0
+    assert (S[2] == expected[2]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, np.float16])
+def test_any_type_of_numbers_has_its_covariance(dtype):
+    X = np.random.default_rng(5).integers(0, 200, (3000, 4)).astype(dtype)
+    expected = np.cov(X.astype(float).T, ddof=0)
+    assert np.allclose(Moments().from_block(X).covariance(), expected, rtol=1e-12)
+
+
+def test_values_that_are_not_finite_are_named():
+    X = np.random.default_rng(7).standard_normal((500, 70)).astype(np.float32)
+    for value in (np.nan, np.inf, -np.inf):
+        X[417, 33] = value
+        with pytest.raises(NotFinite, match=r"row 1417.*column 33"):
+            block_gram(X, start=1000)
 
 
 # --- triangular factor -----------------------------------------------------------------------------------------------

@@ -8,12 +8,15 @@ Source: TSQR, Demmel, Grigori, Hoemmen and Langou 2012; the mean-difference row 
 2.1, in factored form.
 
 Products of float32 numbers are twice as fast as those of float64. They are safe because only centred, scaled numbers
-are multiplied, for at most 2048 rows at a time, and the products are added up in float64.
+are multiplied, for at most 256 rows at a time, and the products are added up in float64.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from scipy.linalg.blas import ssyrk
 from scipy.sparse import csr_array
 
 from sketchselect._kernels import kernel
@@ -27,7 +30,7 @@ from sketchselect.linalg.centering import (
     check_squares,
 )
 from sketchselect.linalg.csr import add_transposed_times, by_column, scatter_rows, split_columns
-from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, pieces
+from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, is_csr, pieces
 
 
 def centered_gram(
@@ -358,109 +361,152 @@ def sparse_panel(
     return split.weight, mean, squares, panel
 
 
-# Bound of the error of float32 products in the spectral norm, as a share of the sum of the columns' scatter.
-SINGLE_ROUNDING = 2050 * 2.0**-24
+SINGLE_ROWS = 256
+"""Rows whose products are added up in float32; those of whole numbers up to 256 are exact, their sums at most 2^24."""
 
-_FEW = 128
+SINGLE_ROUNDING = (SINGLE_ROWS + 4) * 2.0**-24
+"""Bound of the error of products in float32, in the Frobenius norm, as a share of the sum of the columns' scatter."""
+
+_FEW_ROWS, _FEW_COLUMNS = 128, 64  # Below them float32 saves no time
+_GLANCE = 16  # Rows that mostly show that a column has other than whole numbers
+_LARGEST_WHOLE = 256  # Largest deviation of whole numbers
+_ALL_WHOLE = 2.0**24  # Above it all numbers of float32 are whole
+_WEIGHT_SPAN = 2.0**60  # Ratio of weights up to which the lightest row is far above the underflow of float32
+
+
+def block_gram(
+    block: Any, weights: Floats | None = None, start: int | Array = 0, targets: Floats | None = None
+) -> tuple[float, Floats, Floats, Floats, float]:
+    """Return `centered_gram` of a block, dense or CSR, and the bound of the error of its products in float32.
+
+    They are in float32 if all columns that vary have whole numbers, without weights and within 256 of their mean: such
+    products are exact, and the bound is 0. They are so too if the block is of float32 and none of these columns has
+    whole numbers alone: linear dependences of indicators and counts are exact, and have to stay so. All others are in
+    float64, and the bound is 0.
+    """
+    if is_csr(block):
+        return *sparse_gram(block, weights, start, targets), 0.0
+    scales = _single_scales(block, weights, start) if _may_be_single(block, weights) else None
+    if scales is None:
+        return *centered_gram(block, weights, start, targets), 0.0
+    return single_gram(block, scales, weights, start, targets)
+
+
+class SingleScales(NamedTuple):
+    """Centres and powers of two that make the numbers of a block fit for products in float32."""
+
+    centre: Floats  # shape (p,)
+    scale: Floats  # shape (p,): brings the largest deviation of a column to about 1
+    weight_scale: float
+    is_exact: bool  # Whether the products are
 
 
 @kernel(fastmath={"contract"})
-def _survey(block, weights, sums, low, high):  # type: ignore[no-untyped-def]
+def _survey(block, weights, sums, low, high, whole):  # type: ignore[no-untyped-def]
     for i in range(block.shape[0]):
         w = weights[i]
         for j in range(block.shape[1]):
-            x = block[i, j]
-            sums[j] += w * np.float64(x)
+            x = np.float64(block[i, j])
+            sums[j] += w * x
             low[j] = min(low[j], x)
             high[j] = max(high[j], x)
+            whole[j] &= x == np.rint(x)
 
 
 @kernel()
-def _add(total, part):  # type: ignore[no-untyped-def]
+def _add_lower(total, part):  # type: ignore[no-untyped-def]
     for i in range(part.shape[0]):
-        for j in range(part.shape[1]):
+        for j in range(i + 1):
             total[i, j] += np.float64(part[i, j])
 
 
 @kernel()
 def _unscale(total, back):  # type: ignore[no-untyped-def]
     for i in range(back.shape[0]):
-        for j in range(back.shape[0]):
+        for j in range(i + 1):
             total[i, j] *= back[i] * back[j]
+            total[j, i] = total[i, j]
 
 
-# Ratio of weights up to which the lightest row, where only it deviates, is far above the underflow of float32.
-_WEIGHT_SPAN = 2.0**60
-
-
-def suits_single(block: Array, weights: Floats | None = None) -> bool:
-    """Return whether products of a block may be computed in float32.
-
-    Not if a column consists of whole numbers (indicators, counts): their linear dependences are exact and have to stay
-    so. Nor if rows are few, where it saves no time, or their weights so unequal that products vanish.
-    """
-    if block.dtype != np.float32 or block.shape[0] < _FEW:
+def _may_be_single(block: Array, weights: Floats | None) -> bool:
+    """Return whether products may be in float32, by the type, the weights and the first rows."""
+    if block.shape[0] < _FEW_ROWS or block.shape[1] < _FEW_COLUMNS or block.dtype.kind not in "fiu":
         return False
     if weights is not None and weights.max() > _WEIGHT_SPAN * weights.min(where=weights > 0, initial=np.inf):
         return False
-    first = block[:_FEW]
-    return not bool((first == np.rint(first)).all(axis=0).any())
+    first = block[:_GLANCE]
+    return block.dtype == np.float32 or (weights is None and bool((first == np.rint(first)).all()))
+
+
+def _single_scales(block: Array, weights: Floats | None, start: int | Array) -> SingleScales | None:
+    """Return how to multiply in float32; None if products have to be in float64."""
+    n, p = block.shape
+    w = np.ones(n) if weights is None else weights
+    sums, low, high, whole = np.zeros(p), np.full(p, np.inf), np.full(p, -np.inf), np.ones(p, np.bool_)
+    _survey(block, w, sums, low, high, whole)
+    if not (np.abs(sums) < LARGEST).all():
+        # Raises the error that names row and column.
+        block_mean(block, weights, start)
+    weight = float(w.sum())
+    mean = sums / weight if weight > 0 else np.zeros(p)
+    varies = low < high
+    if block.dtype == np.float32:
+        whole &= np.maximum(-low, high) < _ALL_WHOLE
+    is_exact = weights is None and bool(whole[varies].all())
+    # Whole numbers less a whole number are whole; a constant less itself is zero.
+    centre = np.where(varies, np.rint(mean) if is_exact else mean, low)
+    largest = np.maximum(high - centre, centre - low)
+    if (largest > _LARGEST_WHOLE).any() if is_exact else block.dtype != np.float32 or whole[varies].any():
+        return None
+    exponents = np.frexp(np.where(largest > 0, largest, 1.0))[1]
+    heaviest = float(w.max(initial=0.0))
+    exponent = int(np.frexp(heaviest)[1]) // 2 if heaviest > 0 else 0
+    return SingleScales(centre, np.ldexp(1.0, -exponents), float(np.ldexp(1.0, -exponent)), is_exact)
 
 
 def single_gram(
-    block: Array, weights: Floats | None = None, start: int | Array = 0, targets: Floats | None = None
-) -> tuple[float, Floats, Floats, Floats]:
-    """Return `centered_gram` of a float32 block, with products of the block's columns computed in float32.
+    block: Array,
+    scales: SingleScales,
+    weights: Floats | None = None,
+    start: int | Array = 0,
+    targets: Floats | None = None,
+) -> tuple[float, Floats, Floats, Floats, float]:
+    """Return `block_gram` of a dense block, with products of its columns computed in float32.
 
     Means, variances and everything with a target are summed in float64. The error of a co-moment of two columns is at
-    most ``2048 u sqrt(S_ii S_jj)``, u = 6e-8; measured: 0.4 u for continuous data, about the rounding of the data to
-    float32, and up to 16 u for columns that are equal or have few distinct values. Columns are scaled by powers
-    of two, so that no magnitude over- or underflows.
+    most ``260 u sqrt(S_ii S_jj)``, u = 6e-8, and 0 for whole numbers. Columns are scaled by powers of two, so that no
+    magnitude over- or underflows.
 
-    Cost: n p^2 float32 multiply-adds and four sweeps; (p + q)^2 + p^2 / 2 + 2048 (1.5 p + q) numbers of 8 bytes.
+    Cost: n p^2 / 2 float32 multiply-adds, p^2 / 2 additions for 256 rows, and four sweeps; (p + q)^2 + p^2 / 2 + 256
+    (1.5 p + q) numbers of 8 bytes.
     Source: shifted sums, Chan, Golub and LeVeque 1983; blocked summation, Higham 2002, section 4.2.
     """
     n, p = block.shape
     w = np.ones(n) if weights is None else weights
-    weight, shift, scale, weight_scale = _pilot(block, w, start)
+    weight = float(w.sum())
     if targets is None:
         targets = np.empty((n, 0))
-    shift = np.concatenate([shift, block_mean(targets, weights, start, "target")[1]])
+    shift = np.concatenate([scales.centre, block_mean(targets, weights, start, "target")[1]])
+    scale = scales.scale * scales.weight_scale
     d = shift.shape[0]
     sums, squares = np.zeros(d), np.zeros(d)
     gram = np.zeros((d, d))
-    rows_buffer = np.empty((min(n, PIECE_ROWS), p), np.float32)
-    wide_buffer = np.empty((min(n, PIECE_ROWS), d - p))
-    product = np.empty((p, p), np.float32)
+    rows_buffer = np.empty((min(n, SINGLE_ROWS), p), np.float32)
+    wide_buffer = np.empty((min(n, SINGLE_ROWS), d - p))
+    product = np.zeros((p, p), np.float32)
     cross = np.zeros((d - p, p))
-    for a, b in pieces(block):
+    for a, b in pieces(block, SINGLE_ROWS):
         rows, wide = rows_buffer[: b - a], wide_buffer[: b - a]
         center_into(targets[a:b], shift[p:], w[a:b], wide, sums[p:], squares[p:])
         check_squares(squares[p:], targets, start, "target")
         gram[p:, p:] += wide.T @ wide
-        center_scaled(block[a:b], shift[:p], scale * weight_scale, w[a:b], wide, rows, sums[:p], squares[:p], cross)
+        center_scaled(block[a:b], shift[:p], scale, w[a:b], wide, rows, sums[:p], squares[:p], cross)
         check_squares(squares[:p], block, start)
-        np.matmul(rows.T, rows, out=product)
-        _add(gram, product)
-    back = 1.0 / (scale * weight_scale)
-    _unscale(gram, back)
+        # One triangle, into the memory of the last product: LAPACK's upper one is the lower one of rows in C order.
+        ssyrk(1.0, rows.T, c=product.T, overwrite_c=True)
+        _add_lower(gram, product)
+    _unscale(gram, 1.0 / scale)
     gram[p:, :p] = cross
     gram[:p, p:] = cross.T
-    return weight, *remove_residual(weight, shift, sums, gram, squares)
-
-
-def _pilot(block: Array, weights: Floats, start: int | Array) -> tuple[float, Floats, Floats, float]:
-    """Return weight, means, and the powers of two that scale deviations (by column) and weights to about 1."""
-    p = block.shape[1]
-    sums, low, high = np.zeros(p), np.full(p, np.inf, np.float32), np.full(p, -np.inf, np.float32)
-    _survey(block, weights, sums, low, high)
-    weight = float(weights.sum())
-    if not (np.abs(sums) < LARGEST).all():
-        # Raises the error that names row and column.
-        block_mean(block, weights, start)
-    mean = sums / weight if weight > 0 else np.zeros(p)
-    largest = np.maximum(high - mean, mean - low)
-    exponents = np.frexp(np.where(largest > 0, largest, 1.0))[1]
-    heaviest = float(weights.max(initial=0.0))
-    exponent = int(np.frexp(heaviest)[1]) // 2 if heaviest > 0 else 0
-    return weight, mean, np.ldexp(1.0, -exponents), float(np.ldexp(1.0, -exponent))
+    mean, gram, squares = remove_residual(weight, shift, sums, gram, squares)
+    return weight, mean, gram, squares, 0.0 if scales.is_exact else SINGLE_ROUNDING * float(squares[:p].sum())

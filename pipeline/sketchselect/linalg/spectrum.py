@@ -94,7 +94,7 @@ class Spectrum(Protocol):
 
     @property
     def single_rounding(self) -> float:
-        """Bound, in the spectral norm, of the error by products in float32."""
+        """Bound, in the Frobenius norm, of the error by products in float32."""
 
     @property
     def product_rounding(self) -> float:

@@ -35,6 +35,9 @@ Method = Literal["exact", "fast"]
 
 _EPS = float(np.finfo(np.float64).eps)
 
+_SINGLE_NOISE = 2.0**-23
+"""Share of the scatter below which a direction may be the rounding of products in float32; measured: 2e-8 at most."""
+
 
 @dataclass(frozen=True)
 class ColumnSubspace:
@@ -47,15 +50,31 @@ class ColumnSubspace:
     squares: Floats  # Squared singular values of the sketch, descending
     shrinkage: float  # Delta of the sketch; 0 if it is exact
     rounding: float  # Bound of the rounding of sums of squares of the whole matrix
-    # Bound of the rounding of a squared singular value by products in float32; see `single_rounding` of the summary
+    # Bound of the rounding of the squares by products in float32; see `single_rounding` of the summary
     single_rounding: float = 0.0
     # Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows
     angle: float | None = None
 
     @property
-    def is_exact(self) -> bool:
-        """Whether the directions are those of the rows themselves, to rounding, as the theorems require."""
-        return self.shrinkage == 0 and self.single_rounding == 0
+    def excess(self) -> float:
+        """Bound of the sum of the r_i over the least ``||E||_F^2`` of as many directions: 1 for exact directions.
+
+        That sum is in the theorems in place of ``||E||_F^2``, so it multiplies their factors. Products in float32 make
+        it ``1 + (p + 2 q) s / (||A||_F^2 - sum s_i^2 - q s)`` for q directions, s their `single_rounding`. Infinite
+        where nothing follows: always for a sketch that was shrunk.
+        """
+        if self.shrinkage > 0:
+            return math.inf
+        if self.single_rounding == 0:
+            return 1.0
+        p, q = self.vectors.shape
+        least = self.total - float(self.squares[:q].sum()) - q * self.single_rounding - self.rounding
+        return 1.0 + (p + 2 * q) * self.single_rounding / least if least > 0 else math.inf
+
+    def proven_factor(self, factor: float) -> float | None:
+        """Return what the factor of a theorem about exact directions is for these; None where it proves nothing."""
+        proven = factor * self.excess
+        return proven if math.isfinite(proven) else None
 
     @property
     def leverage(self) -> Floats:
@@ -100,7 +119,8 @@ def column_subspace(
     constant = constant_columns(summary)
     directions = varying_directions(summary.centered_directions, constant, float(scatter[~constant].sum()))
     top = float(directions.squares.max(initial=0.0))
-    rank = int(np.count_nonzero(directions.squares > scatter.size * _EPS * top))
+    noise = max(scatter.size * _EPS * top, _SINGLE_NOISE * float(scatter.sum()) if summary.product_rounding else 0.0)
+    rank = int(np.count_nonzero(directions.squares > noise))
     width = min(n_directions, rank)
     with one_blas_thread():
         if svd == "fast" and 0 < width < rank:

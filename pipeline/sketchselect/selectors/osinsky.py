@@ -185,7 +185,8 @@ def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indice
     rows = np.sqrt(directions.squares)[:, None] * directions.vectors
     rows[:, norms == 0] = 0.0
     top = float(directions.squares.max(initial=0.0))
-    rounding = p * _EPS * top + summary.single_rounding
+    unit = p * _EPS * top
+    rounding = unit + summary.single_rounding
     lost = np.maximum(norms - np.einsum("ij,ij->j", rows, rows), 0.0) if summary.shrinkage > 0 else np.zeros(p)
     chosen, order = np.zeros(p, dtype=np.bool_), np.zeros(0, dtype=np.int64)
     n_directions, bounds = 0, [float(norms.sum())]
@@ -215,7 +216,7 @@ def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indice
         bounds.append(prediction_error(rows, extra, varying))
     best = directions_left(summary, n_directions)
     bound = min(bounds)
-    known = best > rounding * p and not summary.accepts_missing
+    known = best > unit * p and not summary.accepts_missing
     return order, {
         "n_directions": n_directions,
         "error_bound": bound,
@@ -248,4 +249,5 @@ def directions_left(summary: Spectrum, n_components: int) -> float:
     """Return a lower bound of ``||A - A_r||_F^2`` of the rows about their mean; exact for an exact summary."""
     squares = summary.centered_directions.squares
     whole = summary.centered_squared_norm - float(squares[:n_components].sum()) - n_components * summary.shrinkage
-    return max(whole, float(squares[n_components:].sum()))
+    least = max(whole, float(squares[n_components:].sum())) - max(n_components, 1) * summary.single_rounding
+    return max(least, 0.0)

@@ -231,7 +231,7 @@ class HybridSelector(DrawnColumnSelector):
             "n_candidates": int(candidates.size),
             "n_iterations": steps,
             "n_added": n_added,
-            "proven_factor": factor if subspace.is_exact else None,
+            "proven_factor": subspace.proven_factor(factor),
         }
 
     def _proven_factor(self, c: int, k: int, n_iterations: int, added: bool) -> float:

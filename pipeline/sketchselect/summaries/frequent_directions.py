@@ -11,13 +11,13 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.linalg.centering import block_mean, centered_moments
-from sketchselect.linalg.comoments import centered_gram, mean_rounding, merge_means, sparse_gram
+from sketchselect.linalg.comoments import SINGLE_ROUNDING, block_gram, mean_rounding, merge_means
 from sketchselect.linalg.csr import PIECE_VALUES, densify
 from sketchselect.linalg.shrink import shrink, shrink_block, shrink_parts
 from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
@@ -79,7 +79,9 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
     loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
     `single_rounding`, mostly below a thousandth of the shrinkage, and the last line has 5/4 of the norm and ``size -
-    5/4 k``.
+    5/4 k``. The exact Gram matrix has such products too, those of whole numbers without any error (see
+    `linalg.comoments.block_gram`): its differences have a Frobenius norm of at most `single_rounding`, 2e-5 of the
+    squares about the mean.
 
     With a `half_life` or `decay`, the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight; A
     are then the rows times the roots of these weights, and A_c the same about their weighted mean. The shrinkage decays
@@ -236,9 +238,8 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         n, p = block.shape
         end, weights = self._row_weights(start, n, weights)
         if self.keeps_gram(p):
-            exact = sparse_gram if is_csr(block) else centered_gram
-            weight, mean, gram, squares = exact(block, weights, start)
-            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram, end=end)
+            weight, mean, gram, squares, rounding = block_gram(block, weights, start)
+            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram, rounding, end)
         if is_csr(block):
             if n > 2 * self.size:
                 sketch, delta, weight, mean, squares = shrink_sparse(block, self.size, weights, start)
@@ -335,11 +336,13 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     @property
     def single_rounding(self) -> float:
-        """Bound of what the sketch gains in all directions of A'A together, by products in float32; 0 without them."""
+        """Bound of the error by products in float32: its Frobenius norm, in a sketch the trace of what it gains."""
         return self.record.single_rounding
 
-    product_rounding: ClassVar[float] = 0.0
-    """Relative rounding of the products in `centered_gram`: that of float64."""
+    @property
+    def product_rounding(self) -> float:
+        """Relative rounding of the products in `centered_gram`: that of float32, or 0 for float64."""
+        return SINGLE_ROUNDING if self.is_exact and self.single_rounding > 0 else 0.0
 
     @property
     def centered_gram(self) -> Floats | None:

@@ -251,10 +251,8 @@ class Comoment(Form):
         return MomentsRecord(0, q, 0.0, 0.0, np.zeros(p + q), np.zeros((p + q, p + q)))
 
     def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
-        """Return the record of a block, dense or CSR; products of dense float32 columns are computed in float32."""
-        single = not is_csr(block) and comoments.suits_single(block, weights)
-        gram = comoments.sparse_gram if is_csr(block) else comoments.single_gram if single else comoments.centered_gram
-        weight, mean, comoment, squares = gram(block, weights, start, targets)
+        """Return the record of a block, dense or CSR; some products of dense columns are computed in float32."""
+        weight, mean, comoment, squares, single = comoments.block_gram(block, weights, start, targets)
         return MomentsRecord(
             block.shape[0],
             targets.shape[1],

@@ -384,7 +384,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
 
     @property
     def single_rounding(self) -> float:
-        """Bound, in the spectral norm, of the error of the scatter from products in float32; 0 for other data."""
+        """Bound, in the Frobenius norm, of the error of the scatter from products in float32; 0 for other data."""
         return SINGLE_ROUNDING * self.record.single_scatter
 
     # --- as a `Spectrum` ---------------------------------------------------------------------------------------

@@ -461,10 +461,10 @@ def predict_columns(summary: Spectrum, columns: NDArray[np.integer], rounding: f
     With B the sketch about the mean, N the other columns, ``Z = B_J' (B_J B_J' + ridge I)^-1`` and ``X_N = Z B_N``, any
     Z has ``||A - A_J X||_F^2 = ||B_N - B_J X_N||_F^2 + tr(M' E M)``, M = I - S_J X (S_J the columns J of the identity)
     and E = A'A - B'B. The p - r positive eigenvalues mu_i of MM' are ``1 + s_i^2``, s_i the singular values of X_N, and
-    1; those of E are between 0 and Delta (but for `single_rounding`) and sum to ``||A||^2 - ||B||^2``. So the last term
-    is at most the largest ``sum w_i mu_i`` of such w; or, by the triangle inequality and the squared norms that single
-    columns lost, ``(sqrt(tr E_NN) + sqrt(tr X_N' E_JJ X_N))^2``. No matrix of p x p entries is formed: all follows from
-    BB', which is diagonal, B_J and Z.
+    1; those of E are between 0 and Delta and sum to ``||A||^2 - ||B||^2`` (but for `single_rounding`, whose part is at
+    most its product with the norm of the mu_i). So the last term is at most the largest ``sum w_i mu_i`` of such w; or,
+    by the triangle inequality and the squared norms that single columns lost, ``(sqrt(tr E_NN) + sqrt(tr X_N' E_JJ
+    X_N))^2``. No matrix of p x p entries is formed: all follows from BB', which is diagonal, B_J and Z.
 
     `summary`: Of rows without missing values.
     `columns` of shape (r,): Different column indices.
@@ -505,7 +505,7 @@ def predict_columns(summary: Spectrum, columns: NDArray[np.integer], rounding: f
             more = np.maximum(np.linalg.eigvalsh(spread)[::-1], 0.0)[: p - r] + error
             mu, n_ones = 1.0 + more, p - r - more.size
             noise = rounding / scatter * math.sqrt(float(mu @ mu) + n_ones) + 4.0 * unit
-            unseen = single * (float(mu.sum()) + n_ones)
+            unseen = single * math.sqrt(float(mu @ mu) + n_ones)
             if delta > 0:
                 apart = math.sqrt(float(lost.sum()) - lost_chosen + single)
                 apart += math.sqrt(_filled(more, 0, delta + single, lost_chosen + single))
