@@ -297,6 +297,8 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     def details(self) -> Iterator[str]:
         """Yield the shrinkage and the squared norm."""
         shrinkage = "exact" if self.is_exact else f"shrinkage {self.shrinkage:.6g}"
+        if self.single_rounding > 0:
+            shrinkage += f" up to products in float32 ({self.single_rounding:.2g})"
         yield f"{shrinkage}, squared norm {self.squared_norm:.6g} ({self.centered_squared_norm:.6g} about the mean)"
 
     # --- answers -----------------------------------------------------------------------------------------------
