@@ -77,8 +77,13 @@ def near_columns(tail: Floats, vectors: Floats, extra: Floats, alive: NDArray[np
     return np.array(order, dtype=np.int64), float(np.einsum("ij,ij->", tail, tail) + spread.sum())
 
 
-def prediction_error(rows: Floats, extra: Floats, support: Indices) -> float:
-    """Return the least squared error of predicting all columns of ``[rows; diag(sqrt(extra))]`` from some of them."""
+def prediction_error(rows: Floats, extra: Floats, support: Indices, single: float = 0.0) -> float:
+    """Return the least squared error of predicting all columns of ``[rows; diag(sqrt(extra))]`` from some of them.
+
+    `single`: Frobenius norm of an error E of the Gram matrix, which adds ``tr(M' E M)`` at most, M = I - S_J X the
+    prediction: ``||MM'||_F <= sqrt(p - r) + ||X_N||_F^2`` with N the other columns, as MM' has the eigenvalues 1 + s^2,
+    s the singular values of X_N, beside ones.
+    """
     total = float(np.einsum("ij,ij->", rows, rows)) + float(extra.sum())
     chosen = rows[:, support]
     products = chosen.T @ rows
@@ -88,7 +93,12 @@ def prediction_error(rows: Floats, extra: Floats, support: Indices) -> float:
     except np.linalg.LinAlgError:
         return total
     explained = solve_triangular(factor, products, lower=True, check_finite=False)
-    return max(total - float(np.einsum("ij,ij->", explained, explained)), 0.0)
+    error = max(total - float(np.einsum("ij,ij->", explained, explained)), 0.0)
+    if single > 0:
+        coefs = solve_triangular(factor, explained, lower=True, trans="T", check_finite=False)
+        coefs[:, support] = 0.0
+        error += single * (float(np.sqrt(extra.size - support.size)) + float(np.einsum("ij,ij->", coefs, coefs)))
+    return error
 
 
 class OsinskySelector(DirectionsSelector):
@@ -185,8 +195,7 @@ def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indice
     rows = np.sqrt(directions.squares)[:, None] * directions.vectors
     rows[:, norms == 0] = 0.0
     top = float(directions.squares.max(initial=0.0))
-    unit = p * _EPS * top
-    rounding = unit + summary.single_rounding
+    rounding, single = p * _EPS * top, summary.single_rounding
     lost = np.maximum(norms - np.einsum("ij,ij->j", rows, rows), 0.0) if summary.shrinkage > 0 else np.zeros(p)
     chosen, order = np.zeros(p, dtype=np.bool_), np.zeros(0, dtype=np.int64)
     n_directions, bounds = 0, [float(norms.sum())]
@@ -202,7 +211,8 @@ def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indice
             break
         if not order.size:
             n_directions = r
-            bounds.append(error)
+            if single == 0:  # Products in float32 are in the bound of the prediction, below.
+                bounds.append(error)
         order = np.append(order, more)
         chosen[more] = True
         if order.size < n_select:
@@ -213,10 +223,12 @@ def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indice
     varying = np.sort(order[norms[order] > 0])
     if varying.size:
         extra = _smaller_extra(summary, lost, rounding, varying.size, np.ones(p))
-        bounds.append(prediction_error(rows, extra, varying))
+        # What products in float32 added to a sketch is in the columns' part of what it lost, n_columns + 1 times.
+        times = varying.size + 1 if summary.shrinkage > 0 else 1
+        bounds.append(prediction_error(rows, extra, varying, times * single))
     best = directions_left(summary, n_directions)
     bound = min(bounds)
-    known = best > unit * p and not summary.accepts_missing
+    known = best > rounding * p and not summary.accepts_missing
     return order, {
         "n_directions": n_directions,
         "error_bound": bound,
