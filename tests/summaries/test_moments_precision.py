@@ -114,6 +114,7 @@ def test_products_of_whole_numbers_are_exact_in_any_type(name, dtype):
     # Two roundings: the exact sum of products about a whole number, and what the mean differs from it.
     size = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))
     assert (np.abs(S - exact) <= 4 * np.finfo(float).eps * size).all()
+    assert (S == S.T).all()
     assert (S[:, exact.diagonal() == 0] == 0).all()
 
 

@@ -83,7 +83,7 @@ def remove_residual(
     """Return mean, scatter and its diagonal about the mean, from sums about `shift`; changes `gram` in place."""
     mean, residual, squares = centered_moments(weight, shift, sums, squares)
     for a in range(0, residual.shape[0], 256):
-        gram[a : a + 256] -= np.outer(weight * residual[a : a + 256], residual)
+        gram[a : a + 256] -= weight * np.outer(residual[a : a + 256], residual)  # symmetric to the last bit
     np.fill_diagonal(gram, squares)
     return mean, gram, squares
 
