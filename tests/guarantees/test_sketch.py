@@ -121,6 +121,22 @@ def test_a_gram_matrix_of_products_in_float32_is_within_its_rounding(seeds):
 
 
 @each_instance
+def test_directions_of_few_float32_rows_are_within_their_rounding(seeds):
+    """Low ranks, and few rows for their columns, whose factor would divide rounding by pivots that are rounding."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        n, p, rank = int(rng.integers(128, 260)), int(rng.integers(300, 600)), int(rng.integers(1, 4))
+        X = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, p)) * 10.0 ** rng.choice([0.0, 3.0], p)
+        X = X.astype(np.float32)
+        kind = sks.FrequentDirections(60)
+        sketch = merged(rng, kind, X) if seed % 2 else kind.from_block(X)
+        A = X.astype(float) - X.astype(float).mean(axis=0)
+        squares, vectors = sketch.centered_directions.squares, sketch.centered_directions.vectors
+        rounding = 1e-12 * p * float((A**2).sum())
+        assert np.linalg.norm(A.T @ A - (vectors.T * squares) @ vectors) <= sketch.single_rounding + rounding
+
+
+@each_instance
 def test_a_sketch_of_batches_loses_at_most_its_shrinkage_whatever_the_batches(seeds):
     lossy = 0
     for seed in seeds:

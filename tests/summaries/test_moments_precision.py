@@ -73,6 +73,17 @@ def test_the_stated_bound_holds_for_what_rounds_worst(kind):
     assert decode(encode(m)).single_rounding == m.single_rounding
 
 
+def test_a_row_of_weight_zero_sets_no_scale():
+    rng = np.random.default_rng(8)
+    X, w = (rng.standard_normal((400, 1)) + 0.1 * rng.standard_normal((400, 9))).astype(np.float32), np.ones(400)
+    X[:, 4] = 0.1
+    X[7], w[7] = 1e30, 0.0
+    _, _, S, _, rounding = block_gram(X, w)
+    exact = centered_gram(X.astype(float), w)[2]
+    assert 0 < np.linalg.norm(S - exact) <= rounding
+    assert (S[4] == 0).all()
+
+
 def test_indicators_in_float32_stay_exactly_dependent():
     codes = np.random.default_rng(6).choice(4, 5000, p=[0.002, 0.1, 0.3, 0.598])
     X = np.hstack([np.eye(4)[codes], np.random.default_rng(7).standard_normal((5000, 3))]).astype(np.float32)

@@ -30,6 +30,7 @@ from sketchselect.linalg.centering import (
     check_squares,
 )
 from sketchselect.linalg.csr import add_transposed_times, by_column, scatter_rows, split_columns
+from sketchselect.linalg.spectrum import FEW_ROWS
 from sketchselect.linalg.validation import LARGEST, PIECE_ROWS, Array, Floats, is_csr, pieces
 
 
@@ -408,9 +409,10 @@ def _survey(block, weights, sums, low, high, whole):  # type: ignore[no-untyped-
         for j in range(block.shape[1]):
             x = np.float64(block[i, j])
             sums[j] += w * x
-            low[j] = min(low[j], x)
-            high[j] = max(high[j], x)
-            whole[j] &= x == np.rint(x)
+            if w > 0:
+                low[j] = min(low[j], x)
+                high[j] = max(high[j], x)
+                whole[j] &= x == np.rint(x)
 
 
 @kernel()
@@ -430,12 +432,15 @@ def _unscale(total, back):  # type: ignore[no-untyped-def]
 
 def _may_be_single(block: Array, weights: Floats | None) -> bool:
     """Return whether products may be in float32, by the type, the weights and the first rows."""
-    if block.shape[0] < _FEW_ROWS or block.shape[1] < _FEW_COLUMNS or block.dtype.kind not in "fiu":
+    n, p = block.shape
+    # Of few rows the factor is computed, in which the rounding of a product would be divided by a pivot that is noise.
+    if n < _FEW_ROWS or p < _FEW_COLUMNS or n * FEW_ROWS <= p or block.dtype.kind not in "fiu":
         return False
     if weights is not None and weights.max() > _WEIGHT_SPAN * weights.min(where=weights > 0, initial=np.inf):
         return False
     first = block[:_GLANCE]
-    return block.dtype == np.float32 or (weights is None and bool((first == np.rint(first)).all()))
+    fits = (first == np.rint(first)) | (first == first[0])
+    return block.dtype == np.float32 or (weights is None and bool(fits.all()))
 
 
 def _single_scales(block: Array, weights: Floats | None, start: int | Array) -> SingleScales | None:
@@ -454,7 +459,7 @@ def _single_scales(block: Array, weights: Floats | None, start: int | Array) -> 
         whole &= np.maximum(-low, high) < _ALL_WHOLE
     is_exact = weights is None and bool(whole[varies].all())
     # Whole numbers less a whole number are whole; a constant less itself is zero.
-    centre = np.where(varies, np.rint(mean) if is_exact else mean, low)
+    centre = np.where(low == high, low, np.rint(mean) if is_exact else mean)
     largest = np.maximum(high - centre, centre - low)
     if (largest > _LARGEST_WHOLE).any() if is_exact else block.dtype != np.float32 or whole[varies].any():
         return None

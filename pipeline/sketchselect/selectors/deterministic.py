@@ -269,5 +269,5 @@ class DeterministicSelector(ColumnSelector):
             squares = top_up(run.squares, by_leverage(subspace), n_select, costs, float(costs.sum()))
             diagnostics = {"algorithm": 4, "partition_objective": sums.objective}
             factor = 1.0 + 4.0 / float(1.0 - np.sqrt(k / run.n_iterations)) ** 2
-        diagnostics["proven_factor"] = subspace.proven_factor(factor)
+        diagnostics["proven_factor"] = subspace.proven_factor(factor, n_clusters)
         return squares, diagnostics | {"n_iterations": run.n_iterations, "n_added": n_select - run.n_columns}

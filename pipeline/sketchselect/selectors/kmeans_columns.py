@@ -35,8 +35,8 @@ Method = Literal["exact", "fast"]
 
 _EPS = float(np.finfo(np.float64).eps)
 
-_SINGLE_NOISE = 2.0**-23
-"""Share of the scatter below which a direction may be the rounding of products in float32; measured: 2e-8 at most."""
+_SINGLE_NOISE = 1 / 128
+"""Share of `single_rounding` below which a direction is taken for the rounding of products in float32."""
 
 
 @dataclass(frozen=True)
@@ -55,26 +55,21 @@ class ColumnSubspace:
     # Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows
     angle: float | None = None
 
-    @property
-    def excess(self) -> float:
-        """Bound of the sum of the r_i over the least ``||E||_F^2`` of as many directions: 1 for exact directions.
+    def proven_factor(self, factor: float, n_clusters: int) -> float | None:
+        """Return what the factor of a theorem about exact directions is for these; None where nothing is proved.
 
-        That sum is in the theorems in place of ``||E||_F^2``, so it multiplies their factors. Products in float32 make
-        it ``1 + (p + 2 q) s / (||A||_F^2 - sum s_i^2 - q s)`` for q directions, s their `single_rounding`. Infinite
-        where nothing follows: always for a sketch that was shrunk.
+        The theorems have ``||A - A_k||_F^2``, which is at most the optimum, for ``||E||_F^2`` and for the sum of the
+        r_i. With products in float32, s their `single_rounding`, that sum is at most ``D = ||A||_F^2 - sum s_i^2`` of k
+        directions, with (p + k) s for the rounding of columns and of directions left out, and sqrt(p) s for eigenvalues
+        that became negative; ``||A - A_k||_F^2`` is at least D - k s. The quotient multiplies the factors.
         """
         if self.shrinkage > 0:
-            return math.inf
+            return None
         if self.single_rounding == 0:
-            return 1.0
-        p, q = self.vectors.shape
-        least = self.total - float(self.squares[:q].sum()) - q * self.single_rounding - self.rounding
-        return 1.0 + (p + 2 * q) * self.single_rounding / least if least > 0 else math.inf
-
-    def proven_factor(self, factor: float) -> float | None:
-        """Return what the factor of a theorem about exact directions is for these; None where it proves nothing."""
-        proven = factor * self.excess
-        return proven if math.isfinite(proven) else None
+            return factor
+        p, single = self.vectors.shape[0], self.single_rounding
+        least = self.total - float(self.squares[:n_clusters].sum()) - n_clusters * single - self.rounding
+        return factor * (1.0 + (p + math.sqrt(p) + 2 * n_clusters) * single / least) if least > 0 else None
 
     @property
     def leverage(self) -> Floats:
@@ -119,7 +114,7 @@ def column_subspace(
     constant = constant_columns(summary)
     directions = varying_directions(summary.centered_directions, constant, float(scatter[~constant].sum()))
     top = float(directions.squares.max(initial=0.0))
-    noise = max(scatter.size * _EPS * top, _SINGLE_NOISE * float(scatter.sum()) if summary.product_rounding else 0.0)
+    noise = max(scatter.size * _EPS * top, _SINGLE_NOISE * summary.single_rounding if summary.is_exact else 0.0)
     rank = int(np.count_nonzero(directions.squares > noise))
     width = min(n_directions, rank)
     with one_blas_thread():

@@ -231,7 +231,7 @@ class HybridSelector(DrawnColumnSelector):
             "n_candidates": int(candidates.size),
             "n_iterations": steps,
             "n_added": n_added,
-            "proven_factor": subspace.proven_factor(factor),
+            "proven_factor": subspace.proven_factor(factor, n_clusters),
         }
 
     def _proven_factor(self, c: int, k: int, n_iterations: int, added: bool) -> float:

@@ -388,12 +388,16 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         """||A||_F^2; exact."""
         return float(self.column_squared_norms.sum())
 
+    def _gram_rank(self, n_means: int) -> int | None:
+        """Return the bound of the rank by the number of rows; None where the rounding in float32 is of any rank."""
+        return self.n_rows + n_means if self.single_rounding == 0 else None
+
     @cached_property
     def centered_directions(self) -> Directions:
         """Squared singular values and right singular vectors of B_c, descending."""
         with one_blas_thread():
             if self.is_exact:
-                return symmetric_directions(self.record.gram, self.n_rows)
+                return symmetric_directions(self.record.gram, self._gram_rank(0))
             return row_directions(self.centered_sketch)
 
     @cached_property
@@ -402,7 +406,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         with one_blas_thread():
             if self.is_exact:
                 gram = self.record.gram + np.outer(self.weight * self.mean, self.mean)
-                return symmetric_directions(gram, self.n_rows + 1)
+                return symmetric_directions(gram, self._gram_rank(1))
             return row_directions(self._stacked(), in_place=True)
 
 
