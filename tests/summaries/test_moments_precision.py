@@ -1,5 +1,6 @@
 """Moments where digits are few: float32 rows within the bound that they state, and the triangular factor."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from sketchselect.errors import BadParameter, NotFinite
 from sketchselect.linalg.comoments import SINGLE_ROUNDING, block_gram, centered_gram
 from sketchselect.summaries import Moments, decode, encode
+from sketchselect.summaries.base import Context
 
 from .moment_data import blocks, merged, some_rows
 
@@ -71,6 +73,19 @@ def test_the_stated_bound_holds_for_what_rounds_worst(kind):
     assert 0 < gap <= m.single_rounding
     assert exact.single_rounding == 0
     assert decode(encode(m)).single_rounding == m.single_rounding
+
+
+def test_files_state_the_rounding_of_the_version_that_wrote_them():
+    X = np.random.default_rng(9).standard_normal((900, 4)).astype(np.float32)
+    m = Moments().from_block(X)
+    scatter = m.centered_squared_norm
+    assert decode(encode(m)).single_rounding == m.single_rounding == pytest.approx(260 * 2.0**-24 * scatter)
+    # Products were summed over 2048 rows once, and the record had the scatter of their columns.
+    older = decode(encode(m._with(replace(m.record, single_scatter=scatter), Context())))
+    assert older.single_rounding == pytest.approx(2050 * 2.0**-24 * scatter)
+    assert older.product_rounding == pytest.approx(2050 * 2.0**-24)
+    both = older.merge(m)
+    assert both.single_rounding == pytest.approx(2310 * 2.0**-24 * scatter)
 
 
 def test_a_row_of_weight_zero_sets_no_scale():

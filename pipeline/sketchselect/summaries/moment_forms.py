@@ -163,6 +163,10 @@ def merge_pairs(left: PairMoments, right: PairMoments) -> PairMoments:
     return PairMoments(np.where(some, weight, 0.0), np.where(some, mean, 0.0), np.where(some, scatter, 0.0))
 
 
+SINGLE_UNIT = 2050 * 2.0**-24
+"""Error of products in float32, as a share of the scatter, where 2048 rows are added up: as earlier versions did."""
+
+
 @dataclass(frozen=True)
 class MomentsRecord:
     """State of `Moments`; the last `n_targets` columns of mean and co-moment are the targets."""
@@ -181,7 +185,7 @@ class MomentsRecord:
     pair_mean: Floats | None = None
     shift: Floats | None = None  # shape (n_features,): Subtracted from the columns before products are formed
     end: int | None = None  # Global index after the last row, at which decaying weights are valid
-    # Sum of squares, about the means of their blocks, of the columns whose products were computed in float32
+    # Bound of the error of products in float32, in the unit of files: what 2048 rows at a time add to that of a scatter
     single_scatter: float = 0.0
     n_weightless: int | None = None  # Rows of weight 0, which `n_rows` counts; None where there are none
 
@@ -252,7 +256,7 @@ class Comoment(Form):
 
     def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block, dense or CSR; some products of dense columns are computed in float32."""
-        weight, mean, comoment, squares, single = comoments.block_gram(block, weights, start, targets)
+        weight, mean, comoment, _, rounding = comoments.block_gram(block, weights, start, targets)
         return MomentsRecord(
             block.shape[0],
             targets.shape[1],
@@ -260,7 +264,7 @@ class Comoment(Form):
             squared_weight(block, weights),
             mean,
             comoment,
-            single_scatter=float(squares[: block.shape[1]].sum()) if single else 0.0,
+            single_scatter=rounding / SINGLE_UNIT,
         )
 
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:

@@ -17,6 +17,7 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Array, Floats, as_labels, as_targets
 from sketchselect.summaries.base import DecayingSummary, Label, Summary, as_classes, register
 from sketchselect.summaries.moment_forms import (
+    SINGLE_UNIT,
     Factor,
     Form,
     MomentsRecord,
@@ -385,7 +386,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     @property
     def single_rounding(self) -> float:
         """Bound, in the Frobenius norm, of the error of the scatter from products in float32; 0 for other data."""
-        return SINGLE_ROUNDING * self.record.single_scatter
+        return SINGLE_UNIT * self.record.single_scatter
 
     # --- as a `Spectrum` ---------------------------------------------------------------------------------------
 
@@ -396,7 +397,10 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     @property
     def product_rounding(self) -> float:
         """Relative rounding of the products: that of float32, or 0 for float64."""
-        return SINGLE_ROUNDING if self.single_rounding > 0 else 0.0
+        if self.single_rounding == 0:
+            return 0.0
+        # Files of earlier versions may state more.
+        return max(SINGLE_ROUNDING, self.single_rounding / self.centered_squared_norm)
 
     @property
     def directions(self) -> Directions:
