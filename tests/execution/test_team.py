@@ -1,5 +1,6 @@
 """Threads that work along with the caller's, round by round."""
 
+import math
 import os
 import subprocess
 import sys
@@ -46,10 +47,33 @@ def test_a_round_ends_with_its_slowest_thread(team, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no processors to choose from")
-def test_threads_may_run_on_every_processor(team):
+def test_threads_have_a_processor_each_at_first_and_every_processor_later(team):
     allowed, seen = os.sched_getaffinity(0), []
+    team._settled = math.inf
+    team.run(lambda: seen.append(tuple(os.sched_getaffinity(0))))
+    assert os.sched_getaffinity(0) == allowed
+    if team._threads:
+        assert {len(processors) for processors in seen} == {1}
+        assert len(set(seen)) == min(len(seen), len(allowed))
+    team._settled = 0.0
+    seen.clear()
     team.run(lambda: seen.append(os.sched_getaffinity(0)))
     assert all(processors == allowed for processors in seen)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no processors to choose from")
+def test_an_interrupted_round_gives_the_caller_its_processors_back(team):
+    allowed = os.sched_getaffinity(0)
+    team._settled = math.inf
+
+    def work():
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        team.run(work)
+    team.wait()
+    assert os.sched_getaffinity(0) == allowed
 
 
 def test_a_thread_that_cannot_start_ends_those_before_it(monkeypatch):

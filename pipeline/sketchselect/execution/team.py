@@ -7,9 +7,10 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 POLL_SECONDS = 2e-5  # Between two looks of one thread; longer where more threads look
+SETTLED_SECONDS = 0.05  # Until the system no longer puts two threads on one processor
 MOST_POLLING = 0.02  # Seconds until a thread that waits sleeps
 LOOK_SECONDS = 0.5  # Between two looks of one that sleeps: Ctrl-C may come between a change and its notice
 
@@ -18,8 +19,9 @@ class Team:
     """Threads that call a function along with the caller's thread, round by round, until `close`.
 
     Linux wakes a thread on the processor of the thread that ended its sleep, on virtual machines above all, and the two
-    share it for milliseconds while another is idle: all of a short round. So each begins on a processor of its own, and
-    between rounds looks for work, as the caller looks for the end, again and again: threads woken by a clock stay.
+    share it for milliseconds while another is idle: all of a short round. So at first each is bound to a processor of
+    its own, the caller's thread during rounds alone, and between rounds looks for work, as the caller looks for the
+    end, again and again: threads woken by a clock stay.
     """
 
     def __init__(self, n_helpers: int) -> None:
@@ -27,8 +29,7 @@ class Team:
         self._round = self._n_busy = 0
         self._work: Callable[[], None] | None = None
         self._threads: list[threading.Thread] = []
-        if n_helpers:
-            _move_to_processor(0)
+        self._first, self._settled = threading.get_native_id(), time.monotonic() + SETTLED_SECONDS
         try:
             for place in range(1, n_helpers + 1):
                 thread = threading.Thread(target=self._help, args=(place,), name=f"sketchselect_{place}")
@@ -40,9 +41,11 @@ class Team:
 
     def run(self, work: Callable[[], None]) -> None:
         """Call a function, which must not raise, in all threads at once, and return when all are done."""
-        self._begin(work)
-        work()
-        self.wait()
+        unsettled = self._threads and time.monotonic() < self._settled
+        with _on_processor(self._first) if unsettled else contextlib.nullcontext():
+            self._begin(work)
+            work()
+            self.wait()
 
     def wait(self) -> None:
         """Return when all other threads are done."""
@@ -60,15 +63,18 @@ class Team:
             self._changed.notify_all()
 
     def _help(self, place: int) -> None:
-        _move_to_processor(place)
-        for before in itertools.count():
-            self._wait_until(lambda before=before: self._round > before or _python_ends())  # type: ignore[misc]
-            if self._round == before or self._work is None:
-                return
-            self._work()
-            with self._changed:
-                self._n_busy -= 1
-                self._changed.notify_all()
+        with contextlib.ExitStack() as bound:
+            bound.enter_context(_on_processor(self._first + place))
+            for before in itertools.count():
+                self._wait_until(lambda before=before: self._round > before or _python_ends())  # type: ignore[misc]
+                if self._round == before or self._work is None:
+                    return
+                if time.monotonic() > self._settled:
+                    bound.close()
+                self._work()
+                with self._changed:
+                    self._n_busy -= 1
+                    self._changed.notify_all()
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
         end = time.monotonic() + MOST_POLLING
@@ -83,13 +89,16 @@ def _python_ends() -> bool:
     return not threading.main_thread().is_alive()
 
 
-def _move_to_processor(place: int) -> None:
-    """Move this thread to a processor, one for each place, from which the system may move it on."""
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    allowed = os.sched_getaffinity(0)
-    with contextlib.suppress(OSError):
-        try:
-            os.sched_setaffinity(0, {sorted(allowed)[(os.getpid() + place) % len(allowed)]})
-        finally:
-            os.sched_setaffinity(0, allowed)
+@contextlib.contextmanager
+def _on_processor(place: int) -> Iterator[None]:
+    """Bind this thread to one of its processors, where the system lets it."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+    try:
+        if allowed:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, {sorted(allowed)[place % len(allowed)]})
+        yield
+    finally:
+        if allowed:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, allowed)
