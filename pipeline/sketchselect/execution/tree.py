@@ -142,7 +142,10 @@ class MergeTree:
 
 @lru_cache(maxsize=4)
 def families(tree: MergeTree) -> tuple[list[Node], dict[Node, list[Node]], dict[Node, Node]]:
-    """Return all nodes, children before parents, the children of each, and the parent of each but the root."""
+    """Return all nodes, children before parents, the children of each, and the parent of each but the root.
+
+    They are shared by all that ask for the same tree, and must not be changed.
+    """
     nodes = list(tree.post_order())
     below = {node: tree.children(node) for node in nodes}
     return nodes, below, {child: node for node in nodes for child in below[node]}

@@ -84,7 +84,9 @@ def remove_residual(
     """Return mean, scatter and its diagonal about the mean, from sums about `shift`; changes `gram` in place."""
     mean, residual, squares = centered_moments(weight, shift, sums, squares)
     for a in range(0, residual.shape[0], 256):
-        gram[a : a + 256] -= weight * np.outer(residual[a : a + 256], residual)  # symmetric to the last bit
+        part = np.outer(residual[a : a + 256], residual)
+        part *= weight  # afterwards, so that the matrix is symmetric to the last bit
+        gram[a : a + 256] -= part
     np.fill_diagonal(gram, squares)
     return mean, gram, squares
 
@@ -380,10 +382,11 @@ def block_gram(
 ) -> tuple[float, Floats, Floats, Floats, float]:
     """Return `centered_gram` of a block, dense or CSR, and the bound of the error of its products in float32.
 
-    They are in float32 if all columns that vary have whole numbers, without weights and within 256 of their mean: such
-    products are exact, and the bound is 0. They are so too if the block is of float32 and none of these columns has
-    whole numbers alone: linear dependences of indicators and counts are exact, and have to stay so. All others are in
-    float64, and the bound is 0.
+    They are in float32 if every column that varies consists of whole numbers within 256 of its mean, without weights:
+    such products are exact, and the bound is 0. They are so too if the block is of float32 and no column that varies
+    consists of whole numbers: linear dependences of indicators and counts are exact, and have to stay so. All others
+    are in float64, and the bound is 0; so are those of fewer than 128 rows or 64 columns, which float32 does not make
+    faster, of at least four times as many columns as rows, and of weights that span more than 2^60.
     """
     if is_csr(block):
         return *sparse_gram(block, weights, start, targets), 0.0
@@ -438,9 +441,10 @@ def _may_be_single(block: Array, weights: Floats | None) -> bool:
         return False
     if weights is not None and weights.max() > _WEIGHT_SPAN * weights.min(where=weights > 0, initial=np.inf):
         return False
+    if block.dtype == np.float32 or weights is not None:
+        return block.dtype == np.float32
     first = block[:_GLANCE]
-    fits = (first == np.rint(first)) | (first == first[0])
-    return block.dtype == np.float32 or (weights is None and bool(fits.all()))
+    return bool(((first == np.rint(first)) | (first == first[0])).all())
 
 
 def _single_scales(block: Array, weights: Floats | None, start: int | Array) -> SingleScales | None:
@@ -482,7 +486,7 @@ def single_gram(
     most ``260 u sqrt(S_ii S_jj)``, u = 6e-8, and 0 for whole numbers. Columns are scaled by powers of two, so that no
     magnitude over- or underflows.
 
-    Cost: n p^2 / 2 float32 multiply-adds, p^2 / 2 additions for 256 rows, and four sweeps; (p + q)^2 + p^2 / 2 + 256
+    Cost: n p^2 / 2 float32 multiply-adds, p^2 / 2 additions per 256 rows, and four sweeps; (p + q)^2 + p^2 / 2 + 256
     (1.5 p + q) numbers of 8 bytes.
     Source: shifted sums, Chan, Golub and LeVeque 1983; blocked summation, Higham 2002, section 4.2.
     """
@@ -508,10 +512,9 @@ def single_gram(
         center_scaled(block[a:b], shift[:p], scale, w[a:b], wide, rows, sums[:p], squares[:p], cross)
         check_squares(squares[:p], block, start)
         # One triangle, into the memory of the last product: LAPACK's upper one is the lower one of rows in C order.
-        ssyrk(1.0, rows.T, c=product.T, overwrite_c=True)
-        _add_lower(gram, product)
+        _add_lower(gram, ssyrk(1.0, rows.T, c=product.T, overwrite_c=True).T)
     _unscale(gram, 1.0 / scale)
     gram[p:, :p] = cross
     gram[:p, p:] = cross.T
-    mean, gram, squares = remove_residual(weight, shift, sums, gram, squares)
-    return weight, mean, gram, squares, 0.0 if scales.is_exact else SINGLE_ROUNDING * float(squares[:p].sum())
+    rounding = 0.0 if scales.is_exact else SINGLE_ROUNDING * float(squares[:p].sum())
+    return weight, *remove_residual(weight, shift, sums, gram, squares), rounding

@@ -68,7 +68,7 @@ def stacked(above: Any, below: Any) -> Any:
 
 
 def read_only(array: Array) -> Array:
-    """Return a canonical read-only view: writable arrays are another type to compiled kernels, and one is enough."""
+    """Return an array as it is if canonical and read-only, else such a view: kernels are compiled for one type."""
     fixed = canonical(array)
     if fixed.flags.writeable:
         fixed = fixed.view()

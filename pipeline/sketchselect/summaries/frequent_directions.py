@@ -343,7 +343,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     @property
     def product_rounding(self) -> float:
-        """Relative rounding of the products in `centered_gram`: that of float32, or 0 for float64."""
+        """Relative rounding of the products in `centered_gram`: that of float32, or 0 where none are rounded so."""
         return SINGLE_ROUNDING if self.is_exact and self.single_rounding > 0 else 0.0
 
     @property
