@@ -12,6 +12,9 @@ import pytest
 from sketchselect.execution import team as teams
 from sketchselect.execution.team import Team
 
+# Before any test could leave fewer.
+PROCESSORS = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
 
 @pytest.fixture(params=[0, 1, 3])
 def team(request):
@@ -46,24 +49,23 @@ def test_a_round_ends_with_its_slowest_thread(team, monkeypatch):
     assert len(done) == 1 + len(team._threads)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no processors to choose from")
+@pytest.mark.skipif(not PROCESSORS, reason="no processors to choose from")
 def test_threads_have_a_processor_each_at_first_and_every_processor_later(team):
-    allowed, seen = os.sched_getaffinity(0), []
+    seen = []
     team._settled = math.inf
     team.run(lambda: seen.append(tuple(os.sched_getaffinity(0))))
-    assert os.sched_getaffinity(0) == allowed
+    assert os.sched_getaffinity(0) == PROCESSORS
     if team._threads:
         assert {len(processors) for processors in seen} == {1}
-        assert len(set(seen)) == min(len(seen), len(allowed))
+        assert len(set(seen)) == min(len(seen), len(PROCESSORS))
     team._settled = 0.0
     seen.clear()
     team.run(lambda: seen.append(os.sched_getaffinity(0)))
-    assert all(processors == allowed for processors in seen)
+    assert all(processors == PROCESSORS for processors in seen)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no processors to choose from")
+@pytest.mark.skipif(not PROCESSORS, reason="no processors to choose from")
 def test_an_interrupted_round_gives_the_caller_its_processors_back(team):
-    allowed = os.sched_getaffinity(0)
     team._settled = math.inf
 
     def work():
@@ -73,7 +75,7 @@ def test_an_interrupted_round_gives_the_caller_its_processors_back(team):
     with pytest.raises(KeyboardInterrupt):
         team.run(work)
     team.wait()
-    assert os.sched_getaffinity(0) == allowed
+    assert os.sched_getaffinity(0) == PROCESSORS
 
 
 def test_a_thread_that_cannot_start_ends_those_before_it(monkeypatch):

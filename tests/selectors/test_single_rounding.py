@@ -14,6 +14,7 @@ from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.linalg.leverage import leverage_bounds, spectral_error, tail_ridge
 from sketchselect.selectors import SketchedPCA
 from sketchselect.selectors.kmeans_columns import column_subspace
+from sketchselect.selectors.osinsky import directions_left
 
 from .conftest import leverage, objective, tail
 
@@ -178,3 +179,14 @@ def test_what_moments_of_float32_say_holds_for_the_rows(cls, noise):
         exact = cls(20, n_clusters=5).fit_summary(sks.Moments().from_block(X.astype(float)))
         factor, least = (one.selection_.diagnostics["proven_factor"] for one in (chosen, exact))
         assert factor is None if noise < 1 else least * excess <= factor * (1 + 1e-12) < 1.01 * least
+
+
+def test_what_best_directions_leave_counts_no_rounding():
+    """Eigenvalues that rounding makes negative are set to zero, and those left are too much by as much."""
+    rng = np.random.default_rng(9)
+    X = (rng.standard_normal((400, 1)) @ rng.standard_normal((1, 300))).astype(np.float32)
+    sketch = sks.FrequentDirections(60).from_block(X)
+    A = X.astype(float) - X.astype(float).mean(axis=0)
+    squares = np.linalg.svd(A, compute_uv=False) ** 2
+    assert sketch.centered_directions.squares[1:].sum() > squares[1:].sum() + 1e-12 * squares[0]
+    assert directions_left(sketch, 1) <= squares[1:].sum() + 1e-12 * squares[0]

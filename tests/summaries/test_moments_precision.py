@@ -120,6 +120,7 @@ def exact_scatter(X):
 
 WHOLE = {
     "images": lambda rng: rng.integers(0, 256, (2000, 9)) * (rng.random((2000, 9)) < 0.3),
+    "full": lambda rng: rng.integers(0, 200, (255, 70)),
     "the largest": lambda rng: rng.permuted(np.full((1500, 4), 744) + 512 * (np.arange(1500)[:, None] % 2), axis=0),
     "ends of the range": lambda rng: np.where(np.arange(1024)[:, None] % 256 == np.arange(5), 512, 256),
     "rare": lambda rng: (rng.random((3000, 6)) < 0.002) * 200,
