@@ -190,3 +190,14 @@ def test_what_best_directions_leave_counts_no_rounding():
     squares = np.linalg.svd(A, compute_uv=False) ** 2
     assert sketch.centered_directions.squares[1:].sum() > squares[1:].sum() + 1e-12 * squares[0]
     assert directions_left(sketch, 1) <= squares[1:].sum() + 1e-12 * squares[0]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_rows_of_low_rank_have_no_more_directions(rank):
+    """Columns of mostly one value: its rounding is the same in all rows, so that it adds up."""
+    rng = np.random.default_rng(rank)
+    rows = rng.standard_normal((3000, rank)) @ rng.standard_normal((rank, 200)) * (rng.random((3000, 1)) < 0.1)
+    X = (rows - 0.37 * np.abs(rng.standard_normal(200))).astype(np.float32)
+    sketch = sks.FrequentDirections(60).from_block(X)
+    assert sketch.single_rounding > 0
+    assert column_subspace(sketch, 6).vectors.shape[1] == rank

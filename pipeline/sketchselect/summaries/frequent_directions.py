@@ -298,7 +298,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         """Yield the shrinkage and the squared norm."""
         shrinkage = "exact" if self.is_exact else f"shrinkage {self.shrinkage:.6g}"
         if self.single_rounding > 0:
-            shrinkage += f" up to products in float32 ({self.single_rounding:.2g})"
+            shrinkage += f" up to float32 rounding of at most {self.single_rounding:.2g}"
         yield f"{shrinkage}, squared norm {self.squared_norm:.6g} ({self.centered_squared_norm:.6g} about the mean)"
 
     # --- answers -----------------------------------------------------------------------------------------------
