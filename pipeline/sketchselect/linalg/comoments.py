@@ -378,20 +378,25 @@ _WEIGHT_SPAN = 2.0**60  # Ratio of weights up to which the lightest row is far a
 
 
 def block_gram(
-    block: Any, weights: Floats | None = None, start: int | Array = 0, targets: Floats | None = None
+    block: Any,
+    weights: Floats | None = None,
+    start: int | Array = 0,
+    targets: Floats | None = None,
+    *,
+    exact: bool = False,
 ) -> tuple[float, Floats, Floats, Floats, float]:
     """Return `centered_gram` of a block, dense or CSR, and the bound of the error of its products in float32.
 
     They are in float32 if every column that varies consists of whole numbers within 256 of its mean, without weights:
-    such products are exact, and the bound is 0. They are so too if the block is of float32 and no column that varies
-    consists of whole numbers: linear dependences of indicators and counts are exact, and have to stay so. All others
+    such products are exact, and the bound is 0. Unless `exact`, they are so too if the block is of float32 and no
+    column that varies consists of whole numbers: their linear dependences are exact, and have to stay so. All others
     are in float64, and the bound is 0; so are those of fewer than 128 rows or 64 columns, which float32 does not make
     faster, of at least four times as many columns as rows, and of weights that span more than 2^60.
     """
     if is_csr(block):
         return *sparse_gram(block, weights, start, targets), 0.0
-    scales = _single_scales(block, weights, start) if _may_be_single(block, weights) else None
-    if scales is None:
+    scales = _single_scales(block, weights, start) if _may_be_single(block, weights, exact) else None
+    if scales is None or (exact and not scales.is_exact):
         return *centered_gram(block, weights, start, targets), 0.0
     return single_gram(block, scales, weights, start, targets)
 
@@ -433,7 +438,7 @@ def _unscale(total, back):  # type: ignore[no-untyped-def]
             total[j, i] = total[i, j]
 
 
-def _may_be_single(block: Array, weights: Floats | None) -> bool:
+def _may_be_single(block: Array, weights: Floats | None, exact: bool) -> bool:
     """Return whether products may be in float32, by the type, the weights and the first rows."""
     n, p = block.shape
     # Of few rows the factor is computed, in which the rounding of a product would be divided by a pivot that is noise.
@@ -441,8 +446,10 @@ def _may_be_single(block: Array, weights: Floats | None) -> bool:
         return False
     if weights is not None and weights.max() > _WEIGHT_SPAN * weights.min(where=weights > 0, initial=np.inf):
         return False
-    if block.dtype == np.float32 or weights is not None:
-        return block.dtype == np.float32
+    if block.dtype == np.float32 and not exact:
+        return True
+    if weights is not None:
+        return False
     first = block[:_GLANCE]
     return bool(((first == np.rint(first)) | (first == first[0])).all())
 

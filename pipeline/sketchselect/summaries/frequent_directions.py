@@ -11,13 +11,13 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.linalg.centering import block_mean, centered_moments
-from sketchselect.linalg.comoments import SINGLE_ROUNDING, block_gram, mean_rounding, merge_means
+from sketchselect.linalg.comoments import block_gram, mean_rounding, merge_means
 from sketchselect.linalg.csr import PIECE_VALUES, densify
 from sketchselect.linalg.shrink import shrink, shrink_block, shrink_parts
 from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
@@ -79,9 +79,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
     loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
     `single_rounding`, mostly below a thousandth of the shrinkage, and the last line has 5/4 of the norm and ``size -
-    5/4 k``. The exact Gram matrix has such products too, those of whole numbers without any error (see
-    `linalg.comoments.block_gram`): its differences have a Frobenius norm of at most `single_rounding`, 2e-5 of the
-    squares about the mean.
+    5/4 k``. The exact Gram matrix has products in float32 of whole numbers alone, which are exact.
 
     With a `half_life` or `decay`, the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight; A
     are then the rows times the roots of these weights, and A_c the same about their weighted mean. The shrinkage decays
@@ -238,8 +236,8 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         n, p = block.shape
         end, weights = self._row_weights(start, n, weights)
         if self.keeps_gram(p):
-            weight, mean, gram, squares, rounding = block_gram(block, weights, start)
-            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram, rounding, end)
+            weight, mean, gram, squares, _ = block_gram(block, weights, start, exact=True)
+            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram, end=end)
         if is_csr(block):
             if n > 2 * self.size:
                 sketch, delta, weight, mean, squares = shrink_sparse(block, self.size, weights, start)
@@ -338,13 +336,11 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     @property
     def single_rounding(self) -> float:
-        """Bound of the error by products in float32: its Frobenius norm, in a sketch the trace of what it gains."""
+        """Bound of what the sketch gains in all directions of A'A together, by products in float32; 0 without them."""
         return self.record.single_rounding
 
-    @property
-    def product_rounding(self) -> float:
-        """Relative rounding of the products in `centered_gram`: that of float32, or 0 where none are rounded so."""
-        return SINGLE_ROUNDING if self.is_exact and self.single_rounding > 0 else 0.0
+    product_rounding: ClassVar[float] = 0.0
+    """Relative rounding of the products in `centered_gram`: that of float64."""
 
     @property
     def centered_gram(self) -> Floats | None:
@@ -388,16 +384,12 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         """||A||_F^2; exact."""
         return float(self.column_squared_norms.sum())
 
-    def _gram_rank(self, n_means: int) -> int | None:
-        """Return the bound of the rank by the number of rows; None where the rounding in float32 is of any rank."""
-        return self.n_rows + n_means if self.single_rounding == 0 else None
-
     @cached_property
     def centered_directions(self) -> Directions:
         """Squared singular values and right singular vectors of B_c, descending."""
         with one_blas_thread():
             if self.is_exact:
-                return symmetric_directions(self.record.gram, self._gram_rank(0))
+                return symmetric_directions(self.record.gram, self.n_rows)
             return row_directions(self.centered_sketch)
 
     @cached_property
@@ -406,7 +398,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         with one_blas_thread():
             if self.is_exact:
                 gram = self.record.gram + np.outer(self.weight * self.mean, self.mean)
-                return symmetric_directions(gram, self._gram_rank(1))
+                return symmetric_directions(gram, self.n_rows + 1)
             return row_directions(self._stacked(), in_place=True)
 
 
