@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -308,3 +309,80 @@ def test_what_cannot_be_compared_is_refused_in_one_line(mistake):
 def test_parameters_out_of_range_are_refused(options):
     with pytest.raises(BadParameter, match=next(iter(options))):
         measure(named(None), named(None), **options)
+
+
+def left_outside(X, vectors):
+    """The share of float32 rows' scatter outside some directions, in float64."""
+    A = X.astype(float) - X.astype(float).mean(axis=0)
+    return np.linalg.norm(A - A @ vectors.T @ vectors) ** 2 / np.linalg.norm(A) ** 2
+
+
+def of_low_rank(seed, rank, n_rows=1200, p=80, noise=0.0):
+    """Float32 rows of few directions, a tenth of them not zero for every other seed."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((n_rows, rank)) @ rng.standard_normal((rank, p)) + noise * rng.standard_normal(p)
+    rows = rows + noise * rng.standard_normal(rows.shape)
+    if seed % 2:
+        rows = rows * (rng.random((n_rows, 1)) < 0.1) - 0.37 * np.abs(rng.standard_normal(p))
+    return rows.astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rank", [1, 3, 12])
+def test_of_float32_rows_of_low_rank_the_share_is_said_to_be_unknown(seed, rank):
+    X = of_low_rank(seed, rank)
+    base, today = Moments().from_block(X[:800]), Moments().from_block(X[800:])
+    drift = measure(base, today)
+    assert (drift.n_directions, drift.exceeded) == (rank, False)
+    assert drift.low <= drift.at_least <= drift.share <= drift.at_most <= drift.high
+    true = left_outside(X[800:], base.centered_directions.vectors[:rank])
+    assert drift.at_least <= true <= drift.at_most < drift.high < 2 * drift.at_most
+    assert left_outside(X[:800], base.centered_directions.vectors[:rank]) <= drift.base_share
+    assert "An unknown part, at most" in drift.sentence()
+    assert "; products in float32 cannot tell it from none), at most " in drift.sentence()
+    exact = measure(*(Moments().from_block(rows.astype(float)) for rows in (X[:800], X[800:])))
+    assert exact.n_directions == rank
+    assert exact.rounding == exact.base_rounding == 0
+    assert "unknown" not in exact.sentence()
+    other = measure(base, Moments().from_block(of_low_rank(seed + 100, rank)))
+    assert other.exceeded
+    assert "unknown" not in other.sentence()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("k", [1, 4, 20])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_shares_are_within_their_bounds_whatever_float32_products_lost(seed, k, sign):
+    """Products that are off by all of the bound, where it hurts most, as the diagonal is exact."""
+    X, rng = of_low_rank(2 * seed, 20, noise=10.0 ** -(seed + 1)), np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((80, 80)))[0][:k]
+    if seed % 2:
+        V = np.linalg.svd(X[:800].astype(float) - X[:800].astype(float).mean(axis=0))[2][:k]
+    error = sign * (V.T @ V - np.diag(np.einsum("ij,ij->j", V, V)))
+    off = []
+    for rows in (X[:800], X[800:]):
+        moments = Moments().from_block(rows)
+        record = moments.record
+        E = error * moments.single_rounding / np.linalg.norm(error)
+        exact = Moments().from_block(rows.astype(float)).record.comoment
+        off.append(moments._with(replace(record, comoment=exact + E), moments.context))
+    base, today = off
+    drift = measure(base, today, n_directions=k)
+    vectors = base.centered_directions.vectors[:k]
+    assert drift.at_least - 1e-12 <= left_outside(X[800:], vectors) <= drift.at_most + 1e-12
+    assert left_outside(X[:800], vectors) <= drift.base_share + 1e-12
+    most = 2 * np.sqrt(k) * today.single_rounding / today.centered_squared_norm
+    assert drift.at_most - drift.at_least <= most * (1 + 1e-9)
+    assert drift.low <= drift.at_least <= drift.share <= drift.at_most <= drift.high
+
+
+def test_rows_outside_a_base_that_leaves_exactly_nothing_give_an_alarm():
+    """The threshold had been no number, with which nothing compares."""
+    rng = np.random.default_rng(0)
+    rows = np.zeros((500, 6))
+    rows[:, 0] = rng.standard_normal(500)
+    base = Moments().from_block(rows)
+    quiet, moved = (measure(base, Moments().from_block(X)) for X in (rows[:100], rng.standard_normal((100, 6))))
+    assert (quiet.exceeded, moved.exceeded) == (False, True)
+    assert quiet.low == quiet.high == 0
+    assert 0 <= quiet.threshold < 1e-12

@@ -18,7 +18,7 @@ import scipy
 from scipy.sparse import issparse
 
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
-from sketchselect.linalg.spectrum import Spectrum
+from sketchselect.linalg.spectrum import Spectrum, above_rounding
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.summaries.base import Summary, differing
@@ -52,10 +52,11 @@ class Drift:
     Parameters
     ----------
     share : float
-        ``||A - A P||_F^2 / ||A||_F^2`` of the new rows A about their mean; if they were sketched, the middle of its
-        bounds.
+        ``||A - A P||_F^2 / ||A||_F^2`` of the new rows A about their mean; if they were sketched, or summed in float32,
+        the middle of its bounds.
     at_least, at_most : float
-        Proved bounds of the share of these very rows: equal, to rounding, unless they were sketched.
+        Proved bounds of the share of these very rows: equal, to rounding, unless they were sketched or summed in
+        float32.
     low, high : float
         95 % interval for the share in endless rows of the same law: the bounds, widened by the sampling error.
     threshold : float
@@ -65,7 +66,7 @@ class Drift:
     shift_threshold : float or None
         The same for the shift; None where a threshold was passed: then only the share gives the alarm.
     base_share : float
-        The share of the base's own rows; if they were sketched, an upper bound of it.
+        The share of the base's own rows; if they were sketched or summed in float32, an upper bound of it.
     n_directions : int
         k.
     n_rows, base_rows : float
@@ -78,6 +79,8 @@ class Drift:
         Shares of the values that were missing and that a prepare step filled, in the new rows and in the base.
     filled_rise : float
         How much the other share of filled values raises the share of rows of the base's law; the threshold has it.
+    rounding, base_rounding : float
+        Bounds of the rounding of `share` and of `base_share` by products in float32; 0 without them.
 
     Examples
     --------
@@ -108,6 +111,8 @@ class Drift:
     filled: float = 0.0
     base_filled: float = 0.0
     filled_rise: float = 0.0
+    rounding: float = 0.0
+    base_rounding: float = 0.0
 
     @property
     def shifted(self) -> bool:
@@ -133,11 +138,16 @@ class Drift:
         if self.n_directions == 1:
             directions = "the base's first principal component"
         interval = f"{CONFIDENCE:.0%} interval {_percent(self.low)} to {_percent(self.high)}"
-        if self.at_most - self.at_least > _EXACT:
+        share = _percent(self.share)
+        if self.rounding > _EXACT and not self.at_least > 0:
+            share = f"An unknown part, at most {_percent(self.at_most)},"
+            interval += "; products in float32 cannot tell it from none"
+        elif self.at_most - self.at_least > _EXACT:
             interval += f"; proved for these very rows: {_percent(self.at_least)} to {_percent(self.at_most)}"
+        most = "at most " if self.base_rounding > _EXACT else ""
         text = (
-            f"{_percent(self.share)} of the variance of {self.n_rows:,.6g} new rows lies outside {directions} "
-            f"({interval}), {_percent(self.base_share)} in the base; the threshold is {_percent(self.threshold)}. "
+            f"{share} of the variance of {self.n_rows:,.6g} new rows lies outside {directions} ({interval}), "
+            f"{most}{_percent(self.base_share)} in the base; the threshold is {_percent(self.threshold)}. "
             f"The mean moved by {self.shift:.3g} of the base's standard deviation"
         )
         limit = "" if self.shift_threshold is None else f"; the threshold is {self.shift_threshold:.3g}"
@@ -189,8 +199,9 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
     Notes
     -----
     Rigorous: for a sketch B of the new rows, with shrinkage Delta and tail ``T = ||A||_F^2 - ||B||_F^2``, and V the k
-    directions, ``||B V'||_F^2 <= ||A P||_F^2 <= ||B V'||_F^2 + min(k Delta, T)``. The same holds for the base's own
-    share, whose upper bound begins the threshold; half the width of the new rows' bounds is added to it.
+    directions, ``||B V'||_F^2 <= ||A P||_F^2 <= ||B V'||_F^2 + min(k Delta, T)``; for `Moments` of float32 rows, up to
+    sqrt(k) times their `single_rounding` on both sides. The same holds for the base's own share, whose upper bound
+    begins the threshold; half the width of the new rows' bounds is added to it.
     Statistical: the odds ``share / (1 - share)`` of n Gaussian rows are those of the law times a variable of nearly the
     F distribution with ``n (sum l)^2 / sum l^2`` degrees of freedom, over the eigenvalues l outside and inside
     (Satterthwaite). For the threshold, ``1/n = 1/n_today + 1/n_base``, and the optimism of directions that were fitted
@@ -245,8 +256,8 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
         share=lowest + half,
         at_least=lowest,
         at_most=highest,
-        low=_odds_over(lowest, scale * n_rows, outside, inside, 1 - tail),
-        high=_odds_over(highest, scale * n_rows, outside, inside, tail),
+        low=min(_odds_over(lowest, scale * n_rows, outside, inside, 1 - tail), lowest),
+        high=max(_odds_over(highest, scale * n_rows, outside, inside, tail), highest),
         threshold=share_limit,
         shift=shift,
         shift_threshold=shift_limit,
@@ -259,6 +270,8 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
         filled=float(rates[1].mean()),
         base_filled=float(rates[0].mean()),
         filled_rise=rise,
+        rounding=float(_single_share(new, law.k)),
+        base_rounding=float(_single_share(old, law.k)),
     )
 
 
@@ -331,7 +344,9 @@ class _Law:
         """Return the law with this number of directions, or with the best one."""
         squares, total, p = base.centered_directions.squares, base.centered_squared_norm, base.n_features
         values, counts = _eigenvalues(squares, total, base.shrinkage, p)
-        most = min(int(np.count_nonzero(squares > base.shrinkage)), p - 1)
+        real = np.flatnonzero((squares > base.shrinkage) & above_rounding(base, base.centered_directions))
+        rank = int(real[-1]) + 1 if real.size else 0
+        most = min(rank, p - 1)
         if n_directions is not None:
             last = require_positive("n_directions", n_directions)
             if last > most:
@@ -340,8 +355,9 @@ class _Law:
             last = max(1, min(most, p // 2, int(n_rows / _ROWS_A_DIRECTION)))
         ks = np.arange(1, last + 1)
         tail = max(total - float(squares.sum()), 0.0)
-        width = (np.minimum(ks * base.shrinkage, tail) + ks * base.single_rounding) / total
-        upper = np.clip(1 - (np.cumsum(squares[:last]) - ks * base.single_rounding) / total, 0.0, 1.0)
+        single = _single_share(base, ks)
+        width = np.minimum(ks * base.shrinkage, tail) / total + single
+        upper = np.clip(1 - np.cumsum(squares[:last]) / total + single, 0.0, 1.0)
         optimism = _optimism(values, counts, n_rows, last)
         if _may_be_equal(values, n_rows, p):
             optimism = np.maximum(optimism, 1 - ks / p - upper)
@@ -355,7 +371,10 @@ class _Law:
         gain = np.maximum(inside * share - (1 - share) * outside, 0.0) / np.maximum(error, np.finfo(np.float64).eps)
         k = int(ks[-1]) if n_directions is not None else int(ks[np.argmax(gain >= _NEARLY_BEST * gain.max())])
         # Directions that leave nothing but rounding: any scatter outside them is seen.
-        if n_directions is None and (complete := share <= 8 * p * np.finfo(np.float64).eps).any():
+        complete = share <= 8 * p * np.finfo(np.float64).eps
+        if base.single_rounding > 0 and base.is_exact:
+            complete |= ks == rank
+        if n_directions is None and complete.any():
             k = int(ks[np.argmax(complete)])
         return cls(values, counts, k, float(upper[k - 1]), float(optimism[k - 1]))
 
@@ -444,9 +463,17 @@ def _may_be_equal(values: Floats, n_rows: float, n_columns: int) -> bool:
 
 
 def _degrees(counts: Floats, values: Floats) -> float:
-    """Return the degrees of freedom ``(sum l)^2 / sum l^2`` of a row's squared norm; endless ones if there is none."""
+    """Return the degrees of freedom ``(sum l)^2 / sum l^2`` of a row's squared norm; 1, the fewest, without any."""
     squares = float(counts @ values**2)
-    return float(counts @ values) ** 2 / squares if squares > 0 else np.inf
+    return float(counts @ values) ** 2 / squares if squares > 0 else 1.0
+
+
+def _single_share(summary: Any, k: Any) -> Any:
+    """Return the bound of the rounding of a share by products in float32, for k directions.
+
+    ``|tr(P E)| <= ||P||_F ||E||_F``, E the error and ``||P||_F = sqrt(k)``; what a sketch gained has a trace below it.
+    """
+    return np.sqrt(k) * summary.single_rounding / summary.centered_squared_norm
 
 
 def _times_odds(share: float, factor: float) -> float:
@@ -483,11 +510,12 @@ def _measured(new: Any, vectors: Floats) -> tuple[float, float, float, float]:
         in_squares, out_squares = float((of_inside**2).sum()), float(((rest @ rest.T) ** 2).sum())
         scatter, lost = total, min(k * new.shrinkage, max(total - float((rows**2).sum()), 0.0))
     inside = float(of_inside.trace())
-    rounding = k * new.single_rounding / total
+    rounding = float(_single_share(new, k))
     lowest = 1 - (inside + lost) / scatter - rounding
     highest = 1 - inside / scatter + rounding
+    # Those of rounding are taken for the fewest, 1, with which the interval is widest.
     degrees = [
-        part**2 / squares if squares > 0 and part > 0 else np.inf
+        max(part**2 / squares, 1.0) if squares > 0 and part > rounding * scatter else 1.0
         for part, squares in ((scatter - inside, out_squares), (inside, in_squares))
     ]
     return max(lowest, 0.0), min(max(highest, 0.0), 1.0), *degrees
