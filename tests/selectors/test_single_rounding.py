@@ -4,6 +4,7 @@ The sketch is moved by far more than rounding, so that a bound that leaves `sing
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.linalg.leverage import leverage_bounds, spectral_error, tail_ridge
 from sketchselect.selectors import SketchedPCA
 from sketchselect.selectors.kmeans_columns import column_subspace
-from sketchselect.selectors.osinsky import directions_left
+from sketchselect.selectors.osinsky import OsinskySelector, directions_left
 
 from .conftest import leverage, objective, tail
 
@@ -201,3 +202,84 @@ def test_rows_of_low_rank_have_no_more_directions(rank):
     sketch = sks.Moments().from_block(X)
     assert sketch.single_rounding > 0
     assert column_subspace(sketch, 6).vectors.shape[1] == rank
+
+
+def of_low_rank(kind, rank=12, n=2000, p=80):
+    rng = np.random.default_rng(rank)
+    X = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, p))
+    if kind == "units":
+        X *= 10.0 ** rng.uniform(-3, 3, p)
+    elif kind == "decades":
+        X = (rng.standard_normal((n, rank)) * 10.0 ** -np.linspace(0, 2, rank)) @ rng.standard_normal((rank, p))
+    elif kind == "mostly one value":
+        X = X * (rng.random((n, 1)) < 0.1) - 0.37 * np.abs(rng.standard_normal(p))
+    elif kind == "beside a strong one":
+        X[:, 0] *= 1e3
+    return X.astype(np.float32)
+
+
+SELECTORS = [
+    partial(sks.GreedySelector, normalize=None),
+    partial(sks.GreedySelector, normalize=None, noise=None, about="zero"),
+    partial(sks.PivotedQRSelector, normalize=None),
+    OsinskySelector,
+    partial(OsinskySelector, n_components=5),
+    sks.DeterministicSelector,
+]
+
+
+@pytest.mark.parametrize("make", SELECTORS)
+@pytest.mark.parametrize("kind", ["plain", "units", "decades", "mostly one value", "beside a strong one"])
+def test_no_more_directions_of_float32_rows_than_their_rank_are_selected_on(make, kind):
+    X = of_low_rank(kind)
+    moments = sks.Moments().from_block(X)
+    assert moments.single_rounding > 0
+    chosen, exact = (make(20).fit_summary(one) for one in (moments, sks.Moments().from_block(X.astype(float))))
+    name = "n_directions" if "n_directions" in exact.selection_.diagnostics else "n_components"
+    assert chosen.selection_.diagnostics[name] == exact.selection_.diagnostics[name] <= 13
+    # Where the columns before it leave nothing, rounding chooses the next one in float64, too.
+    assert np.isin(chosen.support_, exact.support_).sum() >= 15
+    A = X.astype(float) - X.astype(float).mean(axis=0)
+    left = A - A[:, chosen.support_] @ np.linalg.lstsq(A[:, chosen.support_], A)[0]
+    bound = chosen.selection_.diagnostics.get("error_bound")
+    assert bound is None or (left**2).sum() <= bound
+    # A stop among the directions of the rows: their remainder is more than rounding, and orders the columns.
+    few, least = (make(8).fit_summary(one) for one in (moments, sks.Moments().from_block(X.astype(float))))
+    assert few.support_.tolist() == least.support_.tolist()
+
+
+@pytest.mark.parametrize("make", SELECTORS)
+@pytest.mark.parametrize("exponents", [[3] + [0] * 79, np.linspace(-3, 3, 80)])
+def test_columns_in_small_units_are_no_rounding(make, exponents):
+    """Their products in float32 are as precise as those of columns that are 1,000 times larger."""
+    X = (np.random.default_rng(0).standard_normal((2000, 80)) * 10.0 ** np.asarray(exponents)).astype(np.float32)
+    moments = sks.Moments().from_block(X)
+    assert moments.single_rounding > 0
+    chosen, exact = (make(20).fit_summary(one) for one in (moments, sks.Moments().from_block(X.astype(float))))
+    assert chosen.support_.tolist() == exact.support_.tolist()
+    name = "n_directions" if "n_directions" in exact.selection_.diagnostics else "n_components"
+    assert chosen.selection_.diagnostics[name] == exact.selection_.diagnostics[name]
+
+
+def test_directions_of_columns_in_small_units_come_before_those_that_are_rounding():
+    """Two columns are multiples of each other, and what float32 products leave of that exceeds the small ones."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((2000, 80))
+    X[:, 1:40] = X[:, :1] @ rng.standard_normal((1, 39))
+    X[:, 40:] *= 1e-4
+    X = X.astype(np.float32)
+    moments = sks.Moments().from_block(X)
+    noise = moments.centered_directions.squares
+    real = np.linalg.svd(X[:, 40:] - X[:, 40:].mean(axis=0, dtype=float), compute_uv=False) ** 2
+    assert noise[1] > real[20] > noise[-1]
+    subspace = column_subspace(moments, 30)
+    assert np.linalg.norm(subspace.vectors[40:]) ** 2 == pytest.approx(29, rel=1e-3)
+    assert subspace.angle is None
+    A = X.astype(float) - X.astype(float).mean(axis=0)
+    E = A - A @ subspace.vectors @ subspace.vectors.T
+    assert (E**2).sum() <= subspace.residual
+    assert ((E**2).sum(axis=0) <= subspace.column_residuals).all()
+    greedy = sks.GreedySelector(20, n_components=30, normalize=None).fit_summary(moments)
+    assert (greedy.support_ >= 40).sum() == 19
+    assert greedy.selection_.diagnostics["subspace_angle"] is None
+    assert (OsinskySelector(20).fit_summary(moments).support_ >= 40).sum() == 19

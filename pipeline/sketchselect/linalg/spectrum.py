@@ -289,25 +289,31 @@ def centered_in_place(summary: Spectrum) -> Directions | Any:
 
 
 _SINGLE_NOISE = 1 / 8
-"""Share of the bound of `above_rounding` below which a direction is taken for rounding; no bound rests on it.
+"""Share of the bound of `single_noise` below which a direction is taken for rounding; no bound rests on it.
 
 Columns of mostly one value have most of it, as their products are all rounded alike: .08 of rows of low rank.
 """
 
 
-def above_rounding(summary: Spectrum, directions: Directions) -> NDArray[np.bool_]:
-    """Return which directions, about the mean or zero, are more than the rounding of products in float32.
+def single_noise(summary: Spectrum, directions: Directions | Any) -> Floats:
+    """Return the square below which each direction, about the mean or zero, is taken for rounding of float32 products.
 
     Errors of products are in proportion to the columns' norms d_j: a direction v in which the rows do not vary has at
     most s (sum_j d_j |v_j|)^2 / sum_j d_j^2, s the `single_rounding`. So columns in small units keep their directions.
     """
     single = summary.single_rounding
     if not (single > 0 and summary.is_exact):
-        return np.ones(directions.squares.size, np.bool_)
+        return np.zeros(directions.squares.size)
     norms = np.sqrt(summary.centered_column_squared_norms)
-    most = (single / float(norms @ norms)) * (np.abs(directions.vectors) @ norms) ** 2
-    above: NDArray[np.bool_] = directions.squares > _SINGLE_NOISE * most
-    return above
+    shares = (np.abs(directions.vectors) @ norms) ** 2 / float(norms @ norms)
+    noise: Floats = _SINGLE_NOISE * single * shares
+    return noise
+
+
+def without_single_noise(summary: Spectrum, directions: Directions) -> Directions:
+    """Return the directions without those that are `single_noise`."""
+    real = directions.squares >= single_noise(summary, directions)
+    return directions if real.all() else Directions(directions.squares[real], directions.vectors[real])
 
 
 def scatter_rounding(summary: Spectrum) -> Floats:

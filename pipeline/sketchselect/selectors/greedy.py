@@ -14,7 +14,15 @@ from sketchselect.linalg.hashing import gaussians
 from sketchselect.linalg.panel_columns import Factored, PanelColumns, PanelDirections, PanelGains, panel_pivots
 from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.linalg.pivoting import Pivots, by_gain, greedy_columns, pivot_columns, without_copies
-from sketchselect.linalg.spectrum import About, Directions, Spectrum, column_directions, squares_about, subspace_angle
+from sketchselect.linalg.spectrum import (
+    About,
+    Directions,
+    Spectrum,
+    column_directions,
+    single_noise,
+    squares_about,
+    subspace_angle,
+)
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import BaseSelector, Selection, require_directions, require_more_rows
@@ -144,6 +152,7 @@ class Factor(ABC):
     roots: Floats  # Square roots of the diagonal matrix CC', one for each row of C
     squares: Floats  # shape (n_features,): Squared norms of the columns of C
     captured: float  # Squared norm of C
+    noise: Floats  # shape (n_features,): Squared norms outside C that products in float32 can have left
     # Bound of the sine of the angle between the directions and those of A; None if no bound follows
     angle: float | None = None
 
@@ -159,7 +168,7 @@ class Factor(ABC):
     def unexplained(self) -> Floats:
         """Squared norm of each column that C leaves out; exactly 0 where that is rounding."""
         remainder = self.squared_norms - self.squares
-        rounding = ROUNDING * self.squared_norms.max(initial=0.0)
+        rounding = np.maximum(ROUNDING * self.squared_norms.max(initial=0.0), self.noise)
         return np.where((remainder > rounding) | (self.squares == 0), remainder, 0.0)
 
 
@@ -219,7 +228,7 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
     """Return the `n_components` strongest directions of a summary, s_i v_i with ``s_i^2`` compensated for shrinking.
 
     Adding Delta back to every s_i^2 takes its upper bound (as FSDS does); without it the weaker of the top directions
-    look much weaker than they are. Directions at rounding level are left out.
+    look much weaker than they are. Directions at rounding level, and `single_noise`, are left out.
     """
     directions, shrinkage = column_directions(summary, about), summary.shrinkage
     squared_norms = squares_about(summary, about)
@@ -236,8 +245,12 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
         about,
     )
     top = float(directions.squares[0]) if directions.squares.size else 0.0
-    m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
-    s = np.sqrt(directions.squares[:m] + shrinkage)
+    noise = single_noise(summary, directions)
+    real = directions.squares >= noise
+    chosen = np.flatnonzero(real & (directions.squares > ROUNDING * top))[:n_components]
+    m = chosen.size
+    s = np.sqrt(directions.squares[chosen] + shrinkage)
+    # None where directions that are rounding come before others: they are below the error.
     error = shrinkage + summary.single_rounding
     angle = subspace_angle(directions.squares, m, error, summary.n_features)
     known: dict[str, Any] = {
@@ -246,12 +259,13 @@ def top_factor(summary: Spectrum, n_components: int, about: About = "mean") -> F
         "copies": copies,
         "roots": s,
         "angle": angle,
+        "noise": np.zeros(squared_norms.size) if real.all() else noise[~real] @ directions.vectors[~real] ** 2,
     }
     if isinstance(directions, PanelDirections):
         directions = replace(directions, squares=s * s, turn=directions.turn[:m])
         squares = directions.apply(_column_norms)
         return PanelFactor(**known, squares=squares, captured=float(squares.sum()), directions=directions)
-    columns = s[:, None] * directions.vectors[:m]
+    columns = s[:, None] * directions.vectors[chosen]
     # A column of zeros stays exactly zero; eigenvectors have rounding there.
     columns[:, squared_norms == 0] = 0.0
     squares, captured = np.einsum("ij,ij->j", columns, columns), float(np.einsum("ij,ij->", columns, columns))
@@ -347,7 +361,7 @@ class GreedySelector(DirectionsSelector):
     The top m directions of the sketch are each column's signal, and the remainder of its (exact) norm is its noise.
     Each column chosen lowers the expected squared error of predicting the signal of *all* columns from the chosen ones
     the most. A column that nothing else resembles, or that is mostly noise, comes late. A multiple of a column chosen
-    before (``1 - r^2 <= 1e-13``, or the rounding of storing both, and the means, in float32; 2.4e-4 for moments of
+    before (``1 - r^2 <= 1e-13``, or the rounding of storing both, and the means, in float32; 3.1e-5 for moments of
     float32 rows), plus any number, is chosen only when no other column is left; one that never varies comes last. The
     best, or near it, on images, texts and counts, with the same defaults
     (`tests/benchmarks/papers/selection_comparison.py`). Deterministic: ties go to the larger column, then to the lowest
@@ -434,7 +448,7 @@ class PivotedQRSelector(DirectionsSelector):
     Each column chosen is the one farthest from the span of those before, in the space of the top m directions. When m
     columns span the directions, the columns with the largest norms outside of them follow, so any number can be chosen.
     A multiple of a column chosen before (``1 - r^2 <= 1e-13``, or the rounding of storing both, and the
-    means, in float32; 2.4e-4 for moments of float32 rows), plus any number, is chosen only when no other column is
+    means, in float32; 3.1e-5 for moments of float32 rows), plus any number, is chosen only when no other column is
     left; one that never varies comes last. Deterministic: ties within rounding go to the lowest index.
 
     Parameters

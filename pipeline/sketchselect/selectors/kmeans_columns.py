@@ -16,6 +16,7 @@ from sketchselect.linalg.spectrum import (
     Spectrum,
     constant_columns,
     scatter_rounding,
+    single_noise,
     subspace_angle,
     varying_directions,
 )
@@ -34,12 +35,6 @@ from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Sum
 Method = Literal["exact", "fast"]
 
 _EPS = float(np.finfo(np.float64).eps)
-
-_SINGLE_NOISE = 1 / 8
-"""Share of `single_rounding` below which a direction is taken for rounding; no bound rests on it.
-
-Columns of mostly one value have most of it, as their products are all rounded alike: .05 of images of low rank.
-"""
 
 
 @dataclass(frozen=True)
@@ -117,9 +112,13 @@ def column_subspace(
     constant = constant_columns(summary)
     directions = varying_directions(summary.centered_directions, constant, float(scatter[~constant].sum()))
     top = float(directions.squares.max(initial=0.0))
-    noise = max(scatter.size * _EPS * top, _SINGLE_NOISE * summary.single_rounding if summary.is_exact else 0.0)
-    rank = int(np.count_nonzero(directions.squares > noise))
-    width = min(n_directions, rank)
+    real = directions.squares > np.maximum(scatter.size * _EPS * top, single_noise(summary, directions))
+    rank = int(np.count_nonzero(real))
+    width, squares = min(n_directions, rank), directions.squares
+    if not real[:rank].all():
+        # Columns in small units: their directions before those that are rounding.
+        order = np.argsort(~real, kind="stable")
+        directions = Directions(squares[order], directions.vectors[order])
     with one_blas_thread():
         if svd == "fast" and 0 < width < rank:
             vectors = _projected(directions, width, epsilon, seed)
@@ -147,7 +146,7 @@ def column_subspace(
     # The spectrum is that of a matrix within some units of the largest eigenvalue.
     angle = None
     if width and not (svd == "fast" and width < rank):
-        angle = subspace_angle(directions.squares, width, delta + single, scatter.size)
+        angle = subspace_angle(squares, width, delta + single, scatter.size)
     spectral = 4.0 * scatter.size * _EPS * top + single * (1.0 - leverage)
     residuals = left_squares + unseen + spectral + slack
     return ColumnSubspace(
@@ -155,7 +154,7 @@ def column_subspace(
         max(total - captured_norm, 0.0) + width * single + rounding,
         np.where(scatter > 0, residuals, 0.0),
         scatter,
-        directions.squares,
+        squares,
         delta,
         rounding,
         single,

@@ -10,7 +10,7 @@ from scipy.linalg import cho_factor, solve_triangular
 
 from sketchselect.linalg.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.linalg.pivoting import TIE
-from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, squares_about
+from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, squares_about, without_single_noise
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats
 from sketchselect.selectors.base import Selection, rank, require_directions
@@ -190,10 +190,10 @@ class OsinskySelector(DirectionsSelector):
 
 def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indices, dict[str, Any]]:
     """Return columns in order of choice, and what is proved of them."""
-    directions, norms = summary.centered_directions, squares_about(summary, "mean")
-    p = norms.size
-    rows = np.sqrt(directions.squares)[:, None] * directions.vectors
-    rows[:, norms == 0] = 0.0
+    every, norms = summary.centered_directions, squares_about(summary, "mean")
+    p, directions = norms.size, without_single_noise(summary, every)
+    rows = _rows(every, norms)  # What the bounds count, and what columns are chosen from:
+    real = rows if directions is every else _rows(directions, norms)
     top = float(directions.squares.max(initial=0.0))
     rounding, single = p * _EPS * top, summary.single_rounding
     lost = np.maximum(norms - np.einsum("ij,ij->j", rows, rows), 0.0) if summary.shrinkage > 0 else np.zeros(p)
@@ -216,7 +216,7 @@ def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indice
         order = np.append(order, more)
         chosen[more] = True
         if order.size < n_select:
-            directions = _left_over(rows, order)
+            directions = _left_over(real, order)
     # What the sketch cannot tell apart: what it lost first, then the norms, columns that never vary last.
     rest = [j for j in rank(lost + ROUNDING * norms) if not chosen[j]][: n_select - order.size]
     order = np.append(order, np.array(rest, dtype=np.int64))
@@ -235,6 +235,13 @@ def _chosen(summary: Spectrum, n_components: int, n_select: int) -> tuple[Indice
         "least_error": best,
         "proven_factor": max(bound / best, 1.0) if known else None,
     }
+
+
+def _rows(directions: Directions, norms: Floats) -> Floats:
+    """Return the rows with these directions, without part in columns that do not vary."""
+    rows: Floats = np.sqrt(directions.squares)[:, None] * directions.vectors
+    rows[:, norms == 0] = 0.0
+    return rows
 
 
 def _smaller_extra(summary: Spectrum, lost: Floats, rounding: float, n_columns: int, shares: Floats) -> Floats:

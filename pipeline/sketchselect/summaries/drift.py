@@ -18,7 +18,7 @@ import scipy
 from scipy.sparse import issparse
 
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
-from sketchselect.linalg.spectrum import Spectrum, above_rounding
+from sketchselect.linalg.spectrum import Spectrum, single_noise
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.summaries.base import Summary, differing
@@ -344,7 +344,8 @@ class _Law:
         """Return the law with this number of directions, or with the best one."""
         squares, total, p = base.centered_directions.squares, base.centered_squared_norm, base.n_features
         values, counts = _eigenvalues(squares, total, base.shrinkage, p)
-        real = np.flatnonzero((squares > base.shrinkage) & above_rounding(base, base.centered_directions))
+        noise = np.maximum(base.shrinkage, single_noise(base, base.centered_directions))
+        real = np.flatnonzero(squares > noise)
         rank = int(real[-1]) + 1 if real.size else 0
         most = min(rank, p - 1)
         if n_directions is not None:
@@ -514,11 +515,11 @@ def _measured(new: Any, vectors: Floats) -> tuple[float, float, float, float]:
     lowest = 1 - (inside + lost) / scatter - rounding
     highest = 1 - inside / scatter + rounding
     # Those of rounding are taken for the fewest, 1, with which the interval is widest.
-    degrees = [
+    degrees_outside, degrees_inside = (
         max(part**2 / squares, 1.0) if squares > 0 and part > rounding * scatter else 1.0
         for part, squares in ((scatter - inside, out_squares), (inside, in_squares))
-    ]
-    return max(lowest, 0.0), min(max(highest, 0.0), 1.0), *degrees
+    )
+    return max(lowest, 0.0), min(max(highest, 0.0), 1.0), degrees_outside, degrees_inside
 
 
 def _tails(base: Any, old: Any, vectors: Floats, law: _Law) -> float | None:
