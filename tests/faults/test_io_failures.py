@@ -20,6 +20,7 @@ from sketchselect._progress import LOG
 from sketchselect.execution import tasks
 from sketchselect.job.text import write_toml
 from sketchselect.readers.zarr import array
+from sketchselect.summaries import block_bound
 from sketchselect.workflow.session import library_logs
 
 CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "scandir", "listdir", "stat", "utime")
@@ -88,8 +89,8 @@ class Disk:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small job with checkpoints, and what it leaves on a sound disk."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small job with checkpoints, and what it leaves on a sound disk; few rounds of bounds, which touch no file."""
     folder = tmp_path_factory.mktemp("disk")
     rows = np.random.default_rng(0).standard_normal((120, 6)).astype("f4")
     zarr.create_array(str(folder / "rows.zarr"), data=rows, chunks=(40, 6))
@@ -102,8 +103,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "output": {"report": False},
     }
     (folder / "job.toml").write_text(write_toml(job))
-    assert run(folder, folder / "quiet").exit_code == 0
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_bound, "ITERATIONS", 2)
+        assert run(folder, folder / "quiet").exit_code == 0
+        yield folder
 
 
 def run(folder: Path, out: Path) -> Any:
