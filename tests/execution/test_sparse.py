@@ -21,9 +21,11 @@ from sketchselect.execution import (
     summarize,
     summarize_source,
 )
+from sketchselect.execution.api import open_source
 from sketchselect.execution.engine import source_partitions
 from sketchselect.execution.plan import projection, reading_nbytes
-from sketchselect.execution.tasks import Reduction
+from sketchselect.execution.summarize import plan_summary
+from sketchselect.execution.tasks import Reduction, Span, run_leaf
 from sketchselect.execution.tree import make_tree
 from sketchselect.linalg.csr import as_csr, split_columns
 from sketchselect.linalg.validation import is_csr
@@ -232,6 +234,27 @@ def test_the_projection_of_an_archive_counts_its_rows_once_and_the_columns_that_
     del kept
     stored = 4 + np.dtype(dtype).itemsize  # of a copy, as folds make of their rows
     assert taken + stored * made.nnz <= reading
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("description", [FrequentDirections(16), Moments(), ColumnStats()], ids=lambda d: d.kind)
+def test_columns_that_the_weight_of_one_row_makes_full_are_in_the_projection(description, dtype):
+    rng, n = np.random.default_rng(0), 40_000
+    rows = sp.random_array((n, 600), density=20 / 600, format="csr", random_state=rng)
+    first = sp.random_array((1, 600), density=155 / 600, format="csr", random_state=rng)
+    rows = sp.csr_array(sp.vstack([first, rows[1:]])).astype(dtype)
+    source = open_source(rows, None, np.where(np.arange(n) == 0, 1e9, 1.0), ())
+    _, (plan,) = plan_summary(source, description, PassOptions(LocalEngine(kind="serial"), partition_bytes=2**28))
+    leaf, spans = plan.context, [Span(0, 0, n, rows.data.nbytes)]
+    run_leaf(leaf, spans)  # Loads kernels
+    tracemalloc.start()
+    try:
+        kept = run_leaf(leaf, spans)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert kept.value.n_rows == n
+    assert taken <= plan.projected.reading + plan.projected.states + plan.projected.working
 
 
 @pytest.mark.slow

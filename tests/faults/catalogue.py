@@ -83,6 +83,8 @@ FAULTS = (
     row("worker", "memory that the plan did not foresee", "no process of forty jobs takes more than `plan` says",
         "faults/test_memory.py::test_no_process_takes_more_than_plan_says",
         "job/test_plan.py::test_the_file_of_anndata_and_the_names_in_it_are_stated"),
+    row("worker", "sparse rows with weights, one of which outweighs all others", "what its columns take, made dense, is in the plan",
+        "execution/test_sparse.py::test_columns_that_the_weight_of_one_row_makes_full_are_in_the_projection"),
     row("worker", "paused, or nothing goes on", "workers that stay paused are named within 20 seconds; no partition done in `stall_timeout`: an error with a table of the workers",
         DEATHS + "a_pass_that_stands_still_is_given_up", OPERATORS + "workers_that_are_paused_during_a_pass_are_named_soon",
         OPERATORS + "a_wait_for_paused_workers_between_two_passes_is_said"),

@@ -32,7 +32,7 @@ from sketchselect.execution.checkpoints import SavedNodes
 from sketchselect.execution.source import Block, CachedSource, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
-from sketchselect.linalg.csr import FULL_SHARE
+from sketchselect.linalg.csr import FULL_SHARE, MOST_DENSE
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import block_dtype
 from sketchselect.readers.base import ENTRY_NBYTES, READ_FACTOR, Matrix, Partitions, Vector
@@ -301,6 +301,9 @@ def sparse_reading(source: Source, partitions: Partitions) -> float:
     if _stays_as_loaded(source):
         # Columns that are just full become dense in their own type, and once more in float64 about their means.
         prepared, split = 0, max(split, (matrix.dtype.itemsize + 8) / FULL_SHARE)
+    elif source.weight is not None:
+        # Columns that are full by the weight of a few rows have few of the entries, all of which are sorted by column.
+        split = max(16.0 * MOST_DENSE, split + 8.0 * MOST_DENSE)
     per_entry = prepared + split
     # Whole chunks are decoded, the first and the last for a few of their entries.
     nbytes = reads * stored * (entries + matrix.chunk_entries) + per_entry * entries + 64.0 * rows

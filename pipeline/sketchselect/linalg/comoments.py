@@ -339,7 +339,7 @@ def sparse_panel(
         mean, squares = np.concatenate([mean, y_mean]), np.concatenate([squares, y_squares])
         columns = np.concatenate([columns, np.arange(p, mean.size)])
     roots = np.sqrt(w)
-    rows = split.sparse.copy()
+    rows = split.sparse  # A copy of the entries, for this alone
     rows.data *= np.repeat(roots, np.diff(rows.indptr))
     order = by_column(rows)
     width = mean.size - first

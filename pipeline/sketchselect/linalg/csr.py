@@ -277,7 +277,8 @@ def _count_kept(keep, indptr, ends):  # type: ignore[no-untyped-def]
 
 
 FULL_SHARE = 0.25  # Share of the weight above which a column counts as full
-_MOST_DENSE = 8  # Dense numbers per stored entry that full columns may take; with equal weights they take at most four
+MOST_DENSE = 8
+"""Dense numbers per stored entry that full columns may take; with equal weights they take at most four."""
 
 
 @dataclass(frozen=True)
@@ -291,9 +292,9 @@ class SplitBlock:
     mean: Floats
     squares: Floats
 
-    @cached_property
+    @property
     def dense(self) -> Array:
-        """The values of the full columns; shape (n_rows, len(full))."""
+        """The values of the full columns, made anew; shape (n_rows, len(full))."""
         return columns_dense(self.block, self.full)
 
     @cached_property
@@ -307,7 +308,7 @@ class SplitBlock:
         """Return ``sqrt(w) (x - mean)`` of the full columns, and means and squares about them of all columns."""
         mean, squares = self.mean.copy(), self.squares.copy()
         if not self.full.size:
-            return np.empty(self.dense.shape), mean, squares
+            return np.empty((self.block.shape[0], 0)), mean, squares
         rows, mean[self.full], squares[self.full] = centered(self.dense, weights, start)
         return rows, mean, squares
 
@@ -351,7 +352,7 @@ def stays_sparse(block: csr_array, weights: Floats | None, limit: float) -> bool
     seen, sums = np.zeros(block.shape[1]), np.zeros(block.shape[1])
     _first_sums(*arrays_of(block), weights, seen, sums)
     n_full = int((seen > FULL_SHARE * weights.sum()).sum())
-    return bool(n_full * block.shape[0] <= _MOST_DENSE * block.nnz)
+    return bool(n_full * block.shape[0] <= MOST_DENSE * block.nnz)
 
 
 def require_ordinary(block: csr_array, start: int | Array = 0) -> None:
