@@ -1,4 +1,4 @@
-"""Shrinks with products in float32: the stated rounding is above the true one, and float64 where it would matter.
+"""Shrinks and Gram matrices with products in float32: rounding as stated, and float64 where it would matter.
 
 The reference are products in long double.
 """
@@ -13,6 +13,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import NotFinite
 from sketchselect.linalg import shrink
+from sketchselect.linalg.comoments import block_gram, centered_gram
 from sketchselect.linalg.shrink import shrink_block, shrink_factors
 from sketchselect.summaries import BatchDirections
 
@@ -305,3 +306,66 @@ def test_memory_is_enough_for_sketches_of_a_block_and_rows_in_float64_behind_the
             tracemalloc.stop()
         assert sketch.single_rounding > 0
         assert peak <= summary.working_nbytes(p) + summary.projected_nbytes(p)
+
+
+def rows_with_edges(n: int = 2000, p: int = 120) -> Any:
+    """Return standardised rows some of whose columns are of one value but for the same one or two rows."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, p))
+    X[:, :6] = 0.0
+    X[7, :3], X[[8, 11], 3], X[[8, 11], 4], X[11, 5] = [1, 2, 3], [1, 2], [2, 3], 4
+    return ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
+
+
+def refused(kind: str) -> Any:
+    """Return rows of which float32 would change the rank, or the squares in some direction by much."""
+    rng = np.random.default_rng(4)
+    X, line = rng.standard_normal((2000, 120)), np.arange(2000)[:, None] / 2000
+    if kind == "low rank":
+        X = X[:, :30] @ rng.standard_normal((30, 120))
+    elif kind == "few directions missing":
+        X = X[:, :116] @ rng.standard_normal((116, 120))
+    elif kind == "a strong direction":
+        X += 300 * rng.standard_normal((2000, 1))
+    elif kind == "smooth":
+        X = np.sin(line * np.arange(1, 121)) + 1e-3 * X
+    elif kind == "categories":
+        X = (np.eye(120)[rng.integers(0, 120, 2000)] - 1 / 120) * 7.3
+    return X.astype(np.float32)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_columns_that_depend_on_others_do_so_in_products_in_float32(weighted: bool) -> None:
+    X = rows_with_edges()
+    weights = np.random.default_rng(0).lognormal(size=len(X)) if weighted else None
+    *_, gram, squares, rounding = block_gram(X, weights, keeps_rank=True)
+    exact = centered_gram(X, weights)[2]
+    assert rounding > 0
+    roots = np.outer(np.sqrt(squares), np.sqrt(squares))
+    ours, expected = np.linalg.eigvalsh(gram / roots), np.linalg.eigvalsh(exact / roots)
+    assert np.abs(ours[expected < 1e-10]).max() < 1e-10
+    assert (expected < 1e-10).sum() >= 3
+    np.testing.assert_allclose(ours[expected > 1e-10], expected[expected > 1e-10], rtol=1e-2)
+    np.testing.assert_array_equal(gram, gram.T)
+
+
+@pytest.mark.parametrize(
+    "kind", ["low rank", "few directions missing", "a strong direction", "smooth", "categories", "wide"]
+)
+def test_products_are_in_float64_where_a_direction_is_near_the_rounding_of_float32(kind: str) -> None:
+    X = refused(kind)[: 400 if kind == "wide" else None]
+    weight, mean, gram, squares, rounding = block_gram(X, keeps_rank=True)
+    assert rounding == 0
+    for ours, reference in zip((weight, mean, gram, squares), centered_gram(X), strict=True):
+        np.testing.assert_array_equal(ours, reference)
+
+
+def test_a_sample_without_weight_or_of_constant_columns_is_no_error() -> None:
+    X = np.random.default_rng(5).standard_normal((1000, 64)).astype(np.float32)
+    X[:, 9] = 2.5
+    weights = np.zeros(1000)
+    weights[900:] = 1.0
+    for w in (weights, np.where(np.arange(1000) == 3, 1.0, 0.0), np.zeros(1000)):
+        ours, reference = block_gram(X, w, keeps_rank=True), centered_gram(X, w)
+        np.testing.assert_allclose(ours[2], reference[2], atol=1e-4)
+    assert block_gram(X, keeps_rank=True)[4] > 0

@@ -283,3 +283,39 @@ def test_directions_of_columns_in_small_units_come_before_those_that_are_roundin
     assert (greedy.support_ >= 40).sum() == 19
     assert greedy.selection_.diagnostics["subspace_angle"] is None
     assert (OsinskySelector(20).fit_summary(moments).support_ >= 40).sum() == 19
+
+
+SKETCHED = [*SELECTORS, sks.LeverageSelector, partial(sks.HybridSelector, random_state=0)]
+
+
+@pytest.mark.parametrize("make", SKETCHED)
+@pytest.mark.parametrize("kind", ["units", "copies", "near copies", "one strong column"])
+def test_sketches_with_products_in_float32_select_the_columns_that_those_in_float64_do(make, kind):
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((3000, 100)) * rng.uniform(1, 2, 100)
+    if kind == "units":
+        X *= 10.0 ** rng.uniform(-4, 4, 100)
+    elif kind == "copies":
+        X[:, 90:94], X[:, 95] = 1.7 * X[:, :4], X[:, 7] + X[:, 8]
+    elif kind == "near copies":
+        X[:, 94:] = X[:, :6] + 10.0 ** -np.arange(6) * rng.standard_normal((3000, 6))
+    else:
+        X[:, 0] *= 1e3
+    X = X.astype(np.float32)
+    sketch, exact = (sks.FrequentDirections(40).from_block(X.astype(kind)) for kind in (np.float32, np.float64))
+    assert sketch.single_rounding > exact.single_rounding == 0
+    assert make(20).fit_summary(sketch).support_.tolist() == make(20).fit_summary(exact).support_.tolist()
+
+
+def test_intervals_of_variances_include_the_rounding_of_products_both_ways():
+    X = np.random.default_rng(2).standard_normal((3000, 100)).astype(np.float32)
+    summary = sks.FrequentDirections(40).from_block(X)
+    A = X.astype(float) - X.astype(float).mean(axis=0)
+    exact = np.linalg.svd(A, compute_uv=False)[:20] ** 2 / 2999
+    pca = SketchedPCA(20).fit_summary(summary)
+    least, most = pca.explained_variance_bounds_.T
+    rounding = 1e-13 * exact.sum()
+    assert (np.abs(pca.explained_variance_ - exact) > 20 * rounding).any()
+    assert (least <= exact + rounding).all()
+    assert (exact <= most + rounding).all()
+    assert (most - pca.explained_variance_ >= summary.single_rounding / 2999).all()

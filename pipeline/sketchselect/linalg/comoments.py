@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import ssyrk
+from scipy.linalg.lapack import dpotrf, spotrf, spstrf
 from scipy.sparse import csr_array
 
 from sketchselect._kernels import kernel
@@ -374,6 +375,13 @@ _FEW_ROWS, _FEW_COLUMNS = 128, 64  # Below them float32 saves no time
 _GLANCE = 16  # Rows that mostly show that a column has other than whole numbers
 _LARGEST_WHOLE = 256  # Largest deviation of whole numbers
 _ALL_WHOLE = 2.0**24  # Above it all numbers of float32 are whole
+_ROWS_PER_COLUMN = 4  # Of fewer, float32 saves less than the factors that show the rank cost
+_LEAST = 3e-4  # Eigenvalues of correlations above it are far above their rounding
+_DOUBLE = 1e-10  # Far above the rounding of correlations in float64
+_CONSTANT = 1e-6  # Share of a column's squares about the centre below which it does not vary in the sample
+_FEW = 1 / 16  # Share of columns whose products cost little in float64
+_PIVOT = 8  # Columns with pivots above so many times an eigenvalue mostly have none below it
+_SUPPORT = 1e-2  # Smaller coefficients may be rounding
 _WEIGHT_SPAN = 2.0**60  # Ratio of weights up to which the lightest row is far above the underflow of float32
 
 
@@ -383,22 +391,26 @@ def block_gram(
     start: int | Array = 0,
     targets: Floats | None = None,
     *,
-    exact: bool = False,
+    keeps_rank: bool = False,
 ) -> tuple[float, Floats, Floats, Floats, float]:
     """Return `centered_gram` of a block, dense or CSR, and the bound of the error of its products in float32.
 
     They are in float32 if every column that varies consists of whole numbers within 256 of its mean, without weights:
-    such products are exact, and the bound is 0. Unless `exact`, they are so too if the block is of float32 and no
-    column that varies consists of whole numbers: their linear dependences are exact, and have to stay so. All others
-    are in float64, and the bound is 0; so are those of fewer than 128 rows or 64 columns, which float32 does not make
-    faster, of at least four times as many columns as rows, and of weights that span more than 2^60.
+    such products are exact, and the bound is 0. They are so too if the block is of float32 and no column that varies
+    consists of whole numbers: their linear dependences are exact, and have to stay so; if `keeps_rank`, only without
+    targets and where `ranked_gram` allows it. All others are in float64, and the bound is 0; so are those of fewer than
+    128 rows or 64 columns, which float32 does not make faster, of at least four times as many columns as rows, and of
+    weights that span more than 2^60.
     """
     if is_csr(block):
         return *sparse_gram(block, weights, start, targets), 0.0
-    scales = _single_scales(block, weights, start) if _may_be_single(block, weights, exact) else None
-    if scales is None or (exact and not scales.is_exact):
+    scales = _single_scales(block, weights, start) if _may_be_single(block, weights, keeps_rank) else None
+    if scales is None:
         return *centered_gram(block, weights, start, targets), 0.0
-    return single_gram(block, scales, weights, start, targets)
+    if scales.is_exact or not keeps_rank:
+        return single_gram(block, scales, weights, start, targets)
+    single = ranked_gram(block, scales, weights, start) if targets is None else None
+    return (*centered_gram(block, weights, start, targets), 0.0) if single is None else single
 
 
 class SingleScales(NamedTuple):
@@ -431,6 +443,13 @@ def _add_lower(total, part):  # type: ignore[no-untyped-def]
 
 
 @kernel()
+def _scale_lower(gram, factors, out):  # type: ignore[no-untyped-def]
+    for i in range(factors.shape[0]):
+        for j in range(i):
+            out[i, j] = gram[i, j] * factors[i] * factors[j]
+
+
+@kernel()
 def _unscale(total, back):  # type: ignore[no-untyped-def]
     for i in range(back.shape[0]):
         for j in range(i + 1):
@@ -438,7 +457,7 @@ def _unscale(total, back):  # type: ignore[no-untyped-def]
             total[j, i] = total[i, j]
 
 
-def _may_be_single(block: Array, weights: Floats | None, exact: bool) -> bool:
+def _may_be_single(block: Array, weights: Floats | None, keeps_rank: bool) -> bool:
     """Return whether products may be in float32, by the type, the weights and the first rows."""
     n, p = block.shape
     # Of few rows the factor is computed, in which the rounding of a product would be divided by a pivot that is noise.
@@ -446,7 +465,7 @@ def _may_be_single(block: Array, weights: Floats | None, exact: bool) -> bool:
         return False
     if weights is not None and weights.max() > _WEIGHT_SPAN * weights.min(where=weights > 0, initial=np.inf):
         return False
-    if block.dtype == np.float32 and not exact:
+    if block.dtype == np.float32 and not (keeps_rank and n < _ROWS_PER_COLUMN * p):
         return True
     if weights is not None:
         return False
@@ -497,31 +516,153 @@ def single_gram(
     (1.5 p + q) numbers of 8 bytes.
     Source: shifted sums, Chan, Golub and LeVeque 1983; blocked summation, Higham 2002, section 4.2.
     """
+    products = _SingleProducts(block, scales, weights, start, targets)
+    for a, b in pieces(block, SINGLE_ROWS):
+        products.add(a, b)
+    return products.about_mean()
+
+
+class _SingleProducts:
+    """Sums of products of pieces of a block, in float32 those of its columns, about a fixed centre."""
+
+    def __init__(
+        self, block: Array, scales: SingleScales, weights: Floats | None, start: int | Array, targets: Floats | None
+    ) -> None:
+        n, p = block.shape
+        self.block, self.start, self.is_exact = block, start, scales.is_exact
+        self.weights = np.ones(n) if weights is None else weights
+        self.targets = np.empty((n, 0)) if targets is None else targets
+        self.shift = np.concatenate([scales.centre, block_mean(self.targets, weights, start, "target")[1]])
+        self.scale = scales.scale * scales.weight_scale
+        d = self.shift.shape[0]
+        self.weight, self.sums, self.squares = 0.0, np.zeros(d), np.zeros(d)
+        self.gram, self.cross = np.zeros((d, d)), np.zeros((d - p, p))
+        self.rows = np.empty((min(n, SINGLE_ROWS), p), np.float32)
+        self.wide = np.empty((min(n, SINGLE_ROWS), d - p))
+        self.product = np.zeros((p, p), np.float32)
+
+    def add(self, a: int, b: int) -> None:
+        """Add the products of the rows a to b."""
+        p, start, squares = self.block.shape[1], self.start, self.squares
+        rows, wide, w = self.rows[: b - a], self.wide[: b - a], self.weights[a:b]
+        self.weight += float(w.sum())
+        center_into(self.targets[a:b], self.shift[p:], w, wide, self.sums[p:], squares[p:])
+        check_squares(squares[p:], self.targets, start, "target")
+        self.gram[p:, p:] += wide.T @ wide
+        center_scaled(
+            self.block[a:b], self.shift[:p], self.scale, w, wide, rows, self.sums[:p], squares[:p], self.cross
+        )
+        check_squares(squares[:p], self.block, start)
+        # One triangle, into the memory of the last product: LAPACK's upper one is the lower one of rows in C order.
+        _add_lower(self.gram, ssyrk(1.0, rows.T, c=self.product.T, overwrite_c=True).T)
+
+    def about_mean(self, *, in_place: bool = True) -> tuple[float, Floats, Floats, Floats, float]:
+        """Return what `block_gram` returns, of the rows so far."""
+        p = self.block.shape[1]
+        gram = self.gram if in_place else self.gram.copy()
+        _unscale(gram, 1.0 / self.scale)
+        gram[p:, :p] = self.cross
+        gram[:p, p:] = self.cross.T
+        rounding = 0.0 if self.is_exact else SINGLE_ROUNDING * float(self.squares[:p].sum())
+        return self.weight, *remove_residual(self.weight, self.shift, self.sums, gram, self.squares), rounding
+
+
+def ranked_gram(
+    block: Array, scales: SingleScales, weights: Floats | None = None, start: int | Array = 0
+) -> tuple[float, Floats, Floats, Floats, float] | None:
+    """Return `single_gram` where its rounding is a small share of the squares in any direction, and None elsewhere.
+
+    So the rank is that of float64, and so are linear dependences. The share is mostly below 1 %: the rounding of
+    correlations is mostly below 1e-5, and their eigenvalues are above 3e-4. A few columns that depend on few others, as
+    pixels at the edge of images do, have their products in float64. Most other blocks are given up after a sample of
+    their rows.
+
+    Cost: `single_gram` and two Cholesky factors of order p in float32, or five; 2 p^2 more numbers of 8 bytes.
+    """
+    n, p = block.shape
+    products = _SingleProducts(block, scales, weights, start, None)
+    order = list(pieces(block, SINGLE_ROWS))
+    step = n // (p + p // 4)
+    for a, b in order[::step]:
+        products.add(a, b)
+    _, _, gram, squares, _ = products.about_mean(in_place=False)
+    squares = np.where(squares > _CONSTANT * products.squares, squares, 0.0)
+    # The smallest eigenvalue of a sample of 5/4 p rows is about a hundredth of that of many.
+    if not _few_depend(gram, squares, _LEAST / 64):
+        return None
+    for a, b in (part for i, part in enumerate(order) if i % step):
+        products.add(a, b)
+    weight, mean, gram, squares, rounding = products.about_mean()
+    exact = np.zeros(squares.size, np.bool_)
+    if not _rounds_little(gram, squares, exact, _LEAST):
+        columns = _dependent(gram, squares)
+        if columns is None:
+            return None
+        exact[columns] = True
+        gram[:, columns] = _products_with(columns, block, mean, weights)
+        gram[columns] = gram[:, columns].T
+        np.fill_diagonal(gram, squares)
+        if not _rounds_little(gram, squares, exact, _LEAST):
+            return None
+    return weight, mean, gram, squares, rounding
+
+
+def _rounds_little(gram: Floats, squares: Floats, exact: Array, least: float) -> bool:
+    """Return whether rounding of products of columns that are not `exact` is a small share in any direction.
+
+    With C the correlations, E their rounding, and P the unit matrix of the columns that are not exact, it is at most
+    ``||E|| / least`` if ``C - least P`` is positive: ``|x'Ex| = |x'P E P x| <= ||E|| x'P x <= ||E|| x'C x / least``.
+    """
+    dtype, factor = (np.float64, dpotrf) if exact.any() else (np.float32, spotrf)
+    shifted = _correlations(gram, squares, np.where(exact, 1.0 + _DOUBLE, 1.0 - least), dtype)
+    return bool(factor(shifted.T, overwrite_a=True, clean=False)[1] == 0)
+
+
+def _correlations(gram: Floats, squares: Floats, diagonal: Floats, dtype: type) -> Array:
+    """Return the correlations below a diagonal; those of columns that do not vary are 0."""
+    correlations: Array = np.zeros(gram.shape, dtype)
+    roots = np.where(squares > 0, np.sqrt(squares), np.inf)
+    _scale_lower(gram, 1.0 / roots, correlations)
+    np.fill_diagonal(correlations, diagonal)
+    return correlations
+
+
+def _few_depend(gram: Floats, squares: Floats, least: float) -> bool:
+    """Return whether rounding is a small share, perhaps but for a few columns."""
+    exact = np.zeros(squares.size, np.bool_)
+    if _rounds_little(gram, squares, exact, least):
+        return True
+    correlations = _correlations(gram, squares, np.ones_like(squares), np.float32)
+    _, order, rank, _ = spstrf(correlations.T, tol=_PIVOT * least, overwrite_a=True)
+    if not 0 < squares.size - rank <= _FEW * squares.size:
+        return False
+    squares = squares.copy()
+    squares[order[rank:] - 1] = 0.0
+    return _rounds_little(gram, squares, exact, least)
+
+
+def _dependent(gram: Floats, squares: Floats) -> Array | None:
+    """Return the columns that depend on others, with those others; None if they are many."""
+    correlations = _correlations(gram, squares, np.ones_like(squares), np.float32)
+    factor, order, rank, _ = spstrf(correlations.T, tol=_PIVOT * _LEAST, overwrite_a=True)
+    if not 0 < squares.size - rank <= _FEW * squares.size:
+        return None
+    from scipy.linalg import solve_triangular
+
+    coefficients = solve_triangular(factor[:rank, :rank], factor[:rank, rank:])
+    supports = (np.abs(coefficients) > _SUPPORT).any(axis=1)
+    columns = np.sort(order[np.concatenate([supports, np.ones(squares.size - rank, np.bool_)])] - 1)
+    return columns if columns.size <= 2 * _FEW * squares.size else None
+
+
+def _products_with(columns: Array, block: Array, mean: Floats, weights: Floats | None) -> Floats:
+    """Return the co-moments of all columns with some, in float64."""
     n, p = block.shape
     w = np.ones(n) if weights is None else weights
-    weight = float(w.sum())
-    if targets is None:
-        targets = np.empty((n, 0))
-    shift = np.concatenate([scales.centre, block_mean(targets, weights, start, "target")[1]])
-    scale = scales.scale * scales.weight_scale
-    d = shift.shape[0]
-    sums, squares = np.zeros(d), np.zeros(d)
-    gram = np.zeros((d, d))
-    rows_buffer = np.empty((min(n, SINGLE_ROWS), p), np.float32)
-    wide_buffer = np.empty((min(n, SINGLE_ROWS), d - p))
-    product = np.zeros((p, p), np.float32)
-    cross = np.zeros((d - p, p))
+    total, sums, squares = np.zeros((p, columns.size)), np.zeros(p), np.zeros(p)
+    buffer = np.empty((min(n, SINGLE_ROWS), p))
     for a, b in pieces(block, SINGLE_ROWS):
-        rows, wide = rows_buffer[: b - a], wide_buffer[: b - a]
-        center_into(targets[a:b], shift[p:], w[a:b], wide, sums[p:], squares[p:])
-        check_squares(squares[p:], targets, start, "target")
-        gram[p:, p:] += wide.T @ wide
-        center_scaled(block[a:b], shift[:p], scale, w[a:b], wide, rows, sums[:p], squares[:p], cross)
-        check_squares(squares[:p], block, start)
-        # One triangle, into the memory of the last product: LAPACK's upper one is the lower one of rows in C order.
-        _add_lower(gram, ssyrk(1.0, rows.T, c=product.T, overwrite_c=True).T)
-    _unscale(gram, 1.0 / scale)
-    gram[p:, :p] = cross
-    gram[:p, p:] = cross.T
-    rounding = 0.0 if scales.is_exact else SINGLE_ROUNDING * float(squares[:p].sum())
-    return weight, *remove_residual(weight, shift, sums, gram, squares), rounding
+        rows = buffer[: b - a]
+        center_into(block[a:b], mean, w[a:b], rows, sums, squares)
+        total += rows.T @ rows[:, columns]
+    return total

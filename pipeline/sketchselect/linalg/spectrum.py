@@ -98,7 +98,7 @@ class Spectrum(Protocol):
 
     @property
     def product_rounding(self) -> float:
-        """Relative rounding of the products in `centered_gram`, where that is float32; 0 for float64."""
+        """Relative rounding of the products in `centered_gram`; 0 where no direction is near it (`ranked_gram`)."""
 
     @property
     def directions(self) -> Directions:
@@ -302,7 +302,7 @@ def single_noise(summary: Spectrum, directions: Directions | Any) -> Floats:
     most s (sum_j d_j |v_j|)^2 / sum_j d_j^2, s the `single_rounding`. So columns in small units keep their directions.
     """
     single = summary.single_rounding
-    if not (single > 0 and summary.is_exact):
+    if not (single > 0 and summary.product_rounding > 0):
         return np.zeros(directions.squares.size)
     norms = np.sqrt(summary.centered_column_squared_norms)
     shares = (np.abs(directions.vectors) @ norms) ** 2 / float(norms @ norms)

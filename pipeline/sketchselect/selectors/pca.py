@@ -234,7 +234,9 @@ class SketchedPCA(UserEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMix
         self.explained_variance_ = squares / freedom
         rounding = gram_rounding(summary) + summary.n_features * _EPS * float(directions.squares.max(initial=0.0))
         least = np.maximum(squares - summary.single_rounding - rounding, 0.0)
-        self.explained_variance_bounds_ = np.column_stack([least, squares + summary.shrinkage + rounding]) / freedom
+        # Products in float32 may have made a Gram matrix smaller, but no sketch.
+        most = squares + summary.shrinkage + rounding + (summary.single_rounding if summary.is_exact else 0.0)
+        self.explained_variance_bounds_ = np.column_stack([least, most]) / freedom
         total = summary.centered_squared_norm
         self.explained_variance_ratio_ = squares / total if total > 0 else np.zeros(k)
         error = summary.shrinkage + summary.single_rounding

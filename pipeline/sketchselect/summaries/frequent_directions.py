@@ -79,7 +79,10 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
     loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
     `single_rounding`, mostly below a thousandth of the shrinkage, and the last line has 5/4 of the norm and ``size -
-    5/4 k``. The exact Gram matrix has products in float32 of whole numbers alone, which are exact.
+    5/4 k``. The Gram matrix has products in float32 of whole numbers, which are exact, and of other float32 rows where
+    the rounding is far below the squares in any direction (`linalg.comoments.ranked_gram`), so that dependent columns
+    and ranks are those of float64: its differences have a Frobenius norm of at most `single_rounding`, 2e-5 of the
+    squares about the mean.
 
     With a `half_life` or `decay`, the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight; A
     are then the rows times the roots of these weights, and A_c the same about their weighted mean. The shrinkage decays
@@ -236,8 +239,8 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
         n, p = block.shape
         end, weights = self._row_weights(start, n, weights)
         if self.keeps_gram(p):
-            weight, mean, gram, squares, _ = block_gram(block, weights, start, exact=True)
-            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram, end=end)
+            weight, mean, gram, squares, gained = block_gram(block, weights, start, keeps_rank=True)
+            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram, gained, end)
         if is_csr(block):
             if n > 2 * self.size:
                 sketch, delta, weight, mean, squares = shrink_sparse(block, self.size, weights, start)
@@ -336,11 +339,11 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     @property
     def single_rounding(self) -> float:
-        """Bound of what the sketch gains in all directions of A'A together, by products in float32; 0 without them."""
+        """Bound of the error by products in float32: its Frobenius norm, in a sketch the trace of what it gains."""
         return self.record.single_rounding
 
     product_rounding: ClassVar[float] = 0.0
-    """Relative rounding of the products in `centered_gram`: that of float64."""
+    """0: no direction of `centered_gram` is near the rounding of its products."""
 
     @property
     def centered_gram(self) -> Floats | None:
