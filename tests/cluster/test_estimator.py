@@ -18,6 +18,7 @@ from sketchselect.cluster import objective_source
 from sketchselect.cluster.kmeans.estimator import UnlikeUnits
 from sketchselect.errors import BadBlock, BadParameter, SourceError
 from sketchselect.execution import Source
+from sketchselect.prepare.units import outweighing
 from sketchselect.readers import open_matrix, open_vector
 
 from .data import blobs, exact_distances, exact_sums
@@ -237,3 +238,13 @@ def test_columns_of_unlike_units_are_named_once() -> None:
         # Rows of weight 0 have no part in distances.
         unused = np.vstack([X, units[:20]])
         KMeans(3, random_state=0).fit(unused, sample_weight=[1.0] * 300 + [0.0] * 20)
+
+
+def test_units_are_looked_at_without_changing_the_rows() -> None:
+    rows = np.random.default_rng(5).standard_normal((50, 120)) * np.where(np.arange(120) == 7, 1e4, 1.0)
+    rows[0] = 0.0  # a row of counts among rows of a table
+    before = rows.copy()
+    assert outweighing(rows, None).startswith("Column 7 has 100.0 %")
+    assert (rows == before).all()
+    assert outweighing(np.rint(np.abs(rows)), None) == ""
+    assert outweighing(np.ones((5, 3)), None) == ""

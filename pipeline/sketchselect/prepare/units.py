@@ -31,15 +31,20 @@ def outweighing(rows: Any, names: Sequence[str] | None, weights: Floats | None =
     if not isinstance(rows, np.ndarray):
         return ""
     weights = np.ones(len(rows)) if weights is None else weights
-    rows, weights = rows[weights > 0], weights[weights > 0]
+    if not (weights > 0).all():
+        rows, weights = rows[weights > 0], weights[weights > 0]
     if not rows.size or not np.isfinite(rows).all():
         return ""
-    are_whole = bool((rows >= 0).all() and (rows == np.rint(rows)).all())
+    # One row mostly shows that they are not.
+    are_whole = all(of.min() >= 0 and (of == np.rint(of)).all() for of in (rows[:1], rows))
     if are_whole and (rows.shape[1] > WIDEST_TABLE or 2 * np.count_nonzero(rows) < rows.size):
         return ""
+    # In one array: new ones of megabytes take longer than what is computed.
     steps = rows - weights @ rows / weights.sum()
-    unit = np.abs(steps).max()
-    return outweighing_variances(weights @ np.square(steps / unit) if unit > 0 else np.zeros(rows.shape[1]), names)
+    unit = max(steps.max(), -steps.min())
+    if unit > 0:
+        steps /= unit
+    return outweighing_variances(weights @ np.square(steps, out=steps), names)
 
 
 def outweighing_variances(variances: Floats, names: Sequence[str] | None) -> str:

@@ -91,7 +91,7 @@ def _warn_of_units(source: Source, names: Any) -> None:
     for block in blocks:
         weight = as_weights(block.weight, len(block.values), block.position)
         weights.append(np.ones(len(block.values)) if weight is None else weight)
-    if remark := outweighing(np.concatenate(rows).astype(np.float64), known, np.concatenate(weights)):
+    if remark := outweighing(np.concatenate(rows, dtype=np.float64), known, np.concatenate(weights)):
         warn(f"k-means: {remark}", UnlikeUnits)
 
 
