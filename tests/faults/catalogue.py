@@ -370,6 +370,8 @@ FAULTS = (
     row("number", "drift of float32 rows that stay in a few directions, whose share is less than the rounding of products",
         "the share is said to be unknown, with the most that it can be",
         "summaries/test_drift.py::test_of_float32_rows_of_low_rank_the_share_is_said_to_be_unknown"),
+    row("number", "drift of columns that were constant and begin to vary, with products in float32", "an alarm",
+        "summaries/test_drift.py::test_columns_that_begin_to_vary_give_an_alarm_with_products_in_float32"),
     row("number", "drift from a base whose directions leave exactly nothing", "an alarm for rows outside them",
         "summaries/test_drift.py::test_rows_outside_a_base_that_leaves_exactly_nothing_give_an_alarm"),
     row("number", "k-means far from zero", "the inertia of centred rows", KMEANS + "far_from_the_origin"),

@@ -11,8 +11,10 @@ from scipy import sparse
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NoData
+from sketchselect.linalg.comoments import SINGLE_ROUNDING
 from sketchselect.summaries import Bundle, ColumnStats, Drift, FrequentDirections, Moments, RowSample
 from sketchselect.summaries import drift as measure
+from sketchselect.summaries.moment_forms import SINGLE_UNIT
 
 SPIKES = np.repeat([6.0, 1.0], [4, 56])
 
@@ -374,6 +376,43 @@ def test_shares_are_within_their_bounds_whatever_float32_products_lost(seed, k, 
     most = 2 * np.sqrt(k) * today.single_rounding / today.centered_squared_norm
     assert drift.at_most - drift.at_least <= most * (1 + 1e-9)
     assert drift.low <= drift.at_least <= drift.share <= drift.at_most <= drift.high
+
+
+@pytest.mark.parametrize("kind", [Moments(), FrequentDirections(40)])
+def test_columns_that_begin_to_vary_give_an_alarm_with_products_in_float32(kind):
+    """Rounding of the other columns is no share of theirs."""
+    rng = np.random.default_rng(1)
+    X = np.full((8000, 200), 2.5)
+    X[:, :80] = rng.standard_normal((8000, 80))
+    X[7000:, 80:] += 1e-3 * rng.standard_normal((1000, 120))
+    base, quiet, moved = (kind.from_block(rows.astype(np.float32)) for rows in (X[:5000], X[5000:7000], X[7000:]))
+    assert min(one.single_rounding for one in (base, quiet, moved)) > 0
+    drift = measure(base, quiet)
+    assert (drift.n_directions, drift.exceeded) == (80, False)
+    assert "unknown" not in drift.sentence()
+    drift = measure(base, moved)
+    assert drift.exceeded
+    true = left_outside(X[7000:].astype(np.float32), base.centered_directions.vectors[:80])
+    assert drift.at_least * (1 - 1e-6) <= true <= drift.at_most * (1 + 1e-6) <= 2e-6
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("k", [3, 40, 75])
+def test_shares_are_within_their_bounds_whatever_any_product_in_float32_lost(k, sign):
+    """Every product of two columns off by all of its bound, in the direction that hurts most."""
+    X = of_low_rank(3, 20, noise=1e-2)
+    vectors = Moments().from_block(X[:800].astype(float)).centered_directions.vectors[:k]
+    signs = np.sign(vectors.T @ vectors) * (1 - np.eye(80))
+    exact = Moments().from_block(X[800:].astype(float))
+    norms = np.sqrt(exact.centered_column_squared_norms)
+    E = sign * SINGLE_ROUNDING * signs * np.outer(norms, norms)
+    lost = SINGLE_ROUNDING / SINGLE_UNIT * float(norms @ norms)
+    record = replace(exact.record, comoment=exact.record.comoment + E, single_scatter=lost)
+    today = exact._with(record, exact.context)
+    drift = measure(Moments().from_block(X[:800].astype(float)), today, n_directions=k)
+    assert drift.at_least - 1e-12 <= left_outside(X[800:], vectors) <= drift.at_most + 1e-12
+    moved = sign * float(np.sum(vectors.T @ vectors * E)) / today.centered_squared_norm
+    assert moved >= (drift.at_most - drift.at_least) / 32
 
 
 def test_rows_outside_a_base_that_leaves_exactly_nothing_give_an_alarm():

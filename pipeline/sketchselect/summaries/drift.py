@@ -24,6 +24,7 @@ from sketchselect.linalg.validation import Floats, require_number, require_posit
 from sketchselect.summaries.base import Summary, differing
 from sketchselect.summaries.containers import pick
 from sketchselect.summaries.frequent_directions import DecayedDirections, FrequentDirections
+from sketchselect.summaries.moment_forms import SINGLE_UNIT
 from sketchselect.summaries.moments import DecayedMoments, Moments
 from sketchselect.summaries.row_sample import RowSample
 
@@ -199,9 +200,9 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
     Notes
     -----
     Rigorous: for a sketch B of the new rows, with shrinkage Delta and tail ``T = ||A||_F^2 - ||B||_F^2``, and V the k
-    directions, ``||B V'||_F^2 <= ||A P||_F^2 <= ||B V'||_F^2 + min(k Delta, T)``; for `Moments` of float32 rows, up to
-    sqrt(k) times their `single_rounding` on both sides. The same holds for the base's own share, whose upper bound
-    begins the threshold; half the width of the new rows' bounds is added to it.
+    directions, ``||B V'||_F^2 <= ||A P||_F^2 <= ||B V'||_F^2 + min(k Delta, T)``; products in float32
+    add at most sqrt(k) times the `single_rounding` on both sides. The same holds for the base's own share, whose upper
+    bound begins the threshold; half the width of the new rows' bounds is added to it.
     Statistical: the odds ``share / (1 - share)`` of n Gaussian rows are those of the law times a variable of nearly the
     F distribution with ``n (sum l)^2 / sum l^2`` degrees of freedom, over the eigenvalues l outside and inside
     (Satterthwaite). For the threshold, ``1/n = 1/n_today + 1/n_base``, and the optimism of directions that were fitted
@@ -270,8 +271,8 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
         filled=float(rates[1].mean()),
         base_filled=float(rates[0].mean()),
         filled_rise=rise,
-        rounding=float(_single_share(new, law.k)),
-        base_rounding=float(_single_share(old, law.k)),
+        rounding=_single_share(new, vectors),
+        base_rounding=_single_share(old, vectors),
     )
 
 
@@ -356,11 +357,12 @@ class _Law:
             last = max(1, min(most, p // 2, int(n_rows / _ROWS_A_DIRECTION)))
         ks = np.arange(1, last + 1)
         tail = max(total - float(squares.sum()), 0.0)
-        single = _single_share(base, ks)
+        single = np.sqrt(ks) * base.single_rounding / total
         width = np.minimum(ks * base.shrinkage, tail) / total + single
         upper = np.clip(1 - np.cumsum(squares[:last]) / total + single, 0.0, 1.0)
         optimism = _optimism(values, counts, n_rows, last)
-        if _may_be_equal(values, n_rows, p):
+        may_be_equal = _may_be_equal(values, n_rows, p)
+        if may_be_equal:
             optimism = np.maximum(optimism, 1 - ks / p - upper)
         inside = np.cumsum(values[:last] ** 2)
         outside = np.maximum(float(counts @ values**2) - inside, 0.0)
@@ -377,7 +379,10 @@ class _Law:
             complete |= ks == rank
         if n_directions is None and complete.any():
             k = int(ks[np.argmax(complete)])
-        return cls(values, counts, k, float(upper[k - 1]), float(optimism[k - 1]))
+        rounding = _single_share(base, base.centered_directions.vectors[:k])
+        proved = min(float(upper[k - 1]), max(1 - float(squares[:k].sum()) / total + rounding, 0.0))
+        rise = float(optimism[k - 1])
+        return cls(values, counts, k, proved, max(rise, 1 - k / p - proved) if may_be_equal else rise)
 
     def above_share(self, n_rows: float, probability: float, rise: float, spread: float) -> float:
         """Return the share that n rows are below with this probability.
@@ -469,12 +474,21 @@ def _degrees(counts: Floats, values: Floats) -> float:
     return float(counts @ values) ** 2 / squares if squares > 0 else 1.0
 
 
-def _single_share(summary: Any, k: Any) -> Any:
-    """Return the bound of the rounding of a share by products in float32, for k directions.
+def _single_share(summary: Any, vectors: Floats) -> float:
+    """Return the bound of the rounding of a share by products in float32, for some directions.
 
-    ``|tr(P E)| <= ||P||_F ||E||_F``, E the error and ``||P||_F = sqrt(k)``; what a sketch gained has a trace below it.
+    With P = V'V and E the error, ``|tr(P E)| <= ||P||_F ||E||_F``, ``||P||_F = sqrt(k)``; what a sketch gained has a
+    trace below it. E of a Gram matrix has no diagonal, and other entries of at most u d_i d_j, d the columns' norms and
+    u the `SINGLE_UNIT`: ``|tr(P E)| <= u sum |P_ij| d_i d_j`` over i != j, little where few directions are left out.
     """
-    return np.sqrt(k) * summary.single_rounding / summary.centered_squared_norm
+    single, total = summary.single_rounding, summary.centered_squared_norm
+    bound = float(np.sqrt(len(vectors)) * single)
+    if bound > 0 and summary.is_exact:
+        overlaps = np.abs(vectors.T @ vectors)
+        np.fill_diagonal(overlaps, 0.0)
+        norms = np.sqrt(summary.centered_column_squared_norms)
+        bound = min(bound, SINGLE_UNIT * float(norms @ overlaps @ norms))
+    return bound / float(total)
 
 
 def _times_odds(share: float, factor: float) -> float:
@@ -511,7 +525,7 @@ def _measured(new: Any, vectors: Floats) -> tuple[float, float, float, float]:
         in_squares, out_squares = float((of_inside**2).sum()), float(((rest @ rest.T) ** 2).sum())
         scatter, lost = total, min(k * new.shrinkage, max(total - float((rows**2).sum()), 0.0))
     inside = float(of_inside.trace())
-    rounding = float(_single_share(new, k))
+    rounding = _single_share(new, vectors)
     lowest = 1 - (inside + lost) / scatter - rounding
     highest = 1 - inside / scatter + rounding
     # Those of rounding are taken for the fewest, 1, with which the interval is widest.
