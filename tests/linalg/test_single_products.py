@@ -351,6 +351,16 @@ def test_columns_that_depend_on_others_do_so_in_products_in_float32(weighted: bo
     np.testing.assert_array_equal(gram, gram.T)
 
 
+def test_rounding_in_float64_of_one_sign_in_many_rows_is_no_independent_direction() -> None:
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((40_000, 64))
+    X[:, :3] = -0.01
+    X[7, :3] = 70, 90, 140
+    *_, squares, rounding = block_gram(X.astype(np.float32), keeps_rank=True)
+    assert rounding > 0
+    assert (squares > 0).all()
+
+
 REFUSED = ["low rank", "few directions missing", "a strong direction", "smooth", "nearly copies", "categories"]
 
 

@@ -377,7 +377,7 @@ _LARGEST_WHOLE = 256  # Largest deviation of whole numbers
 _ALL_WHOLE = 2.0**24  # Above it all numbers of float32 are whole
 _ROWS_PER_COLUMN = 4  # Of fewer, float32 saves less than the factors that show the rank cost
 _LEAST = 3e-4  # Eigenvalues of correlations above it are far above their rounding
-_DOUBLE = 1e-12  # Above the rounding of correlations in float64; of a larger one, float32 may add directions
+_DOUBLE = 4 * float(np.finfo(np.float64).eps)  # Rounding a row of correlations in float64, which may be all of one sign
 _CONSTANT = 1e-6  # Share of a column's squares about the centre below which it does not vary in the sample
 _FEW = 1 / 16  # Share of columns whose products cost little in float64
 _PIVOT = 8  # Columns with pivots above so many times an eigenvalue mostly have none below it
@@ -593,28 +593,32 @@ def ranked_gram(
     for a, b in (part for i, part in enumerate(order) if i % step):
         products.add(a, b)
     weight, mean, gram, squares, rounding = products.about_mean()
-    exact = np.zeros(squares.size, np.bool_)
-    if not _rounds_little(gram, squares, exact, _LEAST):
+    if not _rounds_little(gram, squares, _LEAST):
         columns = _dependent(gram, squares)
         if columns is None:
             return None
-        exact[columns] = True
         gram[:, columns] = _products_with(columns, block, mean, weights)
         gram[columns] = gram[:, columns].T
         np.fill_diagonal(gram, squares)
-        if not _rounds_little(gram, squares, exact, _LEAST):
+        if not _rounds_little(gram, squares, _LEAST, columns, n * _DOUBLE):
             return None
     return weight, mean, gram, squares, rounding
 
 
-def _rounds_little(gram: Floats, squares: Floats, exact: Array, least: float) -> bool:
-    """Return whether rounding of products of columns that are not `exact` is a small share in any direction.
+def _rounds_little(
+    gram: Floats, squares: Floats, least: float, exact: Array | None = None, rounding: float = 0.0
+) -> bool:
+    """Return whether rounding in float32 of products of columns that are not `exact` is a small share in any direction.
 
     With C the correlations, E their rounding, and P the unit matrix of the columns that are not exact, it is at most
     ``||E|| / least`` if ``C - least P`` is positive: ``|x'Ex| = |x'P E P x| <= ||E|| x'P x <= ||E|| x'C x / least``.
+    Correlations of exact columns are known to some `rounding` in float64.
     """
-    dtype, factor = (np.float64, dpotrf) if exact.any() else (np.float32, spotrf)
-    shifted = _correlations(gram, squares, np.where(exact, 1.0 + _DOUBLE, 1.0 - least), dtype)
+    diagonal = np.full(squares.size, 1.0 - least)
+    if exact is not None:
+        diagonal[exact] = 1.0 + rounding
+    shifted = _correlations(gram, squares, diagonal, np.float32 if exact is None else np.float64)
+    factor = spotrf if exact is None else dpotrf
     return bool(factor(shifted.T, overwrite_a=True, clean=False)[1] == 0)
 
 
@@ -629,8 +633,7 @@ def _correlations(gram: Floats, squares: Floats, diagonal: Floats, dtype: type) 
 
 def _few_depend(gram: Floats, squares: Floats, least: float) -> bool:
     """Return whether rounding is a small share, perhaps but for a few columns."""
-    exact = np.zeros(squares.size, np.bool_)
-    if _rounds_little(gram, squares, exact, least):
+    if _rounds_little(gram, squares, least):
         return True
     correlations = _correlations(gram, squares, np.ones_like(squares), np.float32)
     _, order, rank, _ = spstrf(correlations.T, tol=_PIVOT * least, overwrite_a=True)
@@ -638,7 +641,7 @@ def _few_depend(gram: Floats, squares: Floats, least: float) -> bool:
         return False
     squares = squares.copy()
     squares[order[rank:] - 1] = 0.0
-    return _rounds_little(gram, squares, exact, least)
+    return _rounds_little(gram, squares, least)
 
 
 def _dependent(gram: Floats, squares: Floats) -> Array | None:
