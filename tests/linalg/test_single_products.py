@@ -13,7 +13,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import NotFinite
 from sketchselect.linalg import shrink
-from sketchselect.linalg.comoments import block_gram, centered_gram
+from sketchselect.linalg.comoments import _SingleProducts, block_gram, centered_gram
 from sketchselect.linalg.shrink import shrink_block, shrink_factors
 from sketchselect.summaries import BatchDirections
 
@@ -349,6 +349,7 @@ def test_columns_that_depend_on_others_do_so_in_products_in_float32(weighted: bo
     assert (expected < 1e-10).sum() >= 3
     np.testing.assert_allclose(ours[expected > 1e-10], expected[expected > 1e-10], rtol=1e-2)
     np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_array_equal(gram.diagonal(), squares)
 
 
 def test_rounding_in_float64_of_one_sign_in_many_rows_is_no_independent_direction() -> None:
@@ -371,6 +372,40 @@ def test_products_are_in_float64_where_a_direction_is_near_the_rounding_of_float
     assert rounding == 0
     for ours, reference in zip((weight, mean, gram, squares), centered_gram(X), strict=True):
         np.testing.assert_array_equal(ours, reference)
+
+
+def rows_of_products(X: Any, monkeypatch: Any) -> tuple[int, bool]:
+    """Return how many rows had products in float32, and whether these were kept."""
+    rows: list[int] = []
+    add = _SingleProducts.add
+    with monkeypatch.context() as patch:
+        patch.setattr(_SingleProducts, "add", lambda self, a, b: (rows.append(b - a), add(self, a, b))[1])
+        kept = block_gram(X, keeps_rank=True)[4] > 0
+    return sum(rows), kept
+
+
+@pytest.mark.parametrize("kind", ["low rank", "smooth"])
+def test_rows_without_a_rank_are_given_up_after_a_sample(kind: str, monkeypatch: Any) -> None:
+    rows, kept = rows_of_products(refused(kind), monkeypatch)
+    assert rows == 256
+    assert not kept
+
+
+@pytest.mark.parametrize("kind", ["constant", "nearly copies"])
+def test_rows_are_not_given_up_for_a_sample_unlike_the_others(kind: str, monkeypatch: Any) -> None:
+    X = np.random.default_rng(6).standard_normal((2000, 120))
+    if kind == "constant":
+        X[:256, :20] = 0.7
+    else:
+        X[:256, :20] = X[:256, 20:40] + 1e-2 * X[:256, :20]
+    assert rows_of_products(X.astype(np.float32), monkeypatch) == (2000, True)
+
+
+def test_products_beside_targets_are_in_float64_where_the_rank_is_kept() -> None:
+    X = np.random.default_rng(6).standard_normal((2000, 120)).astype(np.float32)
+    ours, reference = block_gram(X, targets=X[:, :1].astype(float), keeps_rank=True), centered_gram(X)
+    assert ours[4] == 0
+    np.testing.assert_array_equal(ours[2][:-1, :-1], reference[2])
 
 
 def test_a_sample_without_weight_or_of_constant_columns_is_no_error() -> None:

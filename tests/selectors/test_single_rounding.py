@@ -13,6 +13,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.linalg.leverage import leverage_bounds, spectral_error, tail_ridge
+from sketchselect.linalg.spectrum import single_noise
 from sketchselect.selectors import SketchedPCA
 from sketchselect.selectors.kmeans_columns import column_subspace
 from sketchselect.selectors.osinsky import OsinskySelector, directions_left
@@ -305,6 +306,15 @@ def test_sketches_with_products_in_float32_select_the_columns_that_those_in_floa
     sketch, exact = (sks.FrequentDirections(40).from_block(X.astype(kind)) for kind in (np.float32, np.float64))
     assert sketch.single_rounding > exact.single_rounding == 0
     assert make(20).fit_summary(sketch).support_.tolist() == make(20).fit_summary(exact).support_.tolist()
+
+
+def test_weak_directions_of_sketches_with_products_in_float32_are_no_rounding():
+    X = np.random.default_rng(8).standard_normal((3000, 100))
+    X[:, 96:] = X[:, :4] + 1e-3 * X[:, 96:]
+    sketch = sks.FrequentDirections(40).from_block(X.astype(np.float32))
+    assert sketch.single_rounding > 0
+    assert OsinskySelector(100).fit_summary(sketch).selection_.diagnostics["n_directions"] == 100
+    assert (single_noise(sketch, sketch.centered_directions) == 0).all()
 
 
 def test_intervals_of_variances_include_the_rounding_of_products_both_ways():
