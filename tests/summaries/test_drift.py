@@ -351,6 +351,17 @@ def test_of_float32_rows_of_low_rank_the_share_is_said_to_be_unknown(seed, rank)
     assert "unknown" not in other.sentence()
 
 
+def test_what_a_sketch_lost_is_not_said_to_be_rounding():
+    """Of sketches with several directions rounding is up to 2e-6 of all."""
+    X = of_low_rank(0, 12, n_rows=4000, p=400)
+    drift = measure(Moments().from_block(X[:2000]), FrequentDirections(4).from_block(X[2000:]))
+    assert drift.at_least == 0 < 0.1 < drift.at_most
+    assert drift.rounding > 0
+    sentence = replace(drift, rounding=2e-6).sentence()
+    assert "float32" not in sentence
+    assert "proved for these very rows: 0 % to" in sentence
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("k", [1, 4, 20])
 @pytest.mark.parametrize("sign", [-1, 1])

@@ -140,7 +140,8 @@ class Drift:
             directions = "the base's first principal component"
         interval = f"{CONFIDENCE:.0%} interval {_percent(self.low)} to {_percent(self.high)}"
         share = _percent(self.share)
-        if self.rounding > _EXACT and not self.at_least > 0:
+        # No more than rounding: of a sketch, what it lost is in the bounds, too.
+        if self.rounding > _EXACT and self.at_least == 0 and self.at_most <= 2 * self.rounding:
             share = f"An unknown part, at most {_percent(self.at_most)},"
             interval += "; products in float32 cannot tell it from none"
         elif self.at_most - self.at_least > _EXACT:
