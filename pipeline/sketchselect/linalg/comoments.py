@@ -376,7 +376,9 @@ _GLANCE = 16  # Rows that mostly show that a column has other than whole numbers
 _LARGEST_WHOLE = 256  # Largest deviation of whole numbers
 _ALL_WHOLE = 2.0**24  # Above it all numbers of float32 are whole
 _ROWS_PER_COLUMN = 4  # Of fewer, float32 saves less than the factors that show the rank cost
-_LEAST = 3e-4  # Eigenvalues of correlations above it are far above their rounding
+_LEAST = 3e-4  # Eigenvalues of correlations above it are mostly far above their rounding,
+_TIMES = 64  # and those above so many times the rounding of a sample are so where columns mostly have one value, too
+_PROBES = 16  # Columns whose rounding is measured
 _DOUBLE = 4 * float(np.finfo(np.float64).eps)  # Rounding a row of correlations in float64, which may be all of one sign
 _CONSTANT = 1e-6  # Share of a column's squares about the centre below which it does not vary in the sample
 _FEW = 1 / 16  # Share of columns whose products cost little in float64
@@ -572,10 +574,10 @@ def ranked_gram(
 ) -> tuple[float, Floats, Floats, Floats, float] | None:
     """Return `single_gram` where its rounding is a small share of the squares in any direction, and None elsewhere.
 
-    So the rank is that of float64, and so are linear dependences. The share is mostly below 1 %: the rounding of
-    correlations is mostly below 1e-5, and their eigenvalues are above 3e-4. A few columns that depend on few others, as
-    pixels at the edge of images do, have their products in float64. Most other blocks are given up after a sample of
-    their rows.
+    So the rank is that of float64, and so are linear dependences. The share is mostly below 1 %: eigenvalues of the
+    correlations are above 3e-4, and above 64 times their rounding in a sample of rows and columns. A few columns that
+    depend on few others, as pixels at the edge of images do, have their products in float64. Most other blocks are
+    given up after the sample of rows.
 
     Cost: `single_gram` and two Cholesky factors of order p in float32, or five; 2 p^2 more numbers of 8 bytes.
     """
@@ -585,22 +587,23 @@ def ranked_gram(
     step = n // (p + p // 4)
     for a, b in order[::step]:
         products.add(a, b)
-    _, _, gram, squares, _ = products.about_mean(in_place=False)
+    _, mean, gram, squares, _ = products.about_mean(in_place=False)
     squares = np.where(squares > _CONSTANT * products.squares, squares, 0.0)
     # The smallest eigenvalue of a sample of 5/4 p rows is about a hundredth of that of many.
     if not _few_depend(gram, squares, _LEAST / 64):
         return None
+    least = max(_LEAST, _TIMES * _sampled_rounding(gram, squares, mean, block, weights, order[::step]))
     for a, b in (part for i, part in enumerate(order) if i % step):
         products.add(a, b)
     weight, mean, gram, squares, rounding = products.about_mean()
-    if not _rounds_little(gram, squares, _LEAST):
-        columns = _dependent(gram, squares)
+    if not _rounds_little(gram, squares, least):
+        columns = _dependent(gram, squares, least)
         if columns is None:
             return None
-        gram[:, columns] = _products_with(columns, block, mean, weights)
+        gram[:, columns] = _products_with(columns, block, mean, weights, order)
         gram[columns] = gram[:, columns].T
         np.fill_diagonal(gram, squares)
-        if not _rounds_little(gram, squares, _LEAST, columns, n * _DOUBLE):
+        if not _rounds_little(gram, squares, least, columns, n * _DOUBLE):
             return None
     return weight, mean, gram, squares, rounding
 
@@ -644,10 +647,10 @@ def _few_depend(gram: Floats, squares: Floats, least: float) -> bool:
     return _rounds_little(gram, squares, least)
 
 
-def _dependent(gram: Floats, squares: Floats) -> Array | None:
+def _dependent(gram: Floats, squares: Floats, least: float) -> Array | None:
     """Return the columns that depend on others, with those others; None if they are many."""
     correlations = _correlations(gram, squares, np.ones_like(squares), np.float32)
-    factor, order, rank, _ = spstrf(correlations.T, tol=_PIVOT * _LEAST, overwrite_a=True)
+    factor, order, rank, _ = spstrf(correlations.T, tol=_PIVOT * least, overwrite_a=True)
     if not 0 < squares.size - rank <= _FEW * squares.size:
         return None
     from scipy.linalg import solve_triangular
@@ -658,13 +661,30 @@ def _dependent(gram: Floats, squares: Floats) -> Array | None:
     return columns if columns.size <= 2 * _FEW * squares.size else None
 
 
-def _products_with(columns: Array, block: Array, mean: Floats, weights: Floats | None) -> Floats:
-    """Return the co-moments of all columns with some, in float64."""
+def _sampled_rounding(
+    gram: Floats, squares: Floats, mean: Floats, block: Array, weights: Floats | None, parts: list[tuple[int, int]]
+) -> float:
+    """Return the rounding of the correlations of some rows, in the spectral norm, estimated from a few columns.
+
+    Products of all columns with these are in float64. Independent errors of p columns have a norm at most twice that of
+    the errors of a few, (p^1/2 + 4) of p^1/2 + p^1/2 times the error of one.
+    """
+    columns = np.unique(np.linspace(0, squares.size - 1, _PROBES).astype(np.intp))
+    factors = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    errors = _products_with(columns, block, mean, weights, parts) - gram[:, columns]
+    errors[columns, np.arange(columns.size)] = 0.0
+    return 2.0 * float(np.linalg.norm(factors[:, None] * errors * factors[columns], 2))
+
+
+def _products_with(
+    columns: Array, block: Array, mean: Floats, weights: Floats | None, parts: list[tuple[int, int]]
+) -> Floats:
+    """Return the co-moments of all columns with some, in float64, of the rows in some parts."""
     n, p = block.shape
     w = np.ones(n) if weights is None else weights
     total, sums, squares = np.zeros((p, columns.size)), np.zeros(p), np.zeros(p)
     buffer = np.empty((min(n, SINGLE_ROWS), p))
-    for a, b in pieces(block, SINGLE_ROWS):
+    for a, b in parts:
         rows = buffer[: b - a]
         center_into(block[a:b], mean, w[a:b], rows, sums, squares)
         total += rows.T @ rows[:, columns]
