@@ -371,6 +371,8 @@ FAULTS = (
         "the share is said to be unknown, with the most that it can be",
         "summaries/test_drift.py::test_of_float32_rows_of_low_rank_the_share_is_said_to_be_unknown",
         "summaries/test_drift.py::test_what_a_sketch_lost_is_not_said_to_be_rounding"),
+    row("number", "float32 rows whose columns mostly share one value, or nearly depend on others", "sketched by products in float64",
+        "linalg/test_single_products.py::test_products_are_in_float64_where_a_direction_is_near_the_rounding_of_float32"),
     row("number", "drift of columns that were constant and begin to vary, with products in float32", "an alarm",
         "summaries/test_drift.py::test_columns_that_begin_to_vary_give_an_alarm_with_products_in_float32"),
     row("number", "drift from a base whose directions leave exactly nothing", "an alarm for rows outside them",
