@@ -393,9 +393,9 @@ def test_shares_are_within_their_bounds_whatever_float32_products_lost(seed, k, 
 def test_columns_that_begin_to_vary_give_an_alarm_with_products_in_float32(kind):
     """Rounding of the other columns is no share of theirs."""
     rng = np.random.default_rng(1)
-    X = np.full((8000, 200), 2.5)
-    X[:, :80] = rng.standard_normal((8000, 80))
-    X[7000:, 80:] += 1e-3 * rng.standard_normal((1000, 120))
+    X = np.full((9000, 200), 2.5)
+    X[:, :80] = rng.standard_normal((9000, 80))
+    X[7000:, 80:] += 1e-3 * rng.standard_normal((2000, 120))
     base, quiet, moved = (kind.from_block(rows.astype(np.float32)) for rows in (X[:5000], X[5000:7000], X[7000:]))
     assert min(one.single_rounding for one in (base, quiet, moved)) > 0
     drift = measure(base, quiet)
