@@ -579,7 +579,8 @@ def ranked_gram(
     depend on few others, as pixels at the edge of images do, have their products in float64. Most other blocks are
     given up after the sample of rows.
 
-    Cost: `single_gram` and two Cholesky factors of order p in float32, or five; 2 p^2 more numbers of 8 bytes.
+    Cost: `single_gram`, products of a sample of 5/4 p rows with 16 columns in float64, and two Cholesky factors of
+    order p in float32, or five; 2 p^2 more numbers of 8 bytes.
     """
     n, p = block.shape
     products = _SingleProducts(block, scales, weights, start, None)
@@ -666,8 +667,8 @@ def _sampled_rounding(
 ) -> float:
     """Return the rounding of the correlations of some rows, in the spectral norm, estimated from a few columns.
 
-    Products of all columns with these are in float64. Independent errors of p columns have a norm at most twice that of
-    the errors of a few, (p^1/2 + 4) of p^1/2 + p^1/2 times the error of one.
+    Products of all columns with these are computed in float64. If errors e are independent, those of p columns have a
+    norm of about 2 p^1/2 e, and those of 16 columns of (p^1/2 + 4) e, at least half of it.
     """
     columns = np.unique(np.linspace(0, squares.size - 1, _PROBES).astype(np.intp))
     factors = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)

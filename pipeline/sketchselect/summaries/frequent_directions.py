@@ -306,7 +306,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the state is the exact Gram matrix; then `shrinkage` is 0."""
+        """Whether the state is the Gram matrix, exact but for `single_rounding`; then `shrinkage` is 0."""
         return self.keeps_gram(self.n_features)
 
     @cached_property
@@ -347,7 +347,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
 
     @property
     def centered_gram(self) -> Floats | None:
-        """The exact Gram matrix about the mean; None where there are too many columns to keep it."""
+        """The Gram matrix about the mean, within `single_rounding`; None where there are too many columns for it."""
         return self.record.gram if self.is_exact else None
 
     @property
