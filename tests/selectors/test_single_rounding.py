@@ -17,6 +17,7 @@ from sketchselect.linalg.spectrum import single_noise
 from sketchselect.selectors import SketchedPCA
 from sketchselect.selectors.kmeans_columns import column_subspace
 from sketchselect.selectors.osinsky import OsinskySelector, directions_left
+from sketchselect.summaries.moment_forms import SINGLE_UNIT
 
 from .conftest import leverage, objective, tail
 
@@ -111,6 +112,69 @@ def test_variances_are_within_their_intervals(seed: int) -> None:
     low, high = pca.explained_variance_bounds_.T
     assert (low <= exact * (1 + 1e-9)).all()
     assert (exact <= high * (1 + 1e-9)).all()
+
+
+def rows_of(family: str, rng: Any) -> Any:
+    X = rng.standard_normal((N, P))
+    if family == "low rank":
+        X = X[:, :6] @ rng.standard_normal((6, P))
+    elif family == "decay":
+        X *= (1.0 + np.arange(P)) ** -1.0
+    elif family == "units":
+        X *= 10.0 ** rng.uniform(-3, 3, P)
+    elif family == "copies":
+        X = np.repeat(X[:, : P // 9], 9, axis=1)
+    elif family == "heavy tails":
+        X = rng.standard_cauchy((N, P))
+    return X
+
+
+@pytest.mark.share(8)
+@pytest.mark.parametrize("family", ["plain", "low rank", "decay", "units", "copies", "heavy tails"])
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_hold_whatever_products_of_moments_lost(family: str, size: float, seed: int) -> None:
+    """All of the Frobenius norm of the error lies where it hurts most: along k directions, all of one sign."""
+    rng = np.random.default_rng(seed)
+    X = rows_of(family, rng)
+    D, moments = X - X.mean(axis=0), sks.Moments().from_block(X)
+    _, s, vt = np.linalg.svd(D)
+    squares = s**2
+    single = size * squares.sum()
+    for k in (1, 2, 5, 16):
+        random = np.linalg.qr(rng.standard_normal((P, k)))[0].T
+        for V, sign in ((vt[:k], -1), (vt[:k], 1), (vt[k : 2 * k], 1), (random, -1), (random, 0)):
+            E = V.T @ V - np.diag(np.einsum("ij,ij->j", V, V))
+            E *= sign * single / np.linalg.norm(E)
+            scatter = moments.record.comoment + E
+            record = replace(moments.record, comoment=scatter, single_scatter=single / SINGLE_UNIT)
+            summary = moments._with(record, moments.context)
+            rounding = 1e-11 * squares.sum()
+            subspace = column_subspace(summary, k)
+            left = D - D @ subspace.vectors @ subspace.vectors.T
+            most = squares[k:].sum() + rounding
+            bounds = spectral_bound(summary, k + 1)[0], subspace.lower_bound(k + 1), directions_left(summary, k)
+            assert max(bounds) <= most
+            assert (left**2).sum() <= subspace.residual
+            assert ((left**2).sum(axis=0) <= subspace.column_residuals + rounding).all()
+            if sign == 0:  # No wider than what the norm of the error allows
+                assert min(bounds) >= squares[k:].sum() - np.sqrt(k) * single - rounding
+                assert subspace.residual <= (left**2).sum() + np.sqrt(k) * single + rounding
+
+
+@pytest.mark.share(8)
+@SEEDS
+def test_what_a_sketch_gained_is_no_part_of_what_it_lost(seed: int) -> None:
+    """Its gain has a trace of at most `single_rounding`, which k directions share."""
+    D, sketch = moved(seed)
+    B, delta, gained = sketch.centered_sketch, sketch.shrinkage, sketch.single_rounding
+    squares, total = np.linalg.svd(B, compute_uv=False) ** 2, (D**2).sum()
+    for k in range(2, SIZE):
+        least = total - squares[: k - 1].sum() - (k - 1) * delta - 1e-11 * total
+        assert spectral_bound(sketch, k)[0] >= least
+        assert column_subspace(sketch, k).lower_bound(k) >= least
+        assert directions_left(sketch, k - 1) >= least
+        assert column_subspace(sketch, k).residual <= max(total - squares[:k].sum(), 0.0) + gained + 1e-11 * total
 
 
 # Selection from float32: exact where that is promised, and bounds that give way by what float32 products lost.

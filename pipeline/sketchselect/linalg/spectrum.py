@@ -316,6 +316,22 @@ def without_single_noise(summary: Spectrum, directions: Directions) -> Direction
     return directions if real.all() else Directions(directions.squares[real], directions.vectors[real])
 
 
+def hidden_squares(squares: Floats, k: int, total: float, shrinkage: float, single: float) -> float:
+    """Return a bound of what the sum of the k largest squares of rows A is above that of their sketch B.
+
+    With ``D = A'A - B'B``, that sum is the largest tr(P A'A) = tr(P B'B) + tr(P D) of projections P on k directions.
+    Of a Gram matrix ``tr(P D) <= ||P||_F ||D||_F``, at most sqrt(k) times the `single_rounding`: setting its negative
+    eigenvalues to 0 brings it closer to A'A. Of a sketch ``-F <= D <= shrinkage I`` for some F >= 0 with a trace of at
+    most `single_rounding`: ``tr(P D) <= k shrinkage``, and ``tr(P D) <= tr(P (D + F)) <= tr(D) + tr(F)``.
+
+    `squares`: Those of B, all of them.
+    `total`: ``||A||_F^2``.
+    """
+    if shrinkage == 0:
+        return float(np.sqrt(k)) * single
+    return min(k * shrinkage, max(total - float(squares.sum()), 0.0) + single)
+
+
 def scatter_rounding(summary: Spectrum) -> Floats:
     """Return a bound of the rounding of each column's sum of squares about its mean, shape (p,).
 

@@ -15,6 +15,7 @@ from sketchselect.linalg.spectrum import (
     Directions,
     Spectrum,
     constant_columns,
+    hidden_squares,
     scatter_rounding,
     single_noise,
     subspace_angle,
@@ -59,15 +60,18 @@ class ColumnSubspace:
         The theorems have ``||A - A_k||_F^2``, which is at most the optimum, for ``||E||_F^2`` and for the sum of the
         r_i. With products in float32, s their `single_rounding`, that sum is at most ``D = ||A||_F^2 - sum s_i^2`` of k
         directions, with (p + k) s for the rounding of columns and of directions left out, and sqrt(p) s for eigenvalues
-        that became negative; ``||A - A_k||_F^2`` is at least D - k s. The quotient multiplies the factors.
+        that became negative; ``||A - A_k||_F^2`` is at least D - sqrt(k) s (`hidden_squares`). The quotient multiplies
+        the factors.
         """
         if self.shrinkage > 0:
             return None
         if self.single_rounding == 0:
             return factor
         p, single = self.vectors.shape[0], self.single_rounding
-        least = self.total - float(self.squares[:n_clusters].sum()) - n_clusters * single - self.rounding
-        return factor * (1.0 + (p + math.sqrt(p) + 2 * n_clusters) * single / least) if least > 0 else None
+        hidden = math.sqrt(n_clusters) * single
+        least = self.total - float(self.squares[:n_clusters].sum()) - hidden - self.rounding
+        more = (p + math.sqrt(p) + n_clusters) * single + hidden
+        return factor * (1.0 + more / least) if least > 0 else None
 
     @property
     def leverage(self) -> Floats:
@@ -83,11 +87,9 @@ class ColumnSubspace:
     def lower_bound(self, n_clusters: int) -> float:
         """Return a lower bound of the objective of every partition of the rows into `n_clusters` clusters.
 
-        ``||A||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, minus the bound of the rounding.
+        ``||A||_F^2 - sum_{i<k} s_i^2 - h``, h the `hidden_squares`, minus the bound of the rounding.
         """
-        loss = max(self.total - float(self.squares.sum()), 0.0)
-        unseen = min((n_clusters - 1) * self.shrinkage, loss) if self.shrinkage > 0 else 0.0
-        unseen += (n_clusters - 1) * self.single_rounding
+        unseen = hidden_squares(self.squares, n_clusters - 1, self.total, self.shrinkage, self.single_rounding)
         return max(self.total - float(self.squares[: n_clusters - 1].sum()) - unseen - self.rounding, 0.0)
 
 
@@ -98,7 +100,9 @@ def column_subspace(
 
     With B the sketch, Z the directions and r_i = ||A e_i||^2 - ||B e_i||^2, ``||E||_F^2 <= ||A||_F^2 - ||B Z||_F^2``
     and ``||E e_i||^2 <= ||B (I - Z Z') e_i||^2 + min(Delta (1 - ||z_i||^2), (sqrt(r_i) + sqrt(Delta) ||z_i||)^2)``;
-    what products in float32 may add to B (`single_rounding`) is added to Delta, to r_i and to both bounds.
+    with products in float32 ``A'A - B'B`` may be below 0 by some F >= 0 with a trace of at most s (`single_rounding`),
+    which is added to the first bound, to r_i and to the last Delta. Without shrinkage its Frobenius norm is at most s:
+    s sqrt(k) is added to the first bound and ``s (1 - ||z_i||^2)`` to the second.
 
     `n_directions`: k; fewer are returned where the rank is lower.
     `svd`, "exact" or "fast": Singular vectors of the sketch, or of a random projection of the sketch.
@@ -147,11 +151,11 @@ def column_subspace(
     angle = None
     if width and not (svd == "fast" and width < rank):
         angle = subspace_angle(squares, width, delta + single, scatter.size)
-    spectral = 4.0 * scatter.size * _EPS * top + single * (1.0 - leverage)
+    spectral = 4.0 * scatter.size * _EPS * top + (0.0 if delta > 0 else single * (1.0 - leverage))
     residuals = left_squares + unseen + spectral + slack
     return ColumnSubspace(
         vectors,
-        max(total - captured_norm, 0.0) + width * single + rounding,
+        max(total - captured_norm, 0.0) + (min(width, 1) if delta > 0 else math.sqrt(width)) * single + rounding,
         np.where(scatter > 0, residuals, 0.0),
         scatter,
         squares,

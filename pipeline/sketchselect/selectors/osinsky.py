@@ -268,7 +268,8 @@ def directions_left(summary: Spectrum, n_components: int) -> float:
     """Return a lower bound of ``||A - A_r||_F^2`` of the rows about their mean; exact for an exact summary."""
     squares = summary.centered_directions.squares
     delta, single = summary.shrinkage, summary.single_rounding
-    whole = summary.centered_squared_norm - float(squares[:n_components].sum()) - n_components * (delta + single)
+    hidden = n_components * delta if delta > 0 else float(np.sqrt(n_components)) * single  # See `hidden_squares`
+    whole = summary.centered_squared_norm - float(squares[:n_components].sum()) - hidden
     # Negative eigenvalues, which products in float32 leave in a Gram matrix, are set to 0: such a tail is no bound.
     tail = float(squares[n_components:].sum()) - single if delta > 0 or single == 0 else 0.0
     return max(whole, tail, 0.0)

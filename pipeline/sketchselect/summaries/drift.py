@@ -202,8 +202,8 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
     -----
     Rigorous: for a sketch B of the new rows, with shrinkage Delta and tail ``T = ||A||_F^2 - ||B||_F^2``, and V the k
     directions, ``||B V'||_F^2 <= ||A P||_F^2 <= ||B V'||_F^2 + min(k Delta, T)``; products in float32
-    add at most sqrt(k) times the `single_rounding` on both sides. The same holds for the base's own share, whose upper
-    bound begins the threshold; half the width of the new rows' bounds is added to it.
+    add at most the `single_rounding` on both sides, sqrt(k) times that of a Gram matrix. The same holds for the base's
+    own share, whose upper bound begins the threshold; half the width of the new rows' bounds is added to it.
     Statistical: the odds ``share / (1 - share)`` of n Gaussian rows are those of the law times a variable of nearly the
     F distribution with ``n (sum l)^2 / sum l^2`` degrees of freedom, over the eigenvalues l outside and inside
     (Satterthwaite). For the threshold, ``1/n = 1/n_today + 1/n_base``, and the optimism of directions that were fitted
@@ -478,12 +478,13 @@ def _degrees(counts: Floats, values: Floats) -> float:
 def _single_share(summary: Any, vectors: Floats) -> float:
     """Return the bound of the rounding of a share by products in float32, for some directions.
 
-    With P = V'V and E the error, ``|tr(P E)| <= ||P||_F ||E||_F``, ``||P||_F = sqrt(k)``; what a sketch gained has a
-    trace below it. E of a Gram matrix has no diagonal, and other entries of at most u d_i d_j, d the columns' norms and
-    u the `SINGLE_UNIT`: ``|tr(P E)| <= u sum |P_ij| d_i d_j`` over i != j, little where few directions are left out.
+    With P = V'V and E the error, ``|tr(P E)| <= ||P||_F ||E||_F``, ``||P||_F = sqrt(k)``; what a sketch gained is
+    at most its trace in any directions. E of a Gram matrix has no diagonal, and other entries of at most u d_i d_j, d
+    the columns' norms and u the `SINGLE_UNIT`: ``|tr(P E)| <= u sum |P_ij| d_i d_j`` over i != j, little where
+    few directions are left out.
     """
     single, total = summary.single_rounding, summary.centered_squared_norm
-    bound = float(np.sqrt(len(vectors)) * single)
+    bound = float(np.sqrt(len(vectors)) * single) if summary.is_exact else float(single)
     if bound > 0 and summary.is_exact:
         overlaps = np.abs(vectors.T @ vectors)
         np.fill_diagonal(overlaps, 0.0)

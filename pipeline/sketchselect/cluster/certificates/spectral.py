@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect._text import counted
 from sketchselect.cluster.certificates.certificate import Certificate, made_certificate
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.spectrum import Directions, Spectrum, centered_in_place
+from sketchselect.linalg.spectrum import Directions, Spectrum, centered_in_place, hidden_squares
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import Floats, require_number, require_positive
 from sketchselect.summaries import BlockBound, pick_spectrum
@@ -54,15 +54,14 @@ def spectral_bound(summary: Spectrum, n_clusters: int) -> tuple[float, dict[str,
     total = summary.centered_squared_norm
     squares: Floats = centered_in_place(summary).squares
     delta = summary.shrinkage
-    lost = max(total - float(squares.sum()), 0.0)
     top = float(squares[: n_clusters - 1].sum())
-    # An exact summary loses nothing; a difference is rounding.
-    unseen = min((n_clusters - 1) * delta, lost) if delta > 0 else 0.0
+    # An exact summary loses nothing but the rounding of products in float32; another difference is rounding.
+    unseen = hidden_squares(squares, n_clusters - 1, total, delta, summary.single_rounding)
     # All p eigenvalues of an exact summary count, including zeros that are not computed.
     slack = _rounding(summary, total, squares.size if delta > 0 else summary.n_features)
     vanished = underflow(summary.n_rows, summary.n_features, float(summary.weight))
     # For the total and each eigenvalue: errors of e in the entries of a matrix change its eigenvalues by up to n e.
-    slack += n_clusters * vanished + (n_clusters - 1) * summary.single_rounding
+    slack += n_clusters * vanished
     bound = float(total - top - unseen - slack)
     details = {
         "n_rows": summary.n_rows,
