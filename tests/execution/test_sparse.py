@@ -236,25 +236,85 @@ def test_the_projection_of_an_archive_counts_its_rows_once_and_the_columns_that_
     assert taken + stored * made.nnz <= reading
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("description", [FrequentDirections(16), Moments(), ColumnStats()], ids=lambda d: d.kind)
-def test_columns_that_the_weight_of_one_row_makes_full_are_in_the_projection(description, dtype):
-    rng, n = np.random.default_rng(0), 40_000
-    rows = sp.random_array((n, 600), density=20 / 600, format="csr", random_state=rng)
-    first = sp.random_array((1, 600), density=155 / 600, format="csr", random_state=rng)
-    rows = sp.csr_array(sp.vstack([first, rows[1:]])).astype(dtype)
-    source = open_source(rows, None, np.where(np.arange(n) == 0, 1e9, 1.0), ())
+def planned(rows, description, weights=None, y=None):
+    source = open_source(rows, y, weights, ())
     _, (plan,) = plan_summary(source, description, PassOptions(LocalEngine(kind="serial"), partition_bytes=2**28))
-    leaf, spans = plan.context, [Span(0, 0, n, rows.data.nbytes)]
+    return plan
+
+
+def stated(plan):
+    return plan.projected.reading + plan.projected.states + plan.projected.working
+
+
+def taken(plan):
+    n = plan.source.n_rows
+    leaf, spans = plan.context, [Span(0, 0, n, 1)]
     run_leaf(leaf, spans)  # Loads kernels
     tracemalloc.start()
     try:
         kept = run_leaf(leaf, spans)
-        taken = tracemalloc.get_traced_memory()[1]
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert kept.value.n_rows == n
-    assert taken <= plan.projected.reading + plan.projected.states + plan.projected.working
+    return peak
+
+
+@pytest.mark.parametrize("has_target", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("description", [FrequentDirections(16), Moments(), ColumnStats()], ids=lambda d: d.kind)
+def test_columns_that_the_weight_of_one_row_makes_full_are_in_the_projection(description, dtype, has_target):
+    rng, n = np.random.default_rng(0), 40_000
+    rows = sp.random_array((n, 600), density=20 / 600, format="csr", random_state=rng)
+    first = sp.random_array((1, 600), density=155 / 600, format="csr", random_state=rng)
+    rows = sp.csr_array(sp.vstack([first, rows[1:]])).astype(dtype)
+    y = rng.standard_normal((n, 3)) if has_target else None
+    plan = planned(rows, description, np.where(np.arange(n) == 0, 1e9, 1.0), y)
+    assert taken(plan) <= stated(plan)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "description",
+    [FrequentDirections(16, half_life=100.0), Moments(half_life=100.0), Bundle(Moments(), FrequentDirections(8, 50.0))],
+    ids=lambda d: d.kind,
+)
+def test_columns_that_full_rows_at_the_end_make_full_by_decay_are_in_the_projection(description, weighted):
+    rng, n = np.random.default_rng(0), 40_000
+    rows = sp.random_array((n - 200, 600), density=13 / 600, format="csr", random_state=rng)
+    last = sp.random_array((200, 600), density=520 / 600, format="csr", random_state=rng)
+    plan = planned(
+        sp.csr_array(sp.vstack([rows, last])).astype("float32"), description, rng.random(n) if weighted else None
+    )
+    assert taken(plan) <= stated(plan)
+
+
+@pytest.mark.parametrize("description", [FrequentDirections(16), Moments()], ids=lambda d: d.kind)
+def test_the_projection_with_ordinary_weights_is_near_that_without(description):
+    rng, n = np.random.default_rng(0), 40_000
+    rows = sp.random_array((n, 600), density=20 / 600, format="csr", random_state=rng).astype("float32")
+    without = stated(planned(rows, description))
+    ordinary = {"uniform": rng.random(n), "lognormal": rng.lognormal(0, 2, n), "1/0": 1.0 * (rng.random(n) < 0.5)}
+    for name, weights in ordinary.items():
+        plan = planned(rows, description, weights)
+        assert taken(plan) <= stated(plan), name
+        assert stated(plan) <= 1.5 * without, name
+        assert "weights" not in plan.projected.sentence()
+    worst = planned(rows, description, np.where(np.arange(n) == np.diff(rows.indptr).argmax(), 1e9, 1.0))
+    # The fullest row has twice the entries of the others.
+    assert stated(worst) > 1.15 * without
+    assert taken(worst) <= stated(worst)
+
+
+def test_the_projection_says_that_weights_are_not_known_before_the_pass(tmp_path):
+    rng, n = np.random.default_rng(0), 4_000
+    rows = sp.random_array((n, 600), density=20 / 600, format="csr", random_state=rng).astype("float32")
+    np.save(tmp_path / "w.npy", rng.random(n))
+    known, read = (planned(rows, FrequentDirections(16), w) for w in (rng.random(n), str(tmp_path / "w.npy")))
+    assert stated(read) > stated(known)
+    assert "(assuming the most unequal weights: they are known only in the pass)" in read.projected.sentence()
+    folds = planned(rows, Folds(Moments(), 3), rng.random(n))
+    assert "most unequal weights" in folds.projected.sentence()
 
 
 @pytest.mark.slow

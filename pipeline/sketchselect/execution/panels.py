@@ -38,6 +38,7 @@ from sketchselect.execution.checkpoints import (
     touch,
     write_file,
 )
+from sketchselect.execution.full_columns import are_known
 from sketchselect.execution.plan import (
     Engine,
     Graph,
@@ -322,7 +323,7 @@ def sketch_plan(plan: Plan[Any], description: FrequentDirections, engine: Engine
     source = plan.source
     edges = description.column_panels(source.n_columns)
     assert edges is not None
-    projected = _projection(source, plan.partitions, description, edges, engine)
+    projected = _projection(plan, description, edges, engine)
     changes = {
         # One leaf of any number of partitions: appended ones leave the tree as it is.
         "tree": MergeTree(len(plan.partitions), chain=sys.maxsize),
@@ -344,10 +345,9 @@ def _joined(
     return Result(description.of_panels(part.value, panels, edges[-1]), part.stats)
 
 
-def _projection(
-    source: Source, partitions: Partitions, description: FrequentDirections, edges: Sequence[int], engine: Engine
-) -> Projection:
+def _projection(plan: Plan[Any], description: FrequentDirections, edges: Sequence[int], engine: Engine) -> Projection:
     """Return what each process will need at most for a sketch in panels."""
+    source, partitions, row_weights = plan.source, plan.partitions, plan.context.reduction.row_weights
     slots, size, n_panels = engine.slots_per_process, description.size, len(edges) - 1
     heights = [b - a for a, b in pairwise(partitions.edges)]
     tallest = max(-(-n // n_steps(n, size)) for n in heights)
@@ -356,13 +356,14 @@ def _projection(
     return Projection(
         process=process_nbytes(source.matrix, engine.kind),
         reading=int(
-            min(slots, len(partitions)) * sparse_reading(source, partitions)
+            min(slots, len(partitions)) * sparse_reading(source, partitions, row_weights)
             + min(1 + READ_AHEAD, len(partitions)) * rows_nbytes(source, partitions, n_panels)
         ),
         # Every task makes another panel of one, and some vectors of its length.
         states=(here + 2 * slots) * panel,
         # Besides what a shrink needs, products of the rows of the shrinks that are next.
         working=(6 + 2) * 8 * (tallest + size) ** 2,
+        assumes_weights=source.weight is not None and not are_known(source, row_weights),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import platform
 import re
@@ -29,10 +30,11 @@ from sketchselect._progress import Progress, Result
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError, WillNotFit
 from sketchselect.execution.checkpoints import SavedNodes
+from sketchselect.execution.full_columns import FullColumns, RowWeights, are_known, are_weighted, full_columns
 from sketchselect.execution.source import Block, CachedSource, Source
 from sketchselect.execution.tasks import Reduction, Span, TaskContext, place_in_words, run_leaf, run_merge
 from sketchselect.execution.tree import MergeTree, Node, partition_of
-from sketchselect.linalg.csr import FULL_SHARE, MOST_DENSE
+from sketchselect.linalg.csr import FULL_SHARE
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.linalg.validation import block_dtype
 from sketchselect.readers.base import ENTRY_NBYTES, READ_FACTOR, Matrix, Partitions, Vector
@@ -143,6 +145,7 @@ class Projection:
     states: int  # States being made and waiting to be merged
     working: int  # Kernels' working memory
     held: int = 0  # Rows cached by this process, and results that the caller holds where tasks run in its process
+    assumes_weights: bool = False  # Whether `reading` is for the most unequal weights, because theirs are not known
 
     @property
     def nbytes(self) -> int:
@@ -152,9 +155,10 @@ class Projection:
     def sentence(self) -> str:
         """Return the projection in words."""
         held = f"{format_bytes(self.held)} for cached rows and for results, " if self.held else ""
+        why = " (assuming the most unequal weights: they are known only in the pass)" if self.assumes_weights else ""
         return (
-            f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks, "
-            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {held}"
+            f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks"
+            f"{why}, {format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {held}"
             f"{format_bytes(self.process)} for the process itself"
         )
 
@@ -203,7 +207,8 @@ def projection(
     # For each task that computes so many others read ahead. Without these a leaf reads its partitions one by one.
     slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     slots = min(slots, len(partitions) if reads_ahead else tree.n_leaves)
-    reading = reading_nbytes(source, partitions)
+    reading = reading_nbytes(source, partitions, reduction.row_weights)
+    assumes_weights = source.is_sparse and are_weighted(source, reduction.row_weights)
     are_sent = source.matrix.in_memory and engine.kind == "dask"
     are_computed = source.matrix.dask_rows() is not None
     n_ahead = SENT_AHEAD if are_sent else 0
@@ -233,14 +238,17 @@ def projection(
         # rows came from elsewhere, and merges both into a third state.
         states=states(3) if are_sent or are_computed else max(states(2), states(3) - blocks),
         working=int(slots * reduction.working_nbytes) + steps,
+        assumes_weights=assumes_weights and not are_known(source, reduction.row_weights),
         held=(source.held_nbytes if isinstance(source, CachedSource) else 0)
         + (reduction.caller_nbytes if engine.kind != "dask" else 0),
     )
 
 
-def reading_nbytes(source: Source, partitions: Partitions) -> float:
-    """Return the bytes that one task needs to read and prepare its block."""
-    return sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
+def reading_nbytes(source: Source, partitions: Partitions, row_weights: RowWeights | None = None) -> float:
+    """Return the bytes that one task needs to read and prepare its block; `row_weights` are those of kernels."""
+    if source.is_sparse:
+        return sparse_reading(source, partitions, row_weights)
+    return _dense_reading(source, partitions)
 
 
 def _dense_reading(source: Source, partitions: Partitions) -> float:
@@ -290,23 +298,31 @@ def _is_given_back(matrix: Matrix) -> bool:
     return isinstance(matrix, StoredMatrix) and matrix.read_factor == READ_FACTOR and chunk >= MAPPED_NBYTES
 
 
-def sparse_reading(source: Source, partitions: Partitions) -> float:
+def sparse_reading(source: Source, partitions: Partitions, row_weights: RowWeights | None = None) -> float:
     """Return the bytes that one task needs for a block that stays sparse."""
     entries, rows = largest_partition(source, partitions)
     # Decoded, or copied where all of it is in memory; prepared, and split by column. An entry has a value and an index.
     matrix = source.matrix
     reads = 1 if matrix.in_memory or matrix.loaded_nbytes else matrix.read_factor
     stored = _stored_entry(matrix)
-    prepared, split = (1 + len(source.prepare)) * entry_nbytes(source), SPLIT_FACTOR * ENTRY_NBYTES
+    prepared, per_entry = (1 + len(source.prepare)) * entry_nbytes(source), SPLIT_FACTOR * ENTRY_NBYTES
+    # Columns that are just full become dense in their own type, and once more in float64 about their means.
+    itemsize = 4 if block_dtype(matrix.dtype).kind == "f" and matrix.dtype.itemsize <= 4 and not source.in_double else 8
+    weighted = are_weighted(source, row_weights)
     if _stays_as_loaded(source):
-        # Columns that are just full become dense in their own type, and once more in float64 about their means.
-        prepared, split = 0, max(split, (matrix.dtype.itemsize + 8) / FULL_SHARE)
-    elif source.weight is not None:
-        # Columns that are full by the weight of a few rows have few of the entries, all of which are sorted by column.
-        split = max(16.0 * MOST_DENSE, split + 8.0 * MOST_DENSE)
-    per_entry = prepared + split
+        prepared = 0
+        if not weighted:
+            per_entry = max(per_entry, (matrix.dtype.itemsize + 8) / FULL_SHARE)
+    split = per_entry * entries
+    if weighted and matrix.entry_offsets is None:
+        split = FullColumns(entries, math.inf, 0.0).nbytes(16.0, per_entry)
+    elif weighted:
+        # Targets are put beside the full columns, in a copy.
+        per_value = 16.0 if source.target is not None else itemsize + 8.0
+        blocks = full_columns(source, partitions, row_weights)
+        split = max(block.nbytes(per_value, per_entry) for block in blocks)
     # Whole chunks are decoded, the first and the last for a few of their entries.
-    nbytes = reads * stored * (entries + matrix.chunk_entries) + per_entry * entries + 64.0 * rows
+    nbytes = reads * stored * (entries + matrix.chunk_entries) + prepared * entries + split + 64.0 * rows
     if source.columns is not None:
         nbytes += 8 * rows * len(source.columns)
     return nbytes

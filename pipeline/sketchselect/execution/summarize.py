@@ -15,11 +15,12 @@ from sketchselect._memory import available_nbytes
 from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution.engine import PassOptions, compute_plan, make_plan, source_identities, source_partitions
+from sketchselect.execution.full_columns import RowWeights, are_weighted, full_columns
 from sketchselect.execution.plan import SPLIT_FACTOR, Plan, Projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.hashing import fingerprint
-from sketchselect.linalg.validation import block_dtype
+from sketchselect.linalg.validation import Floats, block_dtype
 from sketchselect.prepare import Step
 from sketchselect.readers.base import ENTRY_NBYTES, Partitions, accepted_size
 from sketchselect.readers.views import FirstRows, missing_allowed
@@ -39,6 +40,18 @@ class SummariseBlock:
         position = self.start + block.position
         summary = self.description.from_block(block.values, block.target, start=position, sample_weight=block.weight)
         return summary if block.filled is None else summary.with_filled(block.filled.tolist())
+
+
+@dataclass(frozen=True)
+class KernelWeights:
+    """The weights that kernels give the rows of a block: `RowWeights` of a summary."""
+
+    description: Summary[Any]
+    start: int = 0
+
+    def __call__(self, start: int, n_rows: int, weights: Floats | None) -> Iterator[Floats | None]:
+        """Yield the weights of each summary that is made of these rows."""
+        return self.description.kernel_weights(self.start + start, n_rows, weights)
 
 
 def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
@@ -95,8 +108,11 @@ def summary_reduction(
     """
     shape = (source.n_columns, source.n_targets)
     sparse_state, working = None, description.working_nbytes(*shape)
+    row_weights = None
     if source.is_sparse:
-        sparse_state, working = description.sparse_nbytes(*shape, sparse_rows(source, partitions))
+        if source.weight is None or not description.divides_rows:
+            row_weights = KernelWeights(description, leaf.start if isinstance(leaf, SummariseBlock) else 0)
+        sparse_state, working = description.sparse_nbytes(*shape, sparse_rows(source, partitions, row_weights))
     return Reduction(
         leaf or SummariseBlock(description),
         merge,
@@ -104,19 +120,24 @@ def summary_reduction(
         state_nbytes=description.projected_nbytes(*shape),
         sparse_state_nbytes=sparse_state,
         working_nbytes=working,
+        row_weights=row_weights,
     )
 
 
-def sparse_rows(source: Source, partitions: Partitions | None) -> SparseRows:
+def sparse_rows(source: Source, partitions: Partitions | None, row_weights: RowWeights | None = None) -> SparseRows:
     """Return bounds of the blocks of a sparse source.
 
-    Few are known with chosen columns, in which rows may be fuller than in all, or with weights, which may make a block
+    Few are known with chosen columns, in which rows may be fuller than in all, or with weights that may make a block
     dense.
     """
     offsets, dtype = source.matrix.entry_offsets, block_dtype(source.matrix.dtype)
     itemsize = 4 if dtype.kind == "f" and dtype.itemsize <= 4 and not source.in_double else 8
-    if offsets is None or partitions is None or source.columns is not None or source.weight is not None:
-        return SparseRows(offsets=offsets, itemsize=itemsize)
+    unknown = SparseRows(offsets=offsets, itemsize=itemsize)
+    if offsets is None or partitions is None or source.columns is not None:
+        return unknown
+    blocks = full_columns(source, partitions, row_weights) if are_weighted(source, row_weights) else ()
+    if not all(block.stays_sparse for block in blocks):
+        return unknown
     rows, entries = np.diff(partitions.edges), np.diff(offsets[list(partitions.edges)])
     fewest = 0 if source.matrix.nonfinite == "drop_rows" else int(rows.min())
     density = float((entries / np.maximum(rows, 1)).max()) / max(source.n_columns, 1)

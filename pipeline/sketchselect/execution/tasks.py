@@ -27,6 +27,7 @@ from sketchselect.errors import (
     is_out_of_threads,
 )
 from sketchselect.execution.checkpoints import Checkpoint, save_if_due
+from sketchselect.execution.full_columns import RowWeights
 from sketchselect.execution.source import Block, CachedBlock, Source
 from sketchselect.linalg.threads import one_blas_thread
 
@@ -60,6 +61,8 @@ class Reduction(Generic[T]):
     state_nbytes: int = 0
     working_nbytes: int = 0
     sparse_state_nbytes: int | None = None  # A closer bound of a state of sparse rows, which does not shape the tree
+    # The weights that the leaf's kernels give the rows of a block; None where they are not known, if there are any
+    row_weights: RowWeights | None = None
     caller_nbytes: int = 0  # Bytes of results that the caller holds while the pass runs
     key: str | None = None  # Fingerprint of leaf and merge with their parameters; None disables checkpoints
     merge_in_place: Callable[[T, T], T] | None = None  # As `merge`; may overwrite its first argument

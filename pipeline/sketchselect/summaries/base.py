@@ -301,6 +301,15 @@ class Summary(ABC, Generic[R]):
         return False
 
     @property
+    def divides_rows(self) -> bool:
+        """Whether the rows of a block are summarised in parts, such as folds."""
+        return False
+
+    def kernel_weights(self, start: int | Array, n_rows: int, weights: Floats | None) -> Iterator[Floats | None]:
+        """Yield the weights that kernels give the rows of a block, once for each summary that is made of them."""
+        yield weights
+
+    @property
     def goes_by_row_numbers(self) -> bool:
         """Whether folds, random draws or ages depend on the global indices of rows."""
         return self.decays or self.keyed_by_rows
@@ -418,7 +427,7 @@ class Summary(ABC, Generic[R]):
         """Return the record of a CSR block; the choice of kernels, and so the bits, depend on the block alone."""
         if not self.accepts_sparse:
             return self._summarise(densify(block), targets, start, weights)
-        if stays_sparse(block, weights, self.sparse_limit):
+        if all(stays_sparse(block, w, self.sparse_limit) for w in self.kernel_weights(start, block.shape[0], weights)):
             return self._summarise(block, targets, start, weights)
         record: R | None = None
         for a, b in row_pieces(block):
@@ -712,6 +721,10 @@ class DecayingSummary(Summary[R]):
         end = int(rows.max()) + 1
         decayed: Floats = self._factors(end, rows)
         return end, decayed if weights is None else decayed * weights
+
+    def kernel_weights(self, start: int | Array, n_rows: int, weights: Floats | None) -> Iterator[Floats | None]:
+        """Yield the weights after their decay."""
+        yield self._row_weights(start, n_rows, weights)[1]
 
     @property
     def end(self) -> int:

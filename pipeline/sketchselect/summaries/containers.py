@@ -177,6 +177,16 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         return sum(states), max(working)
 
     @property
+    def divides_rows(self) -> bool:
+        """Whether a member does."""
+        return any(m.divides_rows for m in self.members.values())
+
+    def kernel_weights(self, start: int | Array, n_rows: int, weights: Floats | None) -> Iterator[Floats | None]:
+        """Yield the weights of every member."""
+        for member in self.members.values():
+            yield from member.kernel_weights(start, n_rows, weights)
+
+    @property
     def weight(self) -> Any:
         """Total weight of the rows, from the first member."""
         return next(iter(self.values())).weight

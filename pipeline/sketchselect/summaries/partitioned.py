@@ -63,6 +63,11 @@ class PartitionedSummary(Container):
         return self.summary.accepts_missing
 
     @property
+    def divides_rows(self) -> bool:
+        """Whether the rows of a block are summarised in parts."""
+        return True
+
+    @property
     def keyed_by_rows(self) -> bool:
         """Whether random draws of the inner summary depend on the global indices of rows."""
         return self.summary.keyed_by_rows

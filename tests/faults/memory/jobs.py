@@ -95,6 +95,14 @@ def npz(folder: Path, *shape: int, per_row: int = 0) -> str:
     return "rows.npz"
 
 
+def npz_full_at_the_end(folder: Path, n_rows: int, n_columns: int, per_row: int) -> str:
+    """Write an archive of sparse rows, the last 200 of which have 40 times as many entries as the others."""
+    last = scipy.sparse.random_array((200, n_columns), density=40 * per_row / n_columns, rng=np.random.default_rng(0))
+    rows = [sparse_counts(n_rows - 200, n_columns, per_row), scipy.sparse.csr_matrix(last.astype("float32"))]
+    scipy.sparse.save_npz(folder / "rows.npz", scipy.sparse.vstack(rows, format="csr"))
+    return "rows.npz"
+
+
 def mtx(folder: Path, *shape: int, per_row: int) -> str:
     """Write a file in the format of Matrix Market."""
     scipy.io.mmwrite(folder / "rows.mtx", sparse_counts(*shape, per_row), precision=3)
@@ -241,6 +249,7 @@ COUNTS = partial(anndata, suffix="h5ad")
 FLOATS = partial(zarr_store, chunk=5_000)
 LIMITS = {"nonfinite": "drop_rows"}
 COLUMNS = {"select": {"read": "columns"}}
+FADES = {"select": {"half_life": 100.0}}
 ANNOTATED = {"output": {"anndata": True}}
 CELLS = partial(anndata, suffix="zarr")
 MANY = {**clustered(), "select": {"n_features": 190}}
@@ -271,6 +280,7 @@ JOBS = (
     Job("npz-sparse-processes", lambda f: npz(f, 60_000, 2_000, per_row=60), "leverage", "local"),
     Job("npz-full-columns", lambda f: npz_full_columns(f, 60_000, 2_000, "float32"), "leverage", "local"),
     Job("npz-full-columns-float64", lambda f: npz_full_columns(f, 60_000, 2_000, "float64"), "leverage", "local"),
+    Job("npz-half-life", lambda f: npz_full_at_the_end(f, 60_000, 1_000, per_row=20), "greedy", "threads", None, FADES),
     Job("svmlight-processes", lambda f: svmlight(f, 20_000, 5_000, per_row=60), "leverage", "local"),
     Job("mtx", lambda f: mtx(f, 20_000, 1_000, per_row=40), "variance"),
     # NumPy files, of every type and size of partition.

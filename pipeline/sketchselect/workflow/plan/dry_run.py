@@ -192,7 +192,9 @@ class DryRun(Engine):
         value = trial.value()
         if not is_cached:
             few = Partitions((partitions.edges[0], trial.last_of_few))
-            self.trial_nbytes = max(self.trial_nbytes, int(reading_nbytes(source, few)))
+            self.trial_nbytes = max(
+                self.trial_nbytes, int(reading_nbytes(source, few, work.context.reduction.row_weights))
+            )
         # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
         if remote and work.context.reads_ahead:
             work = replace(work, prefetched=lambda span: None)
