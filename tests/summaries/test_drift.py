@@ -93,6 +93,22 @@ def test_the_bases_own_loss_raises_the_threshold():
     assert sketched.base_share > exact.base_share
     assert sketched.threshold > exact.threshold
     assert not sketched.exceeded
+    assert "), at most " in sketched.sentence()
+    assert "at most" not in exact.sentence()
+    assert exact.base_at_least == pytest.approx(exact.base_share, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [4, 8, 30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_share_of_a_sketched_base_is_within_its_bounds(size, dtype):
+    rng = np.random.default_rng(size)
+    rows = gaussian(rng, 900, np.repeat([60.0, 40.0, 1.0], [1, 1, 798])).astype(dtype)
+    base, today = FrequentDirections(size).from_block(rows), Moments().from_block(rows[:100])
+    for k in (1, 2):
+        drift = measure(base, today, n_directions=k)
+        true = left_outside(rows, base.centered_directions.vectors[:k])
+        assert drift.base_at_least - 1e-12 <= true <= drift.base_share + 1e-12
+        assert k * base.shrinkage / base.centered_squared_norm <= (drift.base_share - drift.base_at_least) * (1 + 1e-9)
 
 
 DAYS = {

@@ -82,6 +82,9 @@ class Drift:
         How much the other share of filled values raises the share of rows of the base's law; the threshold has it.
     rounding, base_rounding : float
         Bounds of the rounding of `share` and of `base_share` by products in float32; 0 without them.
+    base_at_least : float
+        Proved lower bound of the share of the base's own rows: `base_share`, to rounding, unless they were sketched or
+        summed in float32.
 
     Examples
     --------
@@ -114,6 +117,7 @@ class Drift:
     filled_rise: float = 0.0
     rounding: float = 0.0
     base_rounding: float = 0.0
+    base_at_least: float = 0.0
 
     @property
     def shifted(self) -> bool:
@@ -146,7 +150,7 @@ class Drift:
             interval += "; products in float32 cannot tell it from none"
         elif self.at_most - self.at_least > _EXACT:
             interval += f"; proved for these very rows: {_percent(self.at_least)} to {_percent(self.at_most)}"
-        most = "at most " if self.base_rounding > _EXACT else ""
+        most = "at most " if self.base_share - self.base_at_least > _EXACT else ""
         text = (
             f"{share} of the variance of {self.n_rows:,.6g} new rows lies outside {directions} ({interval}), "
             f"{most}{_percent(self.base_share)} in the base; the threshold is {_percent(self.threshold)}. "
@@ -274,6 +278,7 @@ def drift(base: Any, today: Any, *, threshold: float | None = None, n_directions
         filled_rise=rise,
         rounding=_single_share(new, vectors),
         base_rounding=_single_share(old, vectors),
+        base_at_least=law.at_least,
     )
 
 
@@ -332,13 +337,14 @@ class _Law:
     """What the base says of the share and the shift of further rows of its law.
 
     `values`, `counts`: Eigenvalues as shares of the scatter, descending, and their multiplicities; the first k inside.
-    `share`: Upper bound of the base's own share. `optimism`: See `drift`.
+    `at_least`, `share`: Bounds of the base's own share. `optimism`: See `drift`.
     """
 
     values: Floats
     counts: Floats
     k: int
     share: float
+    at_least: float
     optimism: float
 
     @classmethod
@@ -381,9 +387,11 @@ class _Law:
         if n_directions is None and complete.any():
             k = int(ks[np.argmax(complete)])
         rounding = _single_share(base, base.centered_directions.vectors[:k])
-        proved = min(float(upper[k - 1]), max(1 - float(squares[:k].sum()) / total + rounding, 0.0))
+        seen = 1 - float(squares[:k].sum()) / total
+        proved = min(float(upper[k - 1]), max(seen + rounding, 0.0))
+        at_least = min(max(seen - min(k * base.shrinkage, tail) / total - rounding, 0.0), proved)
         rise = float(optimism[k - 1])
-        return cls(values, counts, k, proved, max(rise, 1 - k / p - proved) if may_be_equal else rise)
+        return cls(values, counts, k, proved, at_least, max(rise, 1 - k / p - proved) if may_be_equal else rise)
 
     def above_share(self, n_rows: float, probability: float, rise: float, spread: float) -> float:
         """Return the share that n rows are below with this probability.

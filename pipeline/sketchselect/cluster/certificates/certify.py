@@ -148,7 +148,7 @@ def certify(
     "spectral": with s_i the singular values of the centred sketch, Delta its shrinkage and
     T = ||A_c||_F^2 - ||B_c||_F^2 what it lost, every partition of the rows into k clusters has an objective of at least
     ``||A_c||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, less a slack for rounding:
-    from `Moments` of float32 rows ``1.6e-5 (k - 1) ||A_c||^2``, nearly all of the slack for separated clusters.
+    from `Moments` of float32 rows ``1.6e-5 sqrt(k - 1) ||A_c||^2``, nearly all of the slack for separated clusters.
     "blocks": the sum, over blocks of rows, of the dual of a semidefinite relaxation with triangle inequalities
     (`BlockBound`); far closer.
 
