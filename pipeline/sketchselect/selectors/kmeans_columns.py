@@ -32,10 +32,12 @@ from sketchselect.selectors.base import (
     sketch_size,
 )
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
+from sketchselect.summaries.moment_forms import SINGLE_UNIT
 
 Method = Literal["exact", "fast"]
 
 _EPS = float(np.finfo(np.float64).eps)
+_AT_ONCE = 256  # Columns of I - Z Z' in memory
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class ColumnSubspace:
     rounding: float  # Bound of the rounding of sums of squares of the whole matrix
     # Bound of the rounding of the squares by products in float32; see `single_rounding` of the summary
     single_rounding: float = 0.0
+    column_rounding: float = 0.0  # Part of the sum of `column_residuals` that is the rounding of those products
     # Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows
     angle: float | None = None
 
@@ -59,9 +62,8 @@ class ColumnSubspace:
 
         The theorems have ``||A - A_k||_F^2``, which is at most the optimum, for ``||E||_F^2`` and for the sum of the
         r_i. With products in float32, s their `single_rounding`, that sum is at most ``D = ||A||_F^2 - sum s_i^2`` of k
-        directions, with (p + k) s for the rounding of columns and of directions left out, and sqrt(p) s for eigenvalues
-        that became negative; ``||A - A_k||_F^2`` is at least D - sqrt(k) s (`hidden_squares`). The quotient multiplies
-        the factors.
+        directions, with k s for directions left out, the `column_rounding`, and sqrt(p) s for eigenvalues that became
+        negative; ``||A - A_k||_F^2`` is at least D - sqrt(k) s (`hidden_squares`). The quotient multiplies the factors.
         """
         if self.shrinkage > 0:
             return None
@@ -70,7 +72,7 @@ class ColumnSubspace:
         p, single = self.vectors.shape[0], self.single_rounding
         hidden = math.sqrt(n_clusters) * single
         least = self.total - float(self.squares[:n_clusters].sum()) - hidden - self.rounding
-        more = (p + math.sqrt(p) + n_clusters) * single + hidden
+        more = (math.sqrt(p) + n_clusters) * single + self.column_rounding + hidden
         return factor * (1.0 + more / least) if least > 0 else None
 
     @property
@@ -102,7 +104,7 @@ def column_subspace(
     and ``||E e_i||^2 <= ||B (I - Z Z') e_i||^2 + min(Delta (1 - ||z_i||^2), (sqrt(r_i) + sqrt(Delta) ||z_i||)^2)``;
     with products in float32 ``A'A - B'B`` may be below 0 by some F >= 0 with a trace of at most s (`single_rounding`),
     which is added to the first bound, to r_i and to the last Delta. Without shrinkage its Frobenius norm is at most s:
-    s sqrt(k) is added to the first bound and ``s (1 - ||z_i||^2)`` to the second.
+    s sqrt(k) is added to the first bound and ``s (1 - ||z_i||^2)`` to the second, or, as in `products_rounding`, less.
 
     `n_directions`: k; fewer are returned where the rank is lower.
     `svd`, "exact" or "fast": Singular vectors of the sketch, or of a random projection of the sketch.
@@ -151,8 +153,10 @@ def column_subspace(
     angle = None
     if width and not (svd == "fast" and width < rank):
         angle = subspace_angle(squares, width, delta + single, scatter.size)
-    spectral = 4.0 * scatter.size * _EPS * top + (0.0 if delta > 0 else single * (1.0 - leverage))
-    residuals = left_squares + unseen + spectral + slack
+    rounded = np.zeros(scatter.size)
+    if single > 0 and delta == 0:
+        rounded = np.minimum(single * (1.0 - leverage), products_rounding(vectors, np.sqrt(scatter)))
+    residuals = left_squares + unseen + 4.0 * scatter.size * _EPS * top + rounded + slack
     return ColumnSubspace(
         vectors,
         max(total - captured_norm, 0.0) + (min(width, 1) if delta > 0 else math.sqrt(width)) * single + rounding,
@@ -162,8 +166,25 @@ def column_subspace(
         delta,
         rounding,
         single,
+        float(rounded.sum()),
         angle,
     )
+
+
+def products_rounding(vectors: Floats, norms: Floats) -> Floats:
+    """Return bounds of what products in float32 change of ``||(A - A Z Z') e_i||^2``, for moments or an exact sketch.
+
+    It is q'E q, q the i-th column of I - Z Z' and E the error, which has no diagonal and other entries of at most
+    u d_a d_b, d the columns' norms and u the `SINGLE_UNIT`: at most ``u ((sum |q_a| d_a)^2 - sum q_a^2 d_a^2)``.
+
+    `vectors` of shape (p, k): Z.
+    Cost: p^2 k flops.
+    """
+    bounds = np.empty(norms.size)
+    for a in range(0, norms.size, _AT_ONCE):
+        rows = np.abs(np.eye(len(vectors[a : a + _AT_ONCE]), norms.size, a) - vectors[a : a + _AT_ONCE] @ vectors.T)
+        bounds[a : a + _AT_ONCE] = (rows @ norms) ** 2 - rows**2 @ norms**2
+    return SINGLE_UNIT * np.maximum(bounds, 0.0)
 
 
 def _projected(directions: Directions, width: int, epsilon: float, seed: int) -> Floats:
