@@ -275,3 +275,23 @@ def test_values_that_cannot_be_squared_are_named_in_the_whole_matrix(value, erro
 
 def test_steps_are_at_least_one():
     assert [n_steps(n, 4) for n in (0, 1, 48, 49, 480)] == [1, 1, 1, 2, 10]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("factor", [1e-25, 1e-18, 1.0, 1e25])
+def test_rows_whose_squares_are_beyond_float32_raise_no_warning_and_keep_the_bound(factor):
+    X = counts(500, 160, 0.02)
+    of_plain = FrequentDirections(8).from_block(X).record
+    scaled = FrequentDirections(8).from_block(X * factor).record
+    rows, centred = scaled.rows / factor, X.toarray() - X.toarray().mean(axis=0)
+    left = np.linalg.eigvalsh(centred.T @ centred - rows.T @ rows)
+    delta = scaled.shrinkage / factor**2
+    assert -1e-10 * (centred**2).sum() <= left[0]
+    assert left[-1] <= delta * (1 + 1e-10)
+    assert delta == pytest.approx(of_plain.shrinkage, rel=0.1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_that_fade_within_a_block_raise_no_warning():
+    X = counts(4000, 160, 0.02)
+    assert np.isfinite(FrequentDirections(8, half_life=10.0).from_block(X).record.rows).all()

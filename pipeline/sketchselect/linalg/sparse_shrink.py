@@ -55,6 +55,7 @@ _BAND = 1024  # Columns of B that are rewritten at a time, in the cache
 _RELEASED = 32 * _BAND  # Columns of B whose memory is given back at a time
 
 _EXTRA = 20
+_LEAST_SCALE = 1.0 / float(np.finfo(np.float32).max)  # Reciprocals of smaller numbers are not finite in float32
 # Further steps of the power iteration: the first costs a tenth more time and lowers Delta by a tenth or more, the next
 # by less.
 _ROUNDS = 1
@@ -153,7 +154,7 @@ def sparse_factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats,
     """Return `shrink_factors` of a matrix, from approximate eigenvectors wherever their error can be bounded."""
     k, trace = gram.shape[0], float(gram.trace())
     width = min(size + _EXTRA, k)
-    if k < 3 * width or not trace > 0:
+    if k < 3 * width or not (trace > _LEAST_SCALE and float(gram.diagonal().max()) < 1.0 / _LEAST_SCALE):
         return shrink_factors(gram, size)
     lam, vectors, images = _leading(gram, width, trace, known)
     eps = float(np.finfo(np.float64).eps)
@@ -172,6 +173,8 @@ def sparse_factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats,
     half -= 0.5 * vectors @ (g[:, None] * (vectors.T @ half))
     loss = dsyr2k(-1.0, half, vectors, 1.0, gram.T, lower=1)
     scale = max(delta, noise)
+    if not scale > _LEAST_SCALE:
+        return shrink_factors(gram, size)
     single = np.multiply(loss, 1.0 / scale, dtype=np.float32, casting="same_kind", order="F")
     least = max(1.0, _largest(single), 8 * noise / scale)
     for step in _STEPS:
