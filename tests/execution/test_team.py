@@ -78,6 +78,20 @@ def test_an_interrupted_round_gives_the_caller_its_processors_back(team):
     assert os.sched_getaffinity(0) == PROCESSORS
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no timer slack")
+def test_waiting_leaves_the_caller_the_timer_slack_it_had(team):
+    slack = teams._prctl()
+    before = slack(30, 0, 0, 0, 0)
+    try:
+        slack(29, 70_000, 0, 0, 0)
+        slacks = []
+        team.run(lambda: slacks.append(slack(30, 0, 0, 0, 0)))
+        assert slack(30, 0, 0, 0, 0) == 70_000
+        assert 1 not in slacks
+    finally:
+        slack(29, before, 0, 0, 0)
+
+
 def test_a_thread_that_cannot_start_ends_those_before_it(monkeypatch):
     before, start, started = threading.active_count(), threading.Thread.start, []
 
