@@ -18,8 +18,8 @@ from .data import blobs, exact_distances, exact_sums
 
 def test_rows_that_stay_are_not_compared_once_more_for_their_labels(monkeypatch):
     sweeps = []
-    whole = lloyd.assign_and_sum
-    monkeypatch.setattr(lloyd, "assign_and_sum", lambda *a, **k: (sweeps.append(1), whole(*a, **k))[1])
+    whole = lloyd.sweep
+    monkeypatch.setattr(lloyd, "sweep", lambda *a, **k: (sweeps.append(1), whole(*a, **k))[1])
     X = blobs(4, 300, 3)
     for weights in (None, np.arange(300) % 3):
         sweeps.clear()
@@ -57,7 +57,7 @@ def test_what_is_remembered_of_rows_is_part_of_their_bytes(shape, kind):
     centers = np.random.default_rng(1).standard_normal((20, shape[1]))
     # Given centres are those of the caller, and the same for all blocks.
     with open_passes(source, 20, PassOptions(LocalEngine(kind="serial"), partition_bytes=1 << 20)) as passes:
-        passes.sums(CentroidSums(centers=centers), "sums")
+        passes.iterate(CentroidSums(centers=centers), "sums")
         blocks = passes.source.blocks.values()
         remembered = sum(nbytes_of(block.memory) for block in blocks) - centers.nbytes * len(blocks)
         taken = sum(nbytes_of(vars(block)["values"]) for block in blocks)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypedDict, TypeVar
@@ -271,6 +272,20 @@ def with_nodes(plan: Plan[T], options: PassOptions, key: str | None, before: Ide
     return replace(plan, nodes=nodes)
 
 
+@contextlib.contextmanager
+def naming_interrupts(stage: str, n_partitions: int, n_saved: Callable[[], int] = int) -> Iterator[None]:
+    """Turn Ctrl-C into an error that says how much of a stage is saved."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        n = n_saved()
+        saved = f"{stage}: {n} of {n_partitions} partitions are in checkpoints"
+        then = "the same command goes on from there" if n else "the same command starts from the beginning"
+        interrupted = Interrupted(f"interrupted; {saved}; {then}", saved)
+        interrupted.exit_code = getattr(error, "exit_code", Interrupted.exit_code)
+        raise interrupted from None
+
+
 def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
     """Run a plan, with its beginning, notes and end reported; the root at least is saved in its checkpoint.
 
@@ -288,14 +303,12 @@ def run_plan(plan: Plan[T], engine: Engine, before: Identities) -> Result[T]:
         progress.note(f"{plan.stage}: resuming, {saved} and are not read again")
     progress.start(plan.stage, sum(plan.span(i).nbytes for i in missing), len(missing))
     try:
-        result = engine.run(plan)
-    except KeyboardInterrupt as error:
-        n_saved = 0 if nodes is None or plan.context.saving is None else nodes.n_saved()
-        saved = f"{plan.stage}: {n_saved} of {len(plan.partitions)} partitions are in checkpoints"
-        then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
-        interrupted = Interrupted(f"interrupted; {saved}; {then}", saved)
-        interrupted.exit_code = getattr(error, "exit_code", Interrupted.exit_code)
-        raise interrupted from None
+        with naming_interrupts(
+            plan.stage,
+            len(plan.partitions),
+            lambda: 0 if nodes is None or plan.context.saving is None else nodes.n_saved(),
+        ):
+            result = engine.run(plan)
     finally:
         progress.finish(plan.stage)
     require_unchanged(before, plan.source)

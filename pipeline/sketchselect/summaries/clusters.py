@@ -190,6 +190,12 @@ class CentroidSums(Summary[CentroidRecord]):
         points = np.concatenate([left.far_point, right.far_point])[far]
         return _record(left.n_rows + right.n_rows, sums, distances[far], rows[far], points)
 
+    def with_sums(self, n_rows: int, sums: ClusterSums) -> CentroidSums:
+        """Return the summary of rows with these sums, without farthest rows."""
+        none = np.zeros(0, dtype=np.int64)
+        points = np.zeros((0, sums.mean.shape[1]))
+        return self._with(_record(n_rows, sums, np.zeros(0), none, points), self.context)
+
     def _require_width(self, n_features: int) -> None:
         if self.centers is not None and self.centers.shape[1] != n_features:
             raise BadBlock(f"the centres have {self.centers.shape[1]} columns, the block has {n_features}")

@@ -440,7 +440,7 @@ def fit_kmeans(
             # The first iteration has the numbers of a survey, to the bit the same when repeated.
             is_resumed = state is not None and state[0] > 0
             stage = "k-means: survey" if is_resumed else "k-means: iteration 1"
-            first = passes.sums(CentroidSums(centers=init), stage)
+            first = passes.iterate(CentroidSums(centers=init), stage)
             seeding.require_rows(passes, first.n_rows, checked.n_clusters)
             variance = _scatter(first) / first.n_rows
             if state is None or not is_resumed:
@@ -492,7 +492,7 @@ def _run(
     try:
         while n_iter < max_iter and not converged and not is_stopped:
             n_iter += 1
-            sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
+            sums = passes.iterate(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
             iterations.keep(n_iter, sums)
             centers, converged = _after(sums, tolerance, rounding)
             is_stopped = on_iteration is not None and on_iteration(centers)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import operator
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import numpy as np
@@ -14,17 +16,18 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect._memory import available_nbytes
 from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import LocalEngine, PassOptions, make_plan, reduce_blocks
-from sketchselect.execution.plan import Engine, Plan, library_nbytes
+from sketchselect.execution.engine import LocalEngine, PassOptions, make_plan, naming_interrupts, reduce_blocks
+from sketchselect.execution.plan import Engine, Plan, library_nbytes, require_fit
 from sketchselect.execution.source import Block, CachedBlock, CachedSource, Source, cache_block
 from sketchselect.execution.summarize import summary_key, summary_reduction
-from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
+from sketchselect.execution.tasks import Reduction, Span, Stopped, naming, run_leaf, run_merge
 from sketchselect.execution.team import Team
-from sketchselect.execution.tree import Node, families
+from sketchselect.execution.tree import MergeTree, Node, families
 from sketchselect.linalg.csr import densify
-from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
+from sketchselect.linalg.kmeans.assignment import ClusterSums, merge_sums
+from sketchselect.linalg.kmeans.lloyd import RowMemory, assign_and_sum, n_groups, worth_keeping
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Array, Floats, block_dtype, canonical, is_csr
+from sketchselect.linalg.validation import LARGEST, Array, Floats, as_weights, block_dtype, canonical, is_csr
 from sketchselect.prepare.steps import with_stored
 from sketchselect.readers.base import ENTRY_NBYTES, Matrix, MatrixView, accepted_size
 from sketchselect.readers.dask import futures_client
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from sketchselect.execution.dask_engine import DaskEngine
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 # Target number of partitions: enough to balance a few workers, few enough that an iteration is tens of tasks.
 N_PARTITIONS = 32
@@ -68,11 +72,9 @@ class BlockEngine(LocalEngine):
 
     def run(self, plan: Plan[T]) -> Result[T]:
         """Run a plan."""
-        source, tree = plan.source, plan.tree
-        if not isinstance(source, CachedSource):
+        if not isinstance(plan.source, CachedSource):
             return super().run(plan)
-        failures: list[BaseException] = []
-        stop, lock = threading.Event(), threading.Lock()
+        stop = threading.Event()
 
         def on_task_end(span: Span | None) -> None:
             if stop.is_set():
@@ -81,12 +83,26 @@ class BlockEngine(LocalEngine):
                 plan.progress.advance(span.nbytes)
 
         context = plan.task_context(on_task_end=on_task_end)
+        root = self.reduce(
+            plan.tree,
+            lambda leaf: run_leaf(context, [plan.span(partition) for partition in plan.tree.partitions(leaf)]),
+            lambda node, parts: run_merge(context, parts, plan.rows(node)),
+            stop,
+        )
+        return Result(root.value, root.stats + Statistics(n_tasks=len(families(plan.tree)[0])))
+
+    def reduce(
+        self, tree: MergeTree, leaf: Callable[[Node], V], merge: Callable[[Node, list[V]], V], stop: threading.Event
+    ) -> V:
+        """Return the value of a tree's root; `stop` is set once a task has failed."""
         nodes, below, parent = families(tree)
         leaves = iter([node for node in nodes if node.level == 0])
-        parts: dict[Node, Result[T]] = {}
+        parts: dict[Node, V] = {}
+        failures: list[BaseException] = []
+        lock = threading.Lock()
 
         def compute(node: Node) -> None:
-            part = run_leaf(context, [plan.span(partition) for partition in tree.partitions(node)])
+            part = leaf(node)
             while True:
                 with lock:
                     parts[node] = part
@@ -95,29 +111,30 @@ class BlockEngine(LocalEngine):
                         return
                     parts_below = [parts.pop(child) for child in children]
                 node = parent[node]
-                part = run_merge(context, parts_below, plan.rows(node))
+                part = merge(node, parts_below)
 
         def compute_leaves() -> None:
             try:
-                for leaf in leaves:
-                    compute(leaf)
+                with one_blas_thread():
+                    for node in leaves:
+                        if stop.is_set():
+                            return
+                        compute(node)
             except BaseException as error:
                 failures.append(error)
                 stop.set()
 
         if self._team is None:
-            self._team = Team(min(self.n_slots, len(plan.partitions)) - 1)
+            self._team = Team(min(self.n_slots, tree.n_leaves) - 1)
         try:
-            with one_blas_thread():
-                self._team.run(compute_leaves)
+            self._team.run(compute_leaves)
         finally:
             # Running tasks stop at their next partition; none should compute, or report, after this returns.
             stop.set()
             self._team.wait()
         if failures:
             raise failures[0]
-        root = parts[tree.root]
-        return Result(root.value, root.stats + Statistics(n_tasks=len(nodes)))
+        return parts[tree.root]
 
     def close(self) -> None:
         """End the threads."""
@@ -132,6 +149,7 @@ class Passes:
 
     source: Source  # Rows, weights, preparation and columns
     options: PassOptions  # Of every pass; without a checkpoint where the blocks are cached
+    rounds: Rounds | None = None  # Of iterations with this number of clusters, where dense blocks are in this process
 
     def __enter__(self) -> Self:
         return self
@@ -154,6 +172,41 @@ class Passes:
         key = summary_key(description) if self.options.checkpoint is not None else None
         return cast(CentroidSums, self.reduce(replace(reduction, key=key)))
 
+    def iterate(self, description: CentroidSums, stage: str) -> CentroidSums:
+        """Return `sums`; the farthest rows may be left out where every cluster has rows, and no centre moves there."""
+        sums = None if self.rounds is None else self.rounds.sums(description, stage)
+        return self.sums(description, stage) if sums is None else sums
+
+
+class Rounds:
+    """Iterations over dense blocks in this process: without what a pass does besides, which takes as long as sums."""
+
+    def __init__(self, plan: Plan[CentroidSums], engine: BlockEngine) -> None:
+        require_fit(plan.projected, engine.memory_limit, plan.source.matrix.address)
+        self._plan, self._engine = plan, engine
+        self._n_rows = sum(block.values.shape[0] for block in cast(CachedSource, plan.source).blocks.values())
+
+    def sums(self, description: CentroidSums, stage: str) -> CentroidSums | None:
+        """Return the sums without the farthest rows; None where a cluster is empty or sums are not finite."""
+        plan, stop = self._plan, threading.Event()
+        centers, k = description.centers, description.n_clusters
+        assert centers is not None
+
+        def leaf(node: Node) -> ClusterSums:
+            return reduce(merge_sums, (self._block_sums(i, centers, k) for i in plan.tree.partitions(node)))
+
+        with naming_interrupts(stage, len(plan.partitions)):
+            sums = self._engine.reduce(plan.tree, leaf, lambda node, parts: reduce(merge_sums, parts), stop)
+        is_usual = (sums.weight > 0).all() and (sums.within < LARGEST**2).all()
+        return description.with_sums(self._n_rows, sums) if is_usual else None
+
+    def _block_sums(self, partition: int, centers: Floats, n_clusters: int) -> ClusterSums:
+        source, span = self._plan.source, self._plan.span(partition)
+        with naming(source, f"partition {partition}", span.start, span.stop):
+            block = source.block(span.start, span.stop)
+            weights = as_weights(block.weight, block.values.shape[0], block.position)
+            return assign_and_sum(block.values, centers, weights, memory=_row_memory(block, n_clusters))[2]
+
 
 LOAD_ROWS: Reduction[Any] = Reduction(cache_block, operator.or_, "load rows for k-means")
 
@@ -175,22 +228,42 @@ def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.in
     A cached block keeps its last assignment, if that is small against the rows, and the comparisons that the next call
     can omit; the labels are then an array that the next call overwrites.
     """
-    n_rows, n_features = block.values.shape
-    cache = block.memory if isinstance(block, CachedBlock) else {}
+    sparse = is_csr(block.values)
+    cache = block.memory if isinstance(block, CachedBlock) and sparse else {}
     assignment: tuple[NDArray[np.int32], CentroidSums] | None = cache.get("assignment")
     if assignment is not None and same_value(assignment[1].centers, description.centers):
         return assignment
     cache.pop("assignment", None)
-    memory: RowMemory | None = cache.get("rows")
-    if memory is None and n_rows and isinstance(block, CachedBlock) and not is_csr(block.values):
-        memory = cache["rows"] = RowMemory(n_rows, worth_keeping(n_features, description.n_clusters))
     assignment = description.label_block(
-        block.values, start=block.position, sample_weight=block.weight, memory=memory, copy=False
+        block.values,
+        start=block.position,
+        sample_weight=block.weight,
+        memory=None if sparse else _row_memory(block, description.n_clusters),
+        copy=False,
     )
-    stored = [block.values.data, block.values.indices] if is_csr(block.values) else [block.values]
-    if REMEMBERED_SHARE * description.projected_nbytes(n_features) <= sum(array.nbytes for array in stored):
+    if _remembers_sums(block, description.n_clusters):
         cache["assignment"] = assignment
     return assignment
+
+
+def _row_memory(block: Block, n_clusters: int) -> RowMemory | None:
+    """Return the memory of the rows of a cached dense block."""
+    if not isinstance(block, CachedBlock) or not block.values.shape[0]:
+        return None
+    memory: RowMemory | None = block.memory.get("rows")
+    if memory is None:
+        n_rows, n_features = block.values.shape
+        keeps_sums = _remembers_sums(block, n_clusters)
+        memory = block.memory["rows"] = RowMemory(n_rows, worth_keeping(n_features, n_clusters), keeps_sums)
+    return memory
+
+
+def _remembers_sums(block: Block, n_clusters: int) -> bool:
+    """Return whether the sums of a block are small against its rows."""
+    values, width = block.values, block.values.shape[1]
+    stored = [values.data, values.indices] if is_csr(values) else [values]
+    state_nbytes = CentroidSums(n_clusters).projected_nbytes(width)
+    return REMEMBERED_SHARE * state_nbytes <= sum(int(array.nbytes) for array in stored)
 
 
 def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes:
@@ -217,7 +290,11 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
         blocks = reduce_blocks(source, replace(LOAD_ROWS, caller_nbytes=held_nbytes), reading).value
         local_engine = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
         rows = CachedSource.of(source, blocks, held_nbytes)
-        return Passes(rows, PassOptions(local_engine, options.partition_bytes))
+        own = PassOptions(local_engine, options.partition_bytes)
+        if source.is_sparse:
+            return Passes(rows, own)
+        reduction = summary_reduction(rows, CentroidSums(n_clusters), "k-means: iterations")
+        return Passes(rows, own, Rounds(make_plan(rows, reduction, own), local_engine))
     if location == "workers":
         work = make_plan(source, LOAD_ROWS, options)
         persistent = cast("DaskEngine", engine).persist_blocks(work)

@@ -99,15 +99,17 @@ class RowMemory:
 
     `n_rows`: Rows of the block.
     `bounded`: Whether there are bounds at all; see `worth_keeping`.
+    `keeps_sums`: Whether the sums of the last sweep are kept: rows and weights are then the same in every call.
     Bytes: n (12 + 4 n_groups(k)), and 12 n without bounds. They pause while they do not save time. Not safe for
     concurrent threads.
     Source: Hamerly 2010; Ding et al. 2015 (groups of centres).
     """
 
-    def __init__(self, n_rows: int, bounded: bool = True) -> None:
+    def __init__(self, n_rows: int, bounded: bool = True, keeps_sums: bool = False) -> None:
         self.labels: NDArray[np.int32] = np.empty(n_rows, dtype=np.int32)
         self.distances: Floats = np.empty(n_rows)
-        self._bounded = bounded
+        self._bounded, self._keeps_sums = bounded, keeps_sums
+        self._sums: ClusterSums | None = None
         self._bounds = NO_BOUNDS
         self._centers: Floats | None = None
         self._pause, self._next_pause = _FIRST_PAUSE, _FIRST_PAUSE
@@ -115,7 +117,7 @@ class RowMemory:
 
     def bounds_for(self, centers: Floats) -> SweepBounds:
         """Return the bounds for the next sweep, with these centres; they are not known before `note_sweep`."""
-        before, self._centers = self._centers, None
+        before, self._centers, self._sums = self._centers, None, None
         if self._pause or not self._bounded:
             self._pause -= 1
             self._bounds = NO_BOUNDS
@@ -148,6 +150,15 @@ class RowMemory:
         elif not many:
             self._next_pause = _FIRST_PAUSE
         self._fresh = many
+
+    def note_sums(self, sums: ClusterSums) -> None:
+        """Note the sums of the last sweep."""
+        if self._keeps_sums:
+            self._sums = sums
+
+    def sums_of(self, centers: Floats) -> ClusterSums | None:
+        """Return the sums of the last sweep, if it had these centres."""
+        return self._sums if self._sums is not None and np.array_equal(self._centers, centers) else None  # type: ignore[arg-type]
 
 
 _UNIT = 2.0**-24
@@ -318,10 +329,15 @@ def assign_and_sum(
     if is_csr(block):
         nearest, squares = assign_rows(block, centers)
         return nearest, squares, sparse_label_sums(block, nearest, centers.shape[0], weights)
+    if memory is not None and (before := memory.sums_of(centers)) is not None:
+        return memory.labels, memory.distances, before
     rows, weights = as_float_rows(block), _ONES if weights is None else weights
-    sums = _Accumulator(centers)
-    labels, distances = _nearest(rows, centers, weights, sums, memory)
-    return labels, distances, sums.result(rows, labels, weights)
+    into = _Accumulator(centers)
+    labels, distances = _nearest(rows, centers, weights, into, memory)
+    sums = into.result(rows, labels, weights)
+    if memory is not None:
+        memory.note_sums(sums)
+    return labels, distances, sums
 
 
 def _nearest(
