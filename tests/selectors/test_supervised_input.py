@@ -239,7 +239,7 @@ def test_missing_numbers_in_a_parquet_file_are_refused_as_nan(tmp_path):
     X, y = linear(60, 5)
     y[[7, 20]] = np.nan
     pd.DataFrame(X, columns=list("abcde")).assign(y=y).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(NotFinite, match="2 NaN and 0 infinite, the first in row 7 of the block"):
+    with pytest.raises(NotFinite, match="2 NaN and 0 infinite, the first at row 7"):
         sks.LassoPath().fit(tmp_path / "t.parquet", "y")
 
 

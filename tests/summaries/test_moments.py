@@ -187,6 +187,13 @@ def test_targets_that_are_not_finite_are_refused_naming_the_row():
         Moments().from_block(np.zeros((3, 2)), [0.0, 1e200, 1.0])
 
 
+@pytest.mark.parametrize("start", [500, np.array([400, 501, 600])], ids=["first row", "every row"])
+@pytest.mark.parametrize("summary", [Moments(), Folds(Moments(), n_folds=2)], ids=["moments", "folds"])
+def test_a_target_that_is_not_finite_is_named_by_its_row_of_the_matrix(summary, start):
+    with pytest.raises(NotFinite, match=r"1 NaN and 0 infinite, the first at row 501, target 0; leave"):
+        summary.from_block(np.zeros((3, 2)), [0.0, np.nan, 1.0], start=start)
+
+
 # --- contract --------------------------------------------------------------------------------------------------------
 
 

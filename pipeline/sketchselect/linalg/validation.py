@@ -200,8 +200,11 @@ def first_not_whole(labels: Array) -> int | None:
     return int(np.argmax(odd))
 
 
-def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
-    """Return targets as a float64 array of shape (n_rows, n_targets); None gives no targets."""
+def as_targets(targets: ArrayLike | None, n_rows: int, start: int | Array = 0) -> Floats:
+    """Return targets as a float64 array of shape (n_rows, n_targets); None gives no targets.
+
+    `start`: Global index of the first row, or of every row, for messages.
+    """
     if targets is None:
         return np.empty((n_rows, 0))
     array = np.asarray(targets)
@@ -216,9 +219,10 @@ def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
     first = first_nonfinite(out)
     if first is not None:
         row, column, n_nan, n_inf = first
+        number = int(start[row]) if isinstance(start, np.ndarray) else start + row
         raise NotFinite(
-            f"non-finite targets: {n_nan} NaN and {n_inf} infinite, the first in row {row} of the block, target "
-            f"{column}; leave rows without a target out"
+            f"non-finite targets: {n_nan} NaN and {n_inf} infinite, the first at row {number}, target {column}; "
+            "leave rows without a target out"
         )
     return out
 

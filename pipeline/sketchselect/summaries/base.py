@@ -318,7 +318,7 @@ class Summary(ABC, Generic[R]):
         """Return the global index of the row that follows these, the default `start` of `update`."""
         return self.context.rows[-1][1] if self.context.rows else self.n_rows
 
-    def _targets(self, y: Any, n_rows: int) -> Any:
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> Any:
         """Return `y` in the form `_summarise` takes; summaries that use no target ignore it."""
         return None
 
@@ -409,7 +409,7 @@ class Summary(ABC, Generic[R]):
         """
         block = as_csr(X) if issparse(X) else as_block(X)
         start = row_numbers(start, block.shape[0])
-        targets = self._targets(y if self.takes_groups else without_groups(y)[0], block.shape[0])
+        targets = self._targets(y if self.takes_groups else without_groups(y)[0], block.shape[0], start)
         weights = as_weights(sample_weight, block.shape[0], start)
         names = column_names(X)
         rows = None

@@ -537,7 +537,7 @@ class BlockBound(Summary[BlockBoundRecord]):
         """Return the bytes for a block of so many rows: its rows twice, some matrices of its order."""
         return int(8 * (2 * n_rows * n_features + (14 if self.triangles else 12) * n_rows**2))
 
-    def _targets(self, y: Any, n_rows: int) -> Array | None:
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> Array | None:
         return None if y is None else np.unique(as_labels(y, n_rows), return_inverse=True)[1]
 
     def _empty(self, n_features: int, n_targets: int) -> BlockBoundRecord:

@@ -123,7 +123,7 @@ class CentroidSums(Summary[CentroidRecord]):
         """Return the extra bytes of one `from_block` (besides 24 a row) or `merge`."""
         return 8 * self.n_clusters * (8 * n_features + 8) + (1 << 20)
 
-    def _targets(self, y: Any, n_rows: int) -> NDArray[np.int32] | None:
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> NDArray[np.int32] | None:
         if self.centers is not None:
             return None
         if y is None:

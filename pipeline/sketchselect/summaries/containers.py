@@ -53,7 +53,7 @@ class Container(Summary[MembersRecord]):
             member.into_mutable()
         return self
 
-    def _targets(self, y: Any, n_rows: int) -> Any:
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> Any:
         return y
 
     def _combine(self, left: MembersRecord, right: MembersRecord) -> MembersRecord:

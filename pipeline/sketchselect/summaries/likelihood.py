@@ -231,7 +231,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         empty = super()._empty_like(record)
         return empty if record.wrong is not None else replace(empty, wrong=None, held_out_wrong=None)
 
-    def _targets(self, y: Any, n_rows: int) -> Targets:
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> Targets:
         entries, groups = without_groups(y)
         if self.groups != (groups is not None) and (groups is None or self.n_folds):
             cure = "need every row's group, as of readers.grouped" if self.groups else "are of rows; leave out groups"
@@ -243,7 +243,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
                 codes = (1.0 + codes) / 2.0
                 codes = np.hstack([1.0 - codes, codes]) if self.n_outputs == 2 else codes
             return Targets(codes, groups)
-        counts = as_targets(entries, n_rows)
+        counts = as_targets(entries, n_rows, start)
         if counts.shape[1] != 1:
             raise BadBlock(f"a Poisson model has one target, got {counts.shape[1]} columns")
         if (counts < 0).any():

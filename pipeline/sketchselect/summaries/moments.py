@@ -73,8 +73,8 @@ class ClassTargets(Summary[S]):
     classes: tuple[Label, ...] | None = None
     """Class labels if y are labels; the targets are then their codes."""
 
-    def _targets(self, y: Any, n_rows: int) -> Floats:
-        return as_targets(y, n_rows) if self.classes is None else encode_labels(y, self.classes, n_rows)
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> Floats:
+        return as_targets(y, n_rows, start) if self.classes is None else encode_labels(y, self.classes, n_rows)
 
     def _n_joint(self, n_features: int, n_targets: int) -> tuple[int, int]:
         """Return the numbers of features and of target columns, which classes determine."""

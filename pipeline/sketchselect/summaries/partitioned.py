@@ -209,7 +209,7 @@ class Folds(PartitionedSummary):
             raise Incompatible(f"these folds {cure}")
         # Checked as a whole first, so that a message names the row of the block and not of a fold.
         for inner in self.summary.members.values() if isinstance(self.summary, Bundle) else (self.summary,):
-            inner._targets(targets, block.shape[0])
+            inner._targets(targets, block.shape[0], start)
         y = None if targets is None else np.asarray(targets)
         rows = global_rows(start, block.shape[0]) if groups is None else groups
         return self._summarise_parts(block, y, start, weights, self.fold_of(rows))

@@ -173,7 +173,7 @@ class RowSample(Summary[RowSampleRecord]):
         dense = 0 if self.center is None else 8 * max(PIECE_VALUES, n_features)
         return state, 3 * state + dense + (1 << 20)
 
-    def _targets(self, y: Any, n_rows: int) -> NDArray[np.intp] | None:
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> NDArray[np.intp] | None:
         """Return the number of the class of each row; None without classes."""
         return None if self.classes is None else label_numbers(y, self.classes, n_rows, "classes")
 

@@ -279,12 +279,12 @@ class TargetHistogram(Summary[HistogramRecord]):
         """Return the extra bytes of one `from_block` (besides 24 a row) or `merge`."""
         return self.projected_nbytes(n_features) + 8 * n_features * self.n_classes + (1 << 16)
 
-    def _targets(self, y: Any, n_rows: int) -> NDArray[np.intp]:
+    def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> NDArray[np.intp]:
         """Return the number of the class of each row, or of the bin of its target."""
         if self.target_edges is None:
             assert self.classes is not None  # by the constructor
             return label_numbers(y, self.classes, n_rows, "classes")
-        values = as_targets(y, n_rows)
+        values = as_targets(y, n_rows, start)
         if values.shape[1] != 1:
             raise BadBlock(f"a histogram needs one target of every row as y, got {values.shape[1]}")
         return np.maximum(np.searchsorted(self.target_edges, values[:, 0], side="right") - 1, 0)
