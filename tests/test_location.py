@@ -187,3 +187,14 @@ def test_requests_for_objects_of_s3_are_few_unless_the_user_says_how_many(monkey
         assert Location("s3://bucket/a").file_options == {}
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
     assert Location("s3://bucket/a", given).file_options == given
+
+
+def test_s3fs_reads_whole_files_in_one_request_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = Location("s3://bucket/a")
+    assert location.whole_file_options == {"max_concurrency": 1, **location.file_options}
+    stated = Location("s3://bucket/a", {"max_concurrency": 4})
+    assert stated.whole_file_options["max_concurrency"] == 4
+    assert "max_concurrency" not in Location("gs://bucket/a").whole_file_options
+    with monkeypatch.context() as patch:
+        patch.setitem(_registry, "s3", MemoryFileSystem)  # of another package
+        assert location.whole_file_options == {}

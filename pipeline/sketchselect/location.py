@@ -7,6 +7,7 @@ import contextvars
 import difflib
 import errno
 import functools
+import inspect
 import os
 import re
 import secrets
@@ -145,6 +146,12 @@ class Location:
         head = self.url.rstrip("/").rpartition("/")[0]
         return replace(self, url=head) if head and not head.endswith(":/") else None
 
+    @property
+    def whole_file_options(self) -> dict[str, Any]:
+        """The same for files read whole: s3fs asks for the size of each first where it may fetch parts side by side."""
+        one_at_a_time = {"max_concurrency": 1} if self.url.startswith("s3://") and _s3fs_reads() else {}
+        return {**one_at_a_time, **self.file_options}
+
     def sibling(self, name: str) -> Location:
         """Return the location of `name` in the same folder; a bucket has no such neighbour."""
         head, _, last = self.url.rstrip("/").rpartition("/")
@@ -231,7 +238,7 @@ class Location:
             if self.is_local:
                 return Path(target.url).read_bytes(), None
             fs, path = target.filesystem()
-            content: bytes = persistent(lambda: fs.cat_file(path))
+            content: bytes = persistent(lambda: fs.cat_file(path, **_without_size(fs)))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None, None
         except (SourceError, MemoryError):
@@ -528,6 +535,13 @@ def status_of(error: SourceError) -> int | None:
     """Return what a web server answered: 403 also where it does not say which files it has; None without an answer."""
     status = getattr(error.__cause__, "status", None)
     return status if isinstance(status, int) else None
+
+
+def _without_size(files: Any) -> dict[str, int]:
+    """Return the option with which s3fs reads a whole file without asking for its size first, a request more."""
+    read = getattr(files, "_cat_file", None)
+    takes_it = files.protocol[0] == "s3" and read and "max_concurrency" in inspect.signature(read).parameters
+    return {"max_concurrency": 1} if takes_it else {}
 
 
 def persistent(call: Callable[[], T]) -> T:

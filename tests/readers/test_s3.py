@@ -76,6 +76,14 @@ def test_rows_are_those_that_were_written(bucket: Any, library: str, layout: Any
         matrix.read_rows(25, 33)
 
 
+def test_no_size_is_asked_for(bucket: Any, library: str, tmp_path: Path) -> None:
+    files, name, options = bucket
+    put(files, tmp_path, f"{name}/sizes/rows")
+    with mock.patch.object(s3fs.S3FileSystem, "_size", side_effect=AssertionError("one request a file will do")):
+        matrix = open_matrix(f"s3://{name}/sizes/rows", storage_options=options)
+        assert np.array_equal(matrix.read_rows(0, 60), ROWS)
+
+
 def test_a_chunk_that_went_away_is_an_error(bucket: Any, library: str, tmp_path: Path) -> None:
     files, name, options = bucket
     put(files, tmp_path, f"{name}/rows")
@@ -247,7 +255,7 @@ def _refusing(status: str, code: str, asked: list[str]) -> Any:
     ("status", "code", "message", "exit_code"),
     [
         ("301 Moved", "PermanentRedirect", "the server sends every request elsewhere.*region", 1),
-        ("503 Slow Down", "SlowDown", "Service Unavailable", 75),
+        ("503 Slow Down", "SlowDown", "SlowDown", 75),
     ],
 )
 def test_a_server_that_refuses_is_named_with_its_cure(status: str, code: str, message: str, exit_code: int) -> None:

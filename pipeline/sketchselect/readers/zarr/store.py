@@ -259,10 +259,10 @@ def make_store(
     if location.is_local:
         store: Any = LocalStore(location.url, read_only=read_only)
     else:
-        options = location.file_options or None
+        options = (location.whole_file_options if read_only else location.file_options) or None
         kind = FsspecStore if location.has_listing else WebStore
         store = kind.from_url(location.url, storage_options=options, read_only=read_only)
-        if options != location.options and hasattr(type(store.fs), "retries"):
+        if location.file_options != location.options and hasattr(type(store.fs), "retries"):
             # Reads that fail are made again, as those of obstore are.
             store.fs.retries = S3FS_TRIES
         store = RecentStore(store) if recent else store
