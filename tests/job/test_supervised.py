@@ -165,6 +165,8 @@ def test_the_share_of_wrong_predictions_is_stated_wherever_classes_are_predicted
     kind = "counted " if rates["counted"] else ""
     stated = f"{100 * rates['held_out']:.1f} % {kind}on held-out folds"
     assert stated in result.summary()
+    assert "where they are not, more or fewer may be wrong" in result.summary()
+    assert ("misclassification rate: " + stated in result.summary()) == rates["counted"], "what was counted is first"
     page = (result.folder / "report.html").read_text()
     assert f"of the predictions of held-out rows are {'' if rates['counted'] else 'expected to be '}wrong" in page
     assert stated in works("inspect", result.folder).stdout

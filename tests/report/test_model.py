@@ -81,7 +81,7 @@ def test_the_first_words_are_what_the_model_explains(page: Make) -> None:
     rates = {"held_out": 0.0561, "fitted": 0.0498, "counted": False}
     parsed, _ = page(task="classification", outputs=["log odds of b against a"], misclassification=rates)
     assert "apart: 5.6 % of the predictions of held-out rows are expected to be wrong" in parsed.words
-    assert "with scores that are normal within classes" in parsed.words
+    assert "normal within classes; where they are not, more or fewer may be wrong" in parsed.words
     parsed, _ = page(task="classification", outputs=["a"], misclassification=rates | {"counted": True})
     assert "held-out rows are wrong" in parsed.words
     parsed, _ = page(n_terms=1, expanded=True)

@@ -103,7 +103,8 @@ def _wrong_words(model: Mapping[str, Any]) -> str:
     folds = "each fold predicted by the model that the other folds choose, " if rates["held_out"] is not None else ""
     return (
         f"The share of wrong predictions is the one that the moments lead to expect ({folds}with scores that are "
-        "normal within classes); predictions of rows with known classes count it."
+        "normal within classes; where they are not, more or fewer may be wrong); predictions of rows with known "
+        "classes count it."
     )
 
 

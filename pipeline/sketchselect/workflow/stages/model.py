@@ -212,18 +212,18 @@ def model_of(selector: BaseSelector, target: str | None = None) -> Model | None:
     )
 
 
-_EXPECTED = "expected if scores are normal within classes; where they are not, more may be wrong"
+_EXPECTED = "expected if scores are normal within classes; where they are not, more or fewer may be wrong"
 
 
 def rates_in_words(misclassification: dict[str, Any]) -> str:
-    """Return the misclassification rate of a model on held-out folds and on its own rows, and whether it was counted.
+    """Return the misclassification rates of a model, and whether they were counted: those that were come first.
 
     Examples
     --------
     >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": False})  # doctest: +ELLIPSIS
     'expected misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds (expected if ...)'
     >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True})  # doctest: +ELLIPSIS
-    'misclassification rate: 5.0 % expected on the fitted rows, 5.6 % counted on held-out folds (expected if ...)'
+    'misclassification rate: 5.6 % counted on held-out folds, 5.0 % expected on the fitted rows (expected if ...)'
     >>> rates_in_words({"held_out": 0.0561, "fitted": 0.0498, "counted": True, "fitted_counted": True})
     'counted misclassification rate: 5.0 % on the fitted rows, 5.6 % on held-out folds'
     """
@@ -235,7 +235,8 @@ def rates_in_words(misclassification: dict[str, Any]) -> str:
         place: (rate, "counted" if was else "expected") for place, (rate, was) in shares.items() if rate is not None
     }
     kinds = {kind for _, kind in known.values()}
-    rates = [f"{100 * rate:.1f} % {f'{kind} ' * (len(kinds) > 1)}on {place}" for place, (rate, kind) in known.items()]
+    ordered = sorted(known.items(), key=lambda entry: entry[1][1])  # "counted" before "expected"
+    rates = [f"{100 * rate:.1f} % {f'{kind} ' * (len(kinds) > 1)}on {place}" for place, (rate, kind) in ordered]
     condition = f" ({_EXPECTED})" if "expected" in kinds else ""
     first = f"{kinds.pop()} " if len(kinds) == 1 else ""
     return f"{first}misclassification rate: {', '.join(rates) or 'not known'}{condition}"
