@@ -559,6 +559,14 @@ def test_the_unit_of_the_rows_changes_no_ratio(p: int, exponent: int, sparse: bo
     assert max(curve.to_dict()["ratio"]) > 1.01
 
 
+@pytest.mark.parametrize(("n_rows", "times"), [(2, 1), (5, 1), (3, 20)])
+def test_by_default_there_are_no_more_clusters_than_distinct_rows(n_rows: int, times: int) -> None:
+    rows = np.repeat(np.random.default_rng(0).normal(size=(n_rows, 10)), times, axis=0)
+    selector = AutoSelector(n_features_to_select="auto").fit(rows)
+    assert selector.curve_.n_clusters == n_rows
+    assert selector.selection_.diagnostics["choice"].startswith(f"{n_rows} clusters explain 100.0 % of the variance")
+
+
 def test_a_sample_of_fewer_than_two_rows_a_cluster_is_refused_unless_it_is_all_rows() -> None:
     """K-means of k rows into k clusters costs nothing, on whatever columns."""
     X = rows()

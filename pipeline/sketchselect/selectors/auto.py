@@ -299,7 +299,8 @@ class AutoSelector(BaseSelector):
     ----------
     n_features_to_select : int or "auto"
     n_clusters : int, optional
-        k of the objective; min(8, n_features) by default. A job takes the number of its clusters.
+        k of the objective; min(8, n_features) by default, and at most the number of distinct rows. A job takes the
+        number of its clusters.
     tolerance : float
         "auto": largest excess of the objective over that of k-means on all columns, and largest share of what its
         clusters explain (of the scatter) that is lost.
@@ -493,6 +494,8 @@ class AutoSelector(BaseSelector):
                 "no rows with a positive weight: all sample weights are zero (or below 2.2e-308), or the input is empty"
             )
         k = self._clusters(summary.n_features)
+        if self.n_clusters is None:
+            k = min(k, sample.n_rows)
         if sample.n_kept < 2 * k and (sample.probabilities < 1.0).any():
             raise BadParameter(
                 f"sample_rows: {sample.n_kept} of {sample.n_rows} rows say nothing of {k} clusters; sample at least "
@@ -521,7 +524,12 @@ class AutoSelector(BaseSelector):
                 "little of them: the estimates cannot be trusted, and their intervals are wider; fit from the rows "
                 "themselves (a second pass samples by distance), or take more sample_rows"
             )
-        return Curve(sample, k, selections, int(self.random_state), alternatives, doubt)
+        curve = Curve(sample, k, selections, int(self.random_state), alternatives, doubt)
+        n_used = np.unique(curve.everything.labels).size
+        if self.n_clusters is None and n_used < k and not curve.everything.objective > ROUNDING * curve.coreset.scatter:
+            # There are no more distinct rows than these.
+            curve = Curve(sample, n_used, selections, int(self.random_state), alternatives, doubt)
+        return curve
 
     def sampled_labels(self, sample: RowSample, n_clusters: int, seed: int) -> Labels | None:
         """Return the clusters of sampled rows on all columns; None where others were made, or none yet."""
