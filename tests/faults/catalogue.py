@@ -232,6 +232,8 @@ FAULTS = (
         ENGINES + "errors_name_the_partition_and_no_value", ENGINES + "dropped_rows_are_counted"),
     row("data", "NaN or infinity in a target that a pass reads", "its row of the matrix is named, not that of the partition",
         "summaries/test_moments.py::test_a_target_that_is_not_finite_is_named_by_its_row_of_the_matrix"),
+    row("data", "a label of no class, group or cluster, or a negative count", "its row of the matrix is named, not that of the partition",
+        "summaries/test_moments.py::test_a_label_that_is_refused_is_named_by_its_row_of_the_matrix"),
     row("data", "objects, text, dates, complex numbers", "refused by name, with what is allowed", BAD_INPUT),
     row("data", "dates that microseconds do not hold, such as the infinite ones of databases", "the first is named, by column and row",
         "prepare/test_tables.py::test_dates_that_microseconds_do_not_hold_are_named"),

@@ -10,7 +10,19 @@ import scipy
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
-from sketchselect.summaries import DecayedMoments, Folds, Moments, decode, encode, moment_forms
+from sketchselect.summaries import (
+    CentroidSums,
+    DecayedMoments,
+    Folds,
+    Groups,
+    LikelihoodSums,
+    Moments,
+    RowSample,
+    TargetHistogram,
+    decode,
+    encode,
+    moment_forms,
+)
 from sketchselect.summaries.moment_forms import expand, polynomial_names, recentre
 
 from .moment_data import FORMS, blocks, merged, some_rows
@@ -192,6 +204,25 @@ def test_targets_that_are_not_finite_are_refused_naming_the_row():
 def test_a_target_that_is_not_finite_is_named_by_its_row_of_the_matrix(summary, start):
     with pytest.raises(NotFinite, match=r"1 NaN and 0 infinite, the first at row 501, target 0; leave"):
         summary.from_block(np.zeros((3, 2)), [0.0, np.nan, 1.0], start=start)
+
+
+@pytest.mark.parametrize(
+    ("summary", "labels", "said"),
+    [
+        (Moments(classes=["a", "b"]), ["a", "?", "b"], "row 501 is none of the 2 classes"),
+        (Folds(Moments(classes=["a", "b"]), n_folds=2), ["a", "?", "b"], "row 501 is none of the 2 classes"),
+        (Groups(Moments(), ["a", "b"]), ["a", "?", "b"], "row 501 is none of the 2 groups"),
+        (RowSample(2, classes=["a", "b"]), ["a", "?", "b"], "row 501 is none of the 2 classes"),
+        (TargetHistogram([0.0, 1.0], ["a", "b"]), ["a", "?", "b"], "row 501 is none of the 2 classes"),
+        (CentroidSums(2), [0.0, 0.5, 1.0], r"0.5 of row 501"),
+        (CentroidSums(2), [0, 2, 1], "unlike that of row 501"),
+        (LikelihoodSums("poisson", np.zeros((0, 3)), np.zeros((0, 4))), [0.0, -1.0, 1.0], "unlike that of row 501"),
+    ],
+)
+@pytest.mark.parametrize("start", [500, np.array([400, 501, 600])], ids=["first row", "every row"])
+def test_a_label_that_is_refused_is_named_by_its_row_of_the_matrix(summary, labels, said, start):
+    with pytest.raises(BadBlock, match=said):
+        summary.from_block(np.zeros((3, 2)), labels, start=start)
 
 
 # --- contract --------------------------------------------------------------------------------------------------------

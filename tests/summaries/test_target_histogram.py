@@ -75,7 +75,7 @@ def test_bad_bins_are_refused(arguments: dict[str, Any], words: str) -> None:
 def test_what_cannot_be_counted_is_refused() -> None:
     X, y = np.ones((4, 3)), [0, 1, 0, 1]
     histogram = TargetHistogram([0.0, 1.0], classes=[0, 1])
-    with pytest.raises(BadBlock, match="row 2 of the block is none of the 2 classes"):
+    with pytest.raises(BadBlock, match="row 2 is none of the 2 classes"):
         histogram.from_block(X, [0, 1, 2, 1])
     with pytest.raises(BadBlock, match="need a label"):
         histogram.from_block(X)

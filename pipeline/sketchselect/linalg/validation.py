@@ -219,10 +219,9 @@ def as_targets(targets: ArrayLike | None, n_rows: int, start: int | Array = 0) -
     first = first_nonfinite(out)
     if first is not None:
         row, column, n_nan, n_inf = first
-        number = int(start[row]) if isinstance(start, np.ndarray) else start + row
         raise NotFinite(
-            f"non-finite targets: {n_nan} NaN and {n_inf} infinite, the first at row {number}, target {column}; "
-            "leave rows without a target out"
+            f"non-finite targets: {n_nan} NaN and {n_inf} infinite, the first at row {number_of(row, start)}, "
+            f"target {column}; leave rows without a target out"
         )
     return out
 
@@ -262,6 +261,11 @@ def row_numbers(start: Any, n_rows: int) -> int | Array:
                 f"start: rows {first} and {second} of the block have one number, {numbers[first]}; give each its own"
             )
     return numbers
+
+
+def number_of(row: int, start: int | Array) -> int:
+    """Return the global index of a row of a block; see `row_numbers`."""
+    return int(start[row]) if isinstance(start, np.ndarray) else start + row
 
 
 def start_of_piece(start: int | Array, a: int, b: int) -> int | Array:

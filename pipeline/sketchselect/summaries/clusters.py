@@ -28,6 +28,7 @@ from sketchselect.linalg.validation import (
     canonical,
     first_not_whole,
     is_csr,
+    number_of,
     require_positive,
     start_of_piece,
 )
@@ -132,11 +133,12 @@ class CentroidSums(Summary[CentroidRecord]):
         if labels.dtype.kind not in "fiub":
             raise BadBlock(f"labels must be whole numbers, got {labels.dtype}")
         if (row := first_not_whole(labels)) is not None:
-            raise BadBlock(f"labels must be whole numbers, unlike {float(labels[row]):g} of row {row} of the block")
+            number = number_of(row, start)
+            raise BadBlock(f"labels must be whole numbers, unlike {float(labels[row]):g} of row {number}")
         if n_rows and labels.max() >= self.n_clusters:
             raise BadBlock(
                 f"labels must be below n_clusters = {self.n_clusters}, unlike that of row "
-                f"{int(np.argmax(labels >= self.n_clusters))} of the block"
+                f"{number_of(int(np.argmax(labels >= self.n_clusters)), start)}"
             )
         return (labels if labels.dtype.kind in "ub" else np.maximum(labels, -1)).astype(np.int32)
 

@@ -21,6 +21,7 @@ from sketchselect.linalg.validation import (
     as_targets,
     canonical,
     global_rows,
+    number_of,
     require_number,
     require_positive,
     require_seed,
@@ -237,7 +238,7 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
             cure = "need every row's group, as of readers.grouped" if self.groups else "are of rows; leave out groups"
             raise BadBlock(f"these folds {cure}")
         if self.classes is not None:
-            codes = encode_labels(entries, self.classes, n_rows)
+            codes = encode_labels(entries, self.classes, n_rows, start)
             # Of two classes there is one column of +-1.
             if len(self.classes) == 2:
                 codes = (1.0 + codes) / 2.0
@@ -247,8 +248,8 @@ class LikelihoodSums(Summary[LikelihoodRecord]):
         if counts.shape[1] != 1:
             raise BadBlock(f"a Poisson model has one target, got {counts.shape[1]} columns")
         if (counts < 0).any():
-            row = int(np.argmax(counts[:, 0] < 0))
-            raise BadBlock(f"a Poisson model needs targets of at least 0, unlike that of row {row} of the block")
+            row = number_of(int(np.argmax(counts[:, 0] < 0)), start)
+            raise BadBlock(f"a Poisson model needs targets of at least 0, unlike that of row {row}")
         return Targets(counts, groups)
 
     def encoded(self, y: Any) -> Targets:

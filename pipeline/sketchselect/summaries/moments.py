@@ -14,7 +14,7 @@ from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.comoments import SINGLE_ROUNDING, factor_least_squares
 from sketchselect.linalg.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import Array, Floats, as_labels, as_targets
+from sketchselect.linalg.validation import Array, Floats, as_labels, as_targets, number_of
 from sketchselect.summaries.base import DecayingSummary, Label, Summary, as_classes, register
 from sketchselect.summaries.moment_forms import (
     SINGLE_UNIT,
@@ -38,11 +38,11 @@ def n_class_targets(classes: tuple[Label, ...]) -> int:
     return 1 if len(classes) == 2 else len(classes)
 
 
-def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int) -> Floats:
+def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int, start: int | Array = 0) -> Floats:
     """Return labels as targets: -1 for the first of two classes and +1 for the second, else indicator columns.
 
-    Raises `BadBlock` if the number or type of the labels is wrong, or a label is not among the classes, naming its row
-    in the block.
+    Raises `BadBlock` if the number or type of the labels is wrong, or a label is not among the classes, naming its row.
+    `start`: Global index of the first row, or of every row, for messages.
     """
     if labels is None:
         raise BadBlock("moments with classes need a label for every row; pass y")
@@ -58,8 +58,8 @@ def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int) -> Float
     unknown = np.flatnonzero(out.sum(axis=1) != 1)
     if unknown.size:
         raise BadBlock(
-            f"the label of row {int(unknown[0])} of the block is none of the {len(classes)} classes "
-            f"({unknown.size} such rows); list every class that occurs"
+            f"the label of row {number_of(int(unknown[0]), start)} is none of the {len(classes)} classes "
+            f"({unknown.size} such rows in its block); list every class that occurs"
         )
     return out[:, 1:] - out[:, :1] if len(classes) == 2 else out
 
@@ -74,7 +74,9 @@ class ClassTargets(Summary[S]):
     """Class labels if y are labels; the targets are then their codes."""
 
     def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> Floats:
-        return as_targets(y, n_rows, start) if self.classes is None else encode_labels(y, self.classes, n_rows)
+        if self.classes is None:
+            return as_targets(y, n_rows, start)
+        return encode_labels(y, self.classes, n_rows, start)
 
     def _n_joint(self, n_features: int, n_targets: int) -> tuple[int, int]:
         """Return the numbers of features and of target columns, which classes determine."""

@@ -19,6 +19,7 @@ from sketchselect.linalg.validation import (
     Floats,
     as_labels,
     global_rows,
+    number_of,
     require_positive,
     require_seed,
     without_groups,
@@ -207,7 +208,7 @@ class Folds(PartitionedSummary):
         if self.groups != (groups is not None):
             cure = "need every row's group, as of readers.grouped" if self.groups else "are of rows; leave out groups"
             raise Incompatible(f"these folds {cure}")
-        # Checked as a whole first, so that a message names the row of the block and not of a fold.
+        # Checked as a whole first, so that a message counts the rows of all folds.
         for inner in self.summary.members.values() if isinstance(self.summary, Bundle) else (self.summary,):
             inner._targets(targets, block.shape[0], start)
         y = None if targets is None else np.asarray(targets)
@@ -316,24 +317,25 @@ class Groups(PartitionedSummary):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def group_of(self, y: Any, n_rows: int) -> NDArray[np.intp]:
+    def group_of(self, y: Any, n_rows: int, start: int | Array = 0) -> NDArray[np.intp]:
         """Return the number of the group of each row.
 
         Raises
         ------
         BadBlock
-            If a row has no label or an unknown one, naming the first such row.
+            If a row has no label or an unknown one, naming the first such row; `start` as in `from_block`.
         """
-        return label_numbers(y, self.labels, n_rows, "groups")
+        return label_numbers(y, self.labels, n_rows, "groups", start)
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> MembersRecord:
-        return self._summarise_parts(block, None, start, weights, self.group_of(targets, block.shape[0]))
+        return self._summarise_parts(block, None, start, weights, self.group_of(targets, block.shape[0], start))
 
 
-def label_numbers(y: Any, labels: Sequence[Any], n_rows: int, name: str) -> NDArray[np.intp]:
+def label_numbers(y: Any, labels: Sequence[Any], n_rows: int, name: str, start: int | Array = 0) -> NDArray[np.intp]:
     """Return the place among `labels` of the label of each row.
 
     Raises `BadBlock` if a row has no label or an unknown one, naming the first such row.
+    `start`: Global index of the first row, or of every row, for messages.
     """
     if y is None:
         raise BadBlock(f"{name} need a label for every row; pass y")
@@ -344,7 +346,7 @@ def label_numbers(y: Any, labels: Sequence[Any], n_rows: int, name: str) -> NDAr
     unknown = np.flatnonzero(numbers < 0)
     if unknown.size:
         raise BadBlock(
-            f"the label of row {int(unknown[0])} of the block is none of the {len(labels)} {name} "
-            f"({unknown.size} such rows); list every label that occurs"
+            f"the label of row {number_of(int(unknown[0]), start)} is none of the {len(labels)} {name} "
+            f"({unknown.size} such rows in its block); list every label that occurs"
         )
     return numbers

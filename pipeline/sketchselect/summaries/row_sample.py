@@ -175,7 +175,7 @@ class RowSample(Summary[RowSampleRecord]):
 
     def _targets(self, y: Any, n_rows: int, start: int | Array = 0) -> NDArray[np.intp] | None:
         """Return the number of the class of each row; None without classes."""
-        return None if self.classes is None else label_numbers(y, self.classes, n_rows, "classes")
+        return None if self.classes is None else label_numbers(y, self.classes, n_rows, "classes", start)
 
     def _empty(self, n_features: int, n_targets: int) -> RowSampleRecord:
         none = np.zeros(0)

@@ -283,7 +283,7 @@ class TargetHistogram(Summary[HistogramRecord]):
         """Return the number of the class of each row, or of the bin of its target."""
         if self.target_edges is None:
             assert self.classes is not None  # by the constructor
-            return label_numbers(y, self.classes, n_rows, "classes")
+            return label_numbers(y, self.classes, n_rows, "classes", start)
         values = as_targets(y, n_rows, start)
         if values.shape[1] != 1:
             raise BadBlock(f"a histogram needs one target of every row as y, got {values.shape[1]}")
