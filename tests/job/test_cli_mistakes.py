@@ -23,6 +23,9 @@ def test_bad_job_files(job_file: Callable[..., Path], tmp_path: Path) -> None:
     refused(cli("run", tmp_path / "none.toml"), 2, "no such job file; check the path")
     refused(cli("run", job_file(select={"n_featurs": 3})), 2, "job.toml: select.n_featurs", "did you mean", "(line ")
     refused(cli("run", job_file(), "--set", "cluster.n_clusters=0"), 2, "cluster.n_clusters", "(from --set)")
+    named = "got the string 'auto'; beside a number, cluster.range = [2, 20] compares others"
+    refused(cli("run", job_file(), "--set", "cluster.n_clusters=auto"), 2, named)
+    refused(cli("run", job_file(cluster={"n_clusters": "auto"})), 2, named, "job.toml: cluster.n_clusters")
     twice = ("--set", "cluster.n_clusters=2", "--set", "cluster.n_clusters = 3")
     refused(cli("run", job_file(), *twice), 2, "cluster.n_clusters=2", "cluster.n_clusters = 3")
     refused(

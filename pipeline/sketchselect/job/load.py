@@ -372,7 +372,10 @@ def _problem(text: JobText, path: KeyPath, item: Any) -> str:
         value = value[part]
     if isinstance(reason, Expectation):
         expected = str(reason)
-    return at_key(text, path, f"expected {expected}, got {describe(value)}{yaml_note(text, value)}")
+    note = yaml_note(text, value)
+    if path == ("cluster", "n_clusters") and value == "auto":
+        note = "; beside a number, cluster.range = [2, 20] compares others, and says whether one stands out"
+    return at_key(text, path, f"expected {expected}, got {describe(value)}{note}")
 
 
 def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:

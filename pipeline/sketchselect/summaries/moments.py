@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import counted
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.comoments import SINGLE_ROUNDING, factor_least_squares
 from sketchselect.linalg.spectrum import Directions, symmetric_directions
@@ -59,7 +60,7 @@ def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int, start: i
     if unknown.size:
         raise BadBlock(
             f"the label of row {number_of(int(unknown[0]), start)} is none of the {len(classes)} classes "
-            f"({unknown.size} such rows in its block); list every class that occurs"
+            f"({counted(unknown.size, 'such row')} in its block); list every class that occurs"
         )
     return out[:, 1:] - out[:, :1] if len(classes) == 2 else out
 

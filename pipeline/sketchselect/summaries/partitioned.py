@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import counted
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.validation import (
@@ -347,6 +348,6 @@ def label_numbers(y: Any, labels: Sequence[Any], n_rows: int, name: str, start: 
     if unknown.size:
         raise BadBlock(
             f"the label of row {number_of(int(unknown[0]), start)} is none of the {len(labels)} {name} "
-            f"({unknown.size} such rows in its block); list every label that occurs"
+            f"({counted(unknown.size, 'such row')} in its block); list every label that occurs"
         )
     return numbers
