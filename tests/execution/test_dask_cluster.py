@@ -20,7 +20,7 @@ from tests.passing import Recorder
 from sketchselect.errors import BadCluster, BadParameter, ClusterLost, ConfigError, NoScheduler
 from sketchselect.execution import DaskEngine, clusters, local_cluster, summarize
 from sketchselect.job.load import load_job
-from sketchselect.summaries import Moments
+from sketchselect.summaries import ColumnStats, Moments
 
 from .on_dask import Killer, run
 
@@ -285,3 +285,13 @@ def test_a_worker_that_is_started_again_has_the_settings_of_the_first():
                 break
             time.sleep(0.1)
     assert again == [first]
+
+
+def test_that_workers_compile_kernels_is_said_once(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    notes = Recorder()
+    with local_cluster(2) as own:
+        for summary in (Moments(), ColumnStats()):
+            summarize(store[0], summary, client=own, progress=notes)
+    (line,) = (note for note in notes.notes if "compiling" in note)
+    assert line.startswith("workers: compiling kernels, which takes up to a minute once; compiled kernels are kept in ")

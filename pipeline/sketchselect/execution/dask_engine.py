@@ -42,7 +42,7 @@ from sketchselect.execution.engine import CLIENTS
 from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, local_build
 from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
-from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers, why_lost
+from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers, send_log, why_lost
 from sketchselect.linalg.panel_columns import Each, Panels, Step, map_panels, own_arguments, step_panels
 from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.location import location_of
@@ -79,8 +79,15 @@ def worker_builds(client: Any) -> list[tuple[str, ...]]:
             for (name, version), count in sorted(wrong.items())
         )
         raise BadCluster(f"workers and client have different libraries: {listed}. Use the same environment everywhere")
-    builds = {tuple(build) for build in ask_workers(client, local_build)}
+    builds = {
+        tuple(build) for build in ask_workers(client, functools.partial(_build_of_worker, os.getpid(), local_build))
+    }
     return sorted(builds) or [local_build()]
+
+
+def _build_of_worker(client_pid: int, build: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+    send_log(client_pid)
+    return build()
 
 
 def _named_versions(answer: Any) -> dict[str, str]:
@@ -199,7 +206,7 @@ class ClusterPass(Generic[T]):
         self.n_tasks = 0
         plan = plan.bound(remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
-        on_task_end = functools.partial(report_to_client, plan.token, local_versions())
+        on_task_end = functools.partial(report_to_client, plan.token, local_versions(), os.getpid())
         context = plan.task_context(on_task_end=on_task_end)
         if context.reads_ahead:
             context = replace(context, compute_slot=seceded)
@@ -280,6 +287,8 @@ class ClusterPass(Generic[T]):
             self.watch.progressed()
             if detail is not None:
                 self._count(detail)
+        elif what == "log":
+            self.watch.tell(detail)
         elif what == "memory":
             self.watch.memory_kills += 1
         elif what == "death":
@@ -562,8 +571,11 @@ def watch_until(
             while not is_done(POLL_SECONDS):
                 # Panels that were lost are computed again, which reports partitions.
                 while not watch.events.empty():
-                    if watch.events.get()[0] == "report":
+                    what, _, detail = watch.events.get()
+                    if what == "report":
                         watch.progressed()
+                    elif what == "log":
+                        watch.tell(detail)
                 if are_finished(futures):
                     watch.arriving()
                 watch.check()
@@ -646,13 +658,14 @@ def local_versions() -> dict[str, str]:
     return versions | {name: metadata.version(name) for name in CHECKED if name not in versions}
 
 
-def report_to_client(token: str, versions: dict[str, str], span: Span | None) -> None:
+def report_to_client(token: str, versions: dict[str, str], client_pid: int, span: Span | None) -> None:
     """Report a partition, or with None a merge, from a worker to the client, whose `versions` it must have.
 
     Workers that are there when a job begins were asked for theirs; others join later.
     """
     from distributed import get_worker
 
+    send_log(client_pid)
     ours = local_versions()
     if ours != versions:
         listed = "; ".join(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -47,6 +50,28 @@ Events = SimpleQueue[tuple[str, Any, Any]]
 _listeners: dict[str, list[Events]] = {}
 """A client has one handler a topic; several passes may run with it at the same time."""
 _lock = threading.Lock()
+_told: set[tuple[str, str]] = set()
+"""Clients, and what their workers logged: each is said once, and not for every worker."""
+
+
+class _ToClient(logging.Handler):
+    """Sends what a worker logs while it runs a task to the clients."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send an entry, with its text before anything is filled in."""
+        from distributed import get_worker
+
+        with contextlib.suppress(Exception):  # outside of tasks there is no worker; work must not end of this
+            get_worker().log_event(TOPIC, {"log": record.getMessage(), "kind": str(record.msg)})
+
+
+@functools.cache
+def send_log(client_pid: int) -> None:
+    """Send what this worker says of compiling kernels to the client, unless it is the client's own process."""
+    if os.getpid() != client_pid:
+        logger = logging.getLogger("sketchselect._kernels")
+        logger.addHandler(_ToClient())
+        logger.setLevel(logging.INFO)
 
 
 class WakingClock:
@@ -117,6 +142,10 @@ class ClusterWatch:
         self._over.set()
         self._thread.join(timeout=1)
         _unlisten(self.client, self.events)
+
+    def tell(self, text: str) -> None:
+        """Say what a worker logged."""
+        self._progress.note(f"workers: {text}")
 
     def progressed(self) -> None:
         """A partition, or a merge, is done."""
@@ -367,7 +396,15 @@ def _listen(client: Any, events: Events) -> None:
         if isinstance(message, dict) and message.get("action") == "remove-worker" and not message.get("expected"):
             hand_on(("death", message.get("worker"), None))
 
-    client.subscribe_topic(TOPIC, lambda event: hand_on(("report", event[1]["token"], event[1]["partition"])))
+    def on_ours(event: tuple[float, Any]) -> None:
+        message = event[1]
+        if "log" not in message:
+            hand_on(("report", message["token"], message["partition"]))
+        elif (key := (client.id, message["kind"])) not in _told:
+            _told.add(key)
+            hand_on(("log", None, message["log"]))
+
+    client.subscribe_topic(TOPIC, on_ours)
     client.subscribe_topic(MEMORY_TOPIC, lambda event: hand_on(("memory", event[1].get("worker"), None)))
     client.subscribe_topic("all", on_any)
 
