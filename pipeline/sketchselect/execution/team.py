@@ -97,16 +97,15 @@ def _python_ends() -> bool:
 @contextlib.contextmanager
 def _exact_sleep() -> Iterator[None]:
     """Let this thread's sleeps end in time: Linux adds 50 microseconds, to end several at once."""
-    if sys.platform != "linux":
+    before = _prctl()(_GET_TIMER_SLACK, 0, 0, 0, 0) if sys.platform == "linux" else 0
+    if before <= 0:  # there is none, or the system does not say
         yield
         return
-    before = _prctl()(_GET_TIMER_SLACK, 0, 0, 0, 0)
     try:
         _prctl()(_SET_TIMER_SLACK, 1, 0, 0, 0)
         yield
     finally:
-        if before > 0:
-            _prctl()(_SET_TIMER_SLACK, before, 0, 0, 0)
+        _prctl()(_SET_TIMER_SLACK, before, 0, 0, 0)
 
 
 _SET_TIMER_SLACK, _GET_TIMER_SLACK = 29, 30

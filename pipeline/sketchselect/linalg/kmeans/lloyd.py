@@ -158,7 +158,8 @@ class RowMemory:
 
     def sums_of(self, centers: Floats) -> ClusterSums | None:
         """Return the sums of the last sweep, if it had these centres."""
-        return self._sums if self._sums is not None and np.array_equal(self._centers, centers) else None  # type: ignore[arg-type]
+        known = self._centers is not None and np.array_equal(self._centers, centers)
+        return self._sums if known else None
 
 
 _UNIT = 2.0**-24
