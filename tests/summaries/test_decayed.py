@@ -78,5 +78,5 @@ def test_labels_files_and_parameters():
     assert back.update(X, labels) == d.update(X, labels)
     with pytest.raises(Incompatible, match="half_life"):
         d.merge(DecayedMoments(half_life=41, classes=["down", "up"]).from_block(X, labels))
-    with pytest.raises(BadBlock, match="row 0"):
+    with pytest.raises(BadBlock, match="row 300"):
         d.update(X[:1], ["sideways"])
