@@ -18,7 +18,7 @@ from distributed.deploy.spec import SpecCluster
 from tests.passing import Recorder
 
 from sketchselect.errors import BadCluster, BadParameter, ClusterLost, ConfigError, NoScheduler
-from sketchselect.execution import DaskEngine, clusters, local_cluster, summarize
+from sketchselect.execution import DaskEngine, clusters, local_cluster, summarize, watch
 from sketchselect.job.load import load_job
 from sketchselect.summaries import ColumnStats, Moments
 
@@ -285,6 +285,19 @@ def test_a_worker_that_is_started_again_has_the_settings_of_the_first():
                 break
             time.sleep(0.1)
     assert again == [first]
+
+
+def test_a_worker_with_the_process_number_of_its_client_on_another_host_sends_its_log(monkeypatch):
+    logger = logging.getLogger("sketchselect._kernels")
+    watch._send_log.cache_clear()
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    watch.send_log(watch.this_process())
+    assert not logger.handlers
+    for _ in range(2):
+        watch.send_log(f"another-host {os.getpid()}")
+    assert len(logger.handlers) == 1
+    watch._send_log.cache_clear()
 
 
 def test_that_workers_compile_kernels_is_said_once(store, tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ from sketchselect.execution.engine import CLIENTS
 from sketchselect.execution.plan import SENT_AHEAD, Engine, Graph, Plan, local_build
 from sketchselect.execution.tasks import Span, read_cached
 from sketchselect.execution.tree import Node
-from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers, send_log, why_lost
+from sketchselect.execution.watch import LOOK_SECONDS, TOPIC, ClusterWatch, no_workers, send_log, this_process, why_lost
 from sketchselect.linalg.panel_columns import Each, Panels, Step, map_panels, own_arguments, step_panels
 from sketchselect.linalg.sparse_shrink import SketchPanel
 from sketchselect.location import location_of
@@ -80,13 +80,13 @@ def worker_builds(client: Any) -> list[tuple[str, ...]]:
         )
         raise BadCluster(f"workers and client have different libraries: {listed}. Use the same environment everywhere")
     builds = {
-        tuple(build) for build in ask_workers(client, functools.partial(_build_of_worker, os.getpid(), local_build))
+        tuple(build) for build in ask_workers(client, functools.partial(_build_of_worker, this_process(), local_build))
     }
     return sorted(builds) or [local_build()]
 
 
-def _build_of_worker(client_pid: int, build: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-    send_log(client_pid)
+def _build_of_worker(client_process: str, build: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+    send_log(client_process)
     return build()
 
 
@@ -206,7 +206,7 @@ class ClusterPass(Generic[T]):
         self.n_tasks = 0
         plan = plan.bound(remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
-        on_task_end = functools.partial(report_to_client, plan.token, local_versions(), os.getpid())
+        on_task_end = functools.partial(report_to_client, plan.token, local_versions(), this_process())
         context = plan.task_context(on_task_end=on_task_end)
         if context.reads_ahead:
             context = replace(context, compute_slot=seceded)
@@ -658,14 +658,14 @@ def local_versions() -> dict[str, str]:
     return versions | {name: metadata.version(name) for name in CHECKED if name not in versions}
 
 
-def report_to_client(token: str, versions: dict[str, str], client_pid: int, span: Span | None) -> None:
+def report_to_client(token: str, versions: dict[str, str], client_process: str, span: Span | None) -> None:
     """Report a partition, or with None a merge, from a worker to the client, whose `versions` it must have.
 
     Workers that are there when a job begins were asked for theirs; others join later.
     """
     from distributed import get_worker
 
-    send_log(client_pid)
+    send_log(client_process)
     ours = local_versions()
     if ours != versions:
         listed = "; ".join(

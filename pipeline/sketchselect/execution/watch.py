@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -50,8 +51,8 @@ Events = SimpleQueue[tuple[str, Any, Any]]
 _listeners: dict[str, list[Events]] = {}
 """A client has one handler a topic; several passes may run with it at the same time."""
 _lock = threading.Lock()
-_told: set[tuple[str, str]] = set()
-"""Clients, and what their workers logged: each is said once, and not for every worker."""
+_HANDED_ON: set[tuple[str, str]] = set()
+"""Clients, and the entries of workers' logs that they have noted: one note stands for all workers."""
 
 
 class _ToClient(logging.Handler):
@@ -65,12 +66,22 @@ class _ToClient(logging.Handler):
             get_worker().log_event(TOPIC, {"log": record.getMessage(), "kind": str(record.msg)})
 
 
+def this_process() -> str:
+    """Return the name of this process among those of all hosts."""
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+def send_log(client_process: str) -> None:
+    """Send what this worker says of compiling kernels to its clients, unless it is a client's own process."""
+    if this_process() != client_process:
+        _send_log()
+
+
 @functools.cache
-def send_log(client_pid: int) -> None:
-    """Send what this worker says of compiling kernels to the client, unless it is the client's own process."""
-    if os.getpid() != client_pid:
-        logger = logging.getLogger("sketchselect._kernels")
-        logger.addHandler(_ToClient())
+def _send_log() -> None:
+    logger = logging.getLogger("sketchselect._kernels")
+    logger.addHandler(_ToClient())
+    if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
 
 
@@ -400,8 +411,8 @@ def _listen(client: Any, events: Events) -> None:
         message = event[1]
         if "log" not in message:
             hand_on(("report", message["token"], message["partition"]))
-        elif (key := (client.id, message["kind"])) not in _told:
-            _told.add(key)
+        elif (key := (client.id, message["kind"])) not in _HANDED_ON:
+            _HANDED_ON.add(key)
             hand_on(("log", None, message["log"]))
 
     client.subscribe_topic(TOPIC, on_ours)
