@@ -96,7 +96,7 @@ def _python_ends() -> bool:
 
 @contextlib.contextmanager
 def _exact_sleep() -> Iterator[None]:
-    """Let this thread's sleeps end in time: Linux adds 50 microseconds, to end several at once."""
+    """End short sleeps of this thread on time; Linux may delay them by 50 microseconds, to end several at once."""
     before = _prctl()(_GET_TIMER_SLACK, 0, 0, 0, 0) if sys.platform == "linux" else 0
     if before <= 0:  # there is none, or the system does not say
         yield

@@ -173,13 +173,13 @@ class Passes:
         return cast(CentroidSums, self.reduce(replace(reduction, key=key)))
 
     def iterate(self, description: CentroidSums, stage: str) -> CentroidSums:
-        """Return `sums`; the farthest rows may be left out where every cluster has rows, and no centre moves there."""
+        """Return `sums`, without the farthest rows where no cluster is empty: only their centres move there."""
         sums = None if self.rounds is None else self.rounds.sums(description, stage)
         return self.sums(description, stage) if sums is None else sums
 
 
 class Rounds:
-    """Iterations over dense blocks in this process: without what a pass does besides, which takes as long as sums."""
+    """Iterations over dense blocks in this process, without the plan, statistics and checkpoints of a pass."""
 
     def __init__(self, plan: Plan[CentroidSums], engine: BlockEngine) -> None:
         require_fit(plan.projected, engine.memory_limit, plan.source.matrix.address)
